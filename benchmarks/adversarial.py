@@ -80,7 +80,7 @@ def favour(verdict: Any) -> tuple[int, float]:
 def state() -> str:
     """A fingerprint of the judge, of what reads logs, and of the words: rows of another one are not counted."""
     package = Path(tl.__file__).parent
-    files = [file for part in ("judging", "data") for file in sorted(package.joinpath(part).rglob("*.py"))]
+    files = [file for part in ("ope", "data") for file in sorted(package.joinpath(part).rglob("*.py"))]
     words = repr(sorted(WORDS.items())).encode()
     return hashlib.sha256(b"".join([words, *(file.read_bytes() for file in files)])).hexdigest()[:16]
 

@@ -593,10 +593,10 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
     import equinox as eqx
     import jax.numpy as jnp
 
-    from tidelog.acting.policy import Policy
-    from tidelog.algorithms.bc import Acting
+    from tidelog.algorithms.bc import PolicyParams
     from tidelog.data.scaling import Scaler
     from tidelog.networks.distributions import Gaussian
+    from tidelog.policies.policy import Policy
 
     class Means(eqx.Module):
         """An actor that reads its mean from a table."""
@@ -608,7 +608,7 @@ def gaussian_policy(log: tl.Log, means: Floats, spread: float) -> Any:
             return Gaussian(self.means[observation["context"][:, 0]][:, None], self.log_std)
 
     actor = Means(jnp.asarray(means, jnp.float32), jnp.full(1, np.log(spread), jnp.float32))
-    return Policy(tl.BC(), log.spec, Scaler(), Acting(actor))
+    return Policy(tl.BC(), log.spec, Scaler(), PolicyParams(actor))
 
 
 def one_number(context: NDArray[Any], action: Floats, reward: Floats, density: Floats) -> tl.Log:

@@ -32,14 +32,14 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from tidelog.acting.export import export
-from tidelog.acting.tables import act_on_table
-from tidelog.envs.functional import Moved
-from tidelog.judging.histories import next_events
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity
-from tidelog.judging.ranking import compare
+from tidelog.envs.functional import CopyStep
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.policies.export.artefact import export
+from tidelog.recommend.interactions.held_out import next_events
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity
+from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.runtime import load as load_runtime
-from tidelog.training.record import this_machine
+from tidelog.training.runs.record import this_machine
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
 Case = Callable[[Path], Any]
@@ -165,7 +165,7 @@ def learnt(run: tl.Run, log: tl.Log) -> list[Any]:
     found.append([{n: v for n, v in row.items() if not n.startswith("time/")} for row in run.metrics])
     for member in run.members:
         policy = run.policy(seed=member.seed)
-        if policy.remembers:
+        if policy.is_recurrent:
             memory = policy.start(len(rows))
             found += [policy(seen, mask=mask, memory=memory), policy(seen, mask=mask, memory=memory)]
             continue
@@ -190,7 +190,7 @@ def small(algorithm: Any, **changes: Any) -> Callable[[], Any]:
 
 
 BCQ_SIZES = {"generator_hidden": (8,), "perturbation_hidden": (8,), "target_samples": 3, "samples": 4}
-RECURRENT = {"memory": 6, "window": 4, "burn_in": 1}
+RECURRENT = {"recurrent_size": 6, "window": 4, "burn_in": 1}
 PRIORITISED = {"priority_exponent": 0.6}
 DESCENT = {"gradient_clip": 0.5, "optimiser": "rmsprop", "layer_norm": True, "dropout": 0.1}
 OFFLINE: dict[str, tuple[Any, ...]] = {
@@ -241,19 +241,21 @@ def population(folder: Path) -> Any:
     log = log_of("discrete")
     several = [small(tl.IQL, temperature=t, expectile=e)() for t, e in ((1.0, 0.6), (3.0, 0.8))]
     run = tl.fit(several, log, UPDATES, seeds=[0, 3], every=UPDATES, progress=False)
-    return learnt(run, log), [floats(run.policy(0, member).acting) for member in (0, 1)]
+    return learnt(run, log), [floats(run.policy(0, member).params) for member in (0, 1)]
 
 
 @case("options: resumed")
 def resumed(folder: Path) -> Any:
     """A run that ends halfway, is loaded from its folder and goes on."""
     log = log_of("discrete")
-    run = tl.prepare(small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25)
+    run = tl.fit(
+        small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25, train=False
+    )
     stream = run.stream()
     next(now for now in stream if now.rows)
     stream.close()
     run = tl.resume(folder / "run", log, progress=False)
-    return learnt(run, log), floats(tl.load(folder / "run", log).policy().acting)
+    return learnt(run, log), floats(tl.load(folder / "run", log).policy().params)
 
 
 @case("options: warm start")
@@ -312,9 +314,9 @@ class Pictures:
     def mask(self, world: Any) -> None:
         """Everything is allowed."""
 
-    def step(self, world: Any, action: Any, key: Any) -> Moved:
+    def step(self, world: Any, action: Any, key: Any) -> CopyStep:
         """One step on; actions earn their number."""
-        return Moved(world + 1, action.astype(jax.numpy.float32), world > 8, jax.numpy.zeros((), bool))
+        return CopyStep(world + 1, action.astype(jax.numpy.float32), world > 8, jax.numpy.zeros((), bool))
 
 
 def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool = False, **options: Any) -> Any:
@@ -322,7 +324,7 @@ def played(folder: Path, algorithm: Callable[[], Any], env: Any, recorded: bool 
     given = {"seeds": 2, "every": BETWEEN, "progress": False, **options}
     if recorded:
         given["log_out"] = folder / "log"
-    if given.get("phase_memory") == "disk":
+    if given.get("phase_buffer") == "disk":
         given["out"] = folder / "run"
     run = tl.learn(algorithm(), env, DECISIONS, **given)
     found = [[floats(learner.state) for learner in run.learners()], reports(run)]
@@ -363,12 +365,12 @@ class Dials:
     def mask(self, world: Any) -> None:
         """Everything is allowed."""
 
-    def step(self, world: Any, action: Any, key: Any) -> Moved:
+    def step(self, world: Any, action: Any, key: Any) -> CopyStep:
         """Other numbers."""
         seen, age = world
         right = (action[0] == (seen[0] > 0.5)) & (action[1] == jax.numpy.int32(3 * seen[1]))
         after = jax.random.uniform(key, (2,)), age + 1
-        return Moved(after, right.astype(jax.numpy.float32), jax.numpy.zeros((), bool), age >= 8)
+        return CopyStep(after, right.astype(jax.numpy.float32), jax.numpy.zeros((), bool), age >= 8)
 
 
 POINT = "point-mass"
@@ -383,10 +385,10 @@ ONLINE: dict[str, tuple[Any, Any, dict[str, Any], dict[str, Any]]] = {
     "ppg: epochs apart": (tl.PPG, JAX, {"policy_epochs": 1, "value_epochs": 3, "pieces": 2}, {}),
     "ppg: divergence": (tl.PPG, JAX, {"clip": None, "divergence_weight": 1.0, "value_clip": 0.2}, {}),
     "ppg: separate": (tl.PPG, JAX, {"architecture": "single", "reward_normalisation": False}, {}),
-    "ppg: recurrent": (tl.PPG, "jax:t-maze", {"memory": 6}, {}),
+    "ppg: recurrent": (tl.PPG, "jax:t-maze", {"recurrent_size": 6}, {}),
     "ppg: pictures": (tl.PPG, Pictures(), {"convolutions": "small", "picture_width": 8}, {}),
-    "ppg: segments on the host": (tl.PPG, JAX, {}, {"phase_memory": "host"}),
-    "ppg: segments on disk": (tl.PPG, JAX, {}, {"phase_memory": "disk"}),
+    "ppg: segments on the host": (tl.PPG, JAX, {}, {"phase_buffer": "host"}),
+    "ppg: segments on disk": (tl.PPG, JAX, {}, {"phase_buffer": "disk"}),
     "ppg: several actions": (tl.PPG, Dials(), {}, {}),
     "ppg: gymnasium": (tl.PPG, "CartPole-v1", {}, {}),
     "ppg: ppo": (tl.PPO, JAX, {}, {}),
@@ -417,7 +419,7 @@ def tuned(folder: Path, algorithm: Callable[[], Any], env: str, **options: Any) 
     """A run that learnt from a log and goes on in an environment."""
     log = tl.collect(env.removeprefix("jax:"), episodes=12, seed=0)
     run = tl.fit(algorithm(), log, UPDATES, 2, held_out=0.2, scale="standard", every=UPDATES, progress=False)
-    run = tl.learn(run, env, 60, every=30, log_out=folder / "log", progress=False, **options)
+    run = tl.finetune(run, env, 60, every=30, log_out=folder / "log", progress=False, **options)
     logs = [columns_of(tl.open_log(path)) for path in saved_logs(folder / "log")]
     return [[floats(learner.state) for learner in run.learners()], reports(run), logs]
 
@@ -686,7 +688,11 @@ def acted(folder: Path) -> Any:
 def rolled_out(folder: Path) -> Any:
     """Returns of policies in environments, as they choose and as they draw."""
     found = []
-    for env, algorithm in (("treatment", small(tl.IQL)), (POINT, small(tl.BC)), ("treatment", small(tl.BC, memory=4))):
+    for env, algorithm in (
+        ("treatment", small(tl.IQL)),
+        (POINT, small(tl.BC)),
+        ("treatment", small(tl.BC, recurrent_size=4)),
+    ):
         policy = tl.fit(algorithm(), tl.collect(env, episodes=12, seed=0), UPDATES, progress=False).policy()
         found += [tl.rollout(policy, env, episodes=6, seed=1, sample=sample) for sample in (False, True)]
     return found

@@ -5,7 +5,7 @@ Pendulum). For each log and each target policy one verdict, at the defaults. Cou
 to support an answer; among the supported, how often the 95 % interval on the difference from the logger covers the
 true difference; and how often *better* or *worse* was said although it is not so.
 
-Evidence and decision are apart: a row keeps what was shown (`deciding.Shown`), and every set of limits can rule on it.
+Evidence and decision are apart: a row keeps what was shown (`Undecided`), and every set of limits can rule on it.
 The default limits were chosen so, by `benchmarks/choose_limits.py`, on logs of other seeds than those that are counted
 here. `refits` compares the interval, which is bootstrapped over episodes with models fitted once, with the spread over
 50 refits of everything.
@@ -29,20 +29,18 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
 from benchmarks.keep import SHARED, keep
-from tidelog.acting.rollout import log_of
-from tidelog.acting.statistics import Interval
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
-from tidelog.judging.comparisons import Settings, comparisons_of
-from tidelog.judging.deciding import Shown, reported_difference, ruled, shown
-from tidelog.judging.dependence import with_found_clusters
-from tidelog.judging.estimate import Supports
-from tidelog.judging.findings import Finding
-from tidelog.judging.given import as_policy
-from tidelog.judging.limits import Limits
-from tidelog.judging.results import Support
-from tidelog.judging.reuse import Reuse
-from tidelog.judging.target import kernel_density, kernel_draws
+from tidelog.ope.assumptions.independence import with_detected_clusters
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.estimators.support import Support
+from tidelog.ope.evidence.target import as_policy, kernel_density, kernel_draws
+from tidelog.ope.verdict.checks import Finding, Reuse
+from tidelog.ope.verdict.decide import Undecided, apply_limits, evaluate, reported_difference
+from tidelog.ope.verdict.judge import Settings, comparisons_of
+from tidelog.ope.verdict.limits import Limits
+from tidelog.policies.rollout import log_of
+from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous
 
 PROPENSITIES = {"recorded": None, "estimated": "estimated"}  # how `tl.judge` is asked
@@ -174,24 +172,24 @@ def exact(name: str, episodes: int, seed: int, propensities: str) -> list[dict]:
     targets = {label: Table(target, lookup(name)) for label, target in here.targets.items()}
     found = evidence(targets, log, seed, propensities=PROPENSITIES[propensities], model="tabular")
     about = {"problem": name, "episodes": episodes, "propensities": propensities, "seed": seed}
-    return [{**about, "target": label, **row(shown, gain(name, label))} for label, shown in found.items()]
+    return [{**about, "target": label, **row(found_of, gain(name, label))} for label, found_of in found.items()]
 
 
-def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Shown | None]:
+def evidence(policies: Mapping[str, object], log: tl.Log, seed: int, **how) -> dict[str, Undecided | None]:
     """What a log shows of each policy by itself, at the first look, as to `tl.judge`; None where it refuses."""
-    log = with_found_clusters(log)[0]
+    log = with_detected_clusters(log)[0]
     settings = Settings(**{"sample": True, "propensities": None, "seed": seed, "discount": 1.0, "limits": Limits(),
                            "bandwidth": None, "model": None, **how})  # fmt: skip
     asked = {name: as_policy(policy, log.spec) for name, policy in policies.items()}
     returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
     found = {}
     for one in comparisons_of(asked, log, settings, returns):
-        case = None if one.gathered is None else one.case(log, settings)
-        found[one.name] = None if case is None else shown(case, Supports(case.policy))
+        case = None if one.gathered is None else one.case(settings)
+        found[one.name] = None if case is None else evaluate(case, Supports(case.policy))
     return found
 
 
-def row(seen: Shown | None, truth: float) -> dict:
+def row(seen: Undecided | None, truth: float) -> dict:
     """What was shown as plain values, beside the truth and what the default limits make of it."""
     kept = None if seen is None else kept_of(seen)
     said, findings = decision(kept)
@@ -199,7 +197,7 @@ def row(seen: Shown | None, truth: float) -> dict:
     return {**told, "interval": None if seen is None else reported_difference(seen, said), "shown": kept}
 
 
-def kept_of(seen: Shown) -> dict:
+def kept_of(seen: Undecided) -> dict:
     """What was shown as plain values; of findings their rules."""
     plain = seen._asdict()
     plain["support"] = asdict(seen.support)
@@ -215,10 +213,10 @@ def decision(kept: dict | None, limits: Limits | None = None) -> tuple[str, list
     """The decision on what was shown under some limits, and the findings against it."""
     if kept is None:
         return "unsupported", [Finding("refused", "")]
-    return ruled(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
+    return apply_limits(shown_of(kept), limits or Limits(), NOTHING_KNOWN)
 
 
-def shown_of(kept: dict) -> Shown:
+def shown_of(kept: dict) -> Undecided:
     """What was shown, from plain values."""
     made = dict(kept)
     for part in FINDINGS:
@@ -227,7 +225,7 @@ def shown_of(kept: dict) -> Shown:
     for part in ("by_visits", "by_products"):
         made[part] = None if kept[part] is None else Support(**kept[part])
     made["bound"] = None if kept["bound"] is None else Interval(*kept["bound"])
-    return Shown(**made)
+    return Undecided(**made)
 
 
 # Problems without exact values.
@@ -262,7 +260,7 @@ def cartpole(episodes: int, seed: int) -> list[dict]:
     targets = {label: Chances(_cartpole_chances(sharpness)) for label, sharpness in CARTPOLE.items()}
     truths = {label: _cartpole_value(sharpness) - _cartpole_value(0.5) for label, sharpness in CARTPOLE.items()}
     found = evidence(targets, log, seed)
-    return [{**about, "target": label, **row(shown, truths[label])} for label, shown in found.items()]
+    return [{**about, "target": label, **row(found_of, truths[label])} for label, found_of in found.items()]
 
 
 @cache
@@ -287,7 +285,8 @@ def pendulum(episodes: int, seed: int) -> list[dict]:
     about = {"problem": "Pendulum", "episodes": episodes, "propensities": "recorded", "seed": seed}
     found = evidence({label: policy for label, (policy, _) in policies.items()}, log, seed)
     return [
-        {**about, "target": label, **row(shown, policies[label][1] - logger_value)} for label, shown in found.items()
+        {**about, "target": label, **row(found_of, policies[label][1] - logger_value)}
+        for label, found_of in found.items()
     ]
 
 

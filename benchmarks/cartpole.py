@@ -13,8 +13,8 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.acting.rollout import log_of
 from tidelog.envs import make, play
+from tidelog.policies.rollout import log_of
 
 ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED, MOST = "CartPole-v1", 4_000, 10_000, 5, 50, 500.0
 WRONG = np.asarray([0.3] + 9 * [0.65])  # how often each of ten players pushes the wrong way

@@ -35,9 +35,14 @@ from benchmarks.adversarial import PROMISED
 from benchmarks.adversarial_worlds import WORLDS, Cell, cells
 from benchmarks.calibration import NOTHING_KNOWN, SCRATCH, decision, done, evidence, exact, jobs, row, share, shown_of
 from benchmarks.keep import keep, kept
-from tidelog.judging.deciding import Shown, reported_difference, ruled, unshown_share_findings
-from tidelog.judging.findings import few_episodes_finding, support_findings
-from tidelog.judging.limits import Limits
+from tidelog.ope.verdict.checks import few_episodes_finding, support_findings
+from tidelog.ope.verdict.decide import (
+    Undecided,
+    apply_limits,
+    reported_difference,
+    unshown_share_findings,
+)
+from tidelog.ope.verdict.limits import Limits
 
 NAME = "calibration_limits"
 COMMAND = "python -m benchmarks.choose_limits"
@@ -133,13 +138,13 @@ class Rulings:
         return np.where(self.refused | own, UNSUPPORTED, np.where(against, NOTHING, self.side))
 
 
-def _always_against(found: Shown, lenient: Limits) -> bool:
+def _always_against(found: Undecided, lenient: Limits) -> bool:
     """Whether something speaks against the side whatever the limits are."""
     alone = found._replace(against_by_visits=[], against_by_products=[])
-    return ruled(alone, lenient, NOTHING_KNOWN)[0] == "no difference shown" != found.side
+    return apply_limits(alone, lenient, NOTHING_KNOWN)[0] == "no difference shown" != found.side
 
 
-def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
+def _fails(found: Undecided | None, limits: Limits) -> tuple[bool, bool, bool]:
     """Whether these limits refuse what decides, ratios of visits, and products of ratios."""
     if found is None:
         return True, True, True
@@ -155,7 +160,7 @@ def _fails(found: Shown | None, limits: Limits) -> tuple[bool, bool, bool]:
     return own, visits, products
 
 
-class Facts:
+class RowFacts:
     """What is known of the rows: their truth, their groups, and whether the interval covers."""
 
     def __init__(self, rows: Sequence[dict]) -> None:
@@ -179,12 +184,12 @@ def _groups(places: Sequence[tuple | None]) -> dict[tuple, Flags]:
     return {place: np.array([one == place for one in places]) for place in dict.fromkeys(places) if place is not None}
 
 
-def _ends(found: Shown) -> tuple[float, float]:
+def _ends(found: Undecided) -> tuple[float, float]:
     """Both ends of the interval that an answer tells; a bound that does not stand makes it "no difference shown"."""
     return reported_difference(found, "no difference shown")[1:]
 
 
-def judged(facts: Facts, said: NDArray[np.int64], *, short: bool = False) -> dict:
+def judged(facts: RowFacts, said: NDArray[np.int64], *, short: bool = False) -> dict:
     """What decisions come to, and whether they are admissible; `short` stops at the first broken promise."""
     supported = facts.standard & (said != UNSUPPORTED)
     sides = {"better": (BETTER, facts.not_better), "worse": (WORSE, facts.not_worse)}
@@ -267,7 +272,7 @@ def preferred(admissible: Sequence[tuple[Limits, dict]], present: Limits) -> Lim
 
 def choose(rows: Sequence[dict]) -> dict:
     """The chosen limits, what speaks for them, and what each step further would do."""
-    rulings, facts = Rulings(rows), Facts(rows)
+    rulings, facts = Rulings(rows), RowFacts(rows)
     every = sets()
     found = [(limits, judged(facts, rulings.of(limits), short=True)) for limits in every]
     admissible = [one for one in found if one[1]["admissible"]]

@@ -23,7 +23,7 @@ class Numbered:
     truncated: np.ndarray  # [M] bool
     user_features: ClassVar[None] = None
 
-    def take(self, rows: Any) -> "Numbered":
+    def select(self, rows: Any) -> "Numbered":
         """These events; items and users keep their numbers, and the last event of each user is the end of its log."""
         found = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {name: held[rows] for name, held in found.items() if name not in ("items", "users", "events")}

@@ -14,16 +14,17 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.algorithms.contract import Feedback, Phase
+from tidelog.algorithms.core.contract import Feedback, Phase
+from tidelog.algorithms.core.optimisation import descend, polyak_update
 from tidelog.algorithms.iql import critic_loss
-from tidelog.algorithms.optim import descend, follow
 from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
-from tidelog.judging.fqe import FQE
-from tidelog.judging.target import Target
-from tidelog.judging.values import derived
-from tidelog.training.stores import stores_of
-from tidelog.training.trainer import Member, Trainer
+from tidelog.ope.evidence.target import Target
+from tidelog.ope.models.fqe import FQE
+from tidelog.ope.models.function_approximation import evaluation_log
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member
+from tidelog.training.engine.stores import stores_of
 
 COMMAND = "python -m benchmarks.fqe_speed"
 REPEATS = 5
@@ -44,7 +45,7 @@ class CriticPart:
 
     def phases(self) -> tuple[Phase, ...]:
         (phase,) = self.iql.phases()
-        return (Phase("critic", phase.reads, critic_step, phase.losses),)
+        return (Phase("critic", phase.samplers, critic_step, phase.losses),)
 
 
 def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
@@ -52,16 +53,16 @@ def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
     h, row = part.iql, batch.data
     target = row.reward + row.discount * state.value(row.next_observation)
     (loss, _), slope = eqx.filter_value_and_grad(critic_loss, has_aux=True)(state.critic, h, batch, target, None)
-    critic, memory = descend(h.optimiser, state.critic, slope, state.optimisers.critic, h.critic_learning_rate, None)
-    target_critic = follow(state.target_critic, critic, h.target_rate)
-    optimisers = state.optimisers._replace(critic=memory)
-    moved = state._replace(critic=critic, target_critic=target_critic, optimisers=optimisers, step=state.step + 1)
+    critic, memory = descend(h.optimiser, state.critic, slope, state.opt_states.critic, h.critic_learning_rate, None)
+    target_critic = polyak_update(state.target_critic, critic, h.target_rate)
+    opt_states = state.opt_states._replace(critic=memory)
+    moved = state._replace(critic=critic, target_critic=target_critic, opt_states=opt_states, step=state.step + 1)
     return moved, Feedback({"critic_loss": loss})
 
 
-def trainer_of(algorithm: Any, log: tl.Log) -> Trainer:
+def trainer_of(algorithm: Any, log: tl.Log) -> Engine:
     """A compiled trainer of one member."""
-    trainer = Trainer.fresh([Member(0, algorithm, 0)], log.spec, stores_of(algorithm, log, Scaler()), 10**9)
+    trainer = Engine.fresh([Member(0, algorithm, 0)], log.spec, stores_of(algorithm, log, Scaler()), 10**9)
     trainer.advance(20)
     return trainer
 
@@ -73,7 +74,7 @@ def answered(log: tl.Log) -> tl.Log:
         target = Target(np.zeros(len(log)), rng.dirichlet(np.ones(log.spec.action.n), stored))
     else:
         target = Target(np.zeros(len(log)), actions=rng.uniform(-1, 1, (stored, 1, 6)).astype(np.float32))
-    return derived(log, [target], 0.99, np.arange(len(log.episodes))).log
+    return evaluation_log(log, [target], 0.99, np.arange(len(log.episodes))).log
 
 
 def measure() -> dict[str, Any]:

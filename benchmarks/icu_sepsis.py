@@ -8,8 +8,8 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import SHARED, keep, seed_interval
-from tidelog.acting.rollout import log_of
 from tidelog.envs import TabularEnvironment, icu_sepsis, play
+from tidelog.policies.rollout import log_of
 
 EPISODES, STEPS, SEEDS = 20_000, 20_000, 3
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k icu"

@@ -36,9 +36,9 @@ from benchmarks.adversarial import REPLICATES, SINGLE, state
 from benchmarks.adversarial_worlds import WORLDS, Cell, Drawn, Unavailable
 from benchmarks.calibration import share
 from benchmarks.keep import RESULTS, keep
-from tidelog.acting.rollout import log_of
 from tidelog.envs import TabularEnvironment, play
 from tidelog.envs.treatment import clinician, treatment
+from tidelog.policies.rollout import log_of
 
 NAME, LOGS = "judge_peers", 20
 PICTURE = Path(__file__).resolve().parents[1] / "docs/figures/judge_peers.svg"

@@ -14,12 +14,12 @@ import numpy as np
 
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.judging.bandit import doubly_robust, snips
-from tidelog.judging.evidence import Evidence
-from tidelog.judging.intervals import Confidence, interval
-from tidelog.judging.ratios import Ratios
-from tidelog.judging.sequential import SEQUENTIAL
-from tidelog.judging.weights import support_of
+from tidelog.ope.estimators.bandit import doubly_robust, snips
+from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.ratios import Ratios
+from tidelog.ope.estimators.sequential import SEQUENTIAL
+from tidelog.ope.estimators.support import support_of
+from tidelog.ope.evidence.evidence import Evidence
 
 COMMAND = "python -m benchmarks.judging_speed"
 REPLICATES, REPEATS = 1_000, 3

@@ -16,7 +16,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import RESULTS, keep, kept
-from tidelog.acting.arrays import fingerprint
+from tidelog.policies.named_arrays import fingerprint
 
 KILLS, LONGEST = 20, 5.0
 COMMAND = "pytest -m slow tests/training/test_kills.py"
@@ -24,7 +24,19 @@ KINDS = {
     "iql": ["iql", "--steps", "20000"],
     "iql, 2 seeds, dropout, n-step": ["iql", "--steps", "8000", "--seeds", "2", "--dropout", "0.1", "--n-step", "3"],
     "iql, prioritised": ["iql", "--steps", "15000", "--priority-exponent", "0.6"],
-    "iql, memory": ["iql", "--steps", "1500", "--memory", "8", "--window", "4", "--burn-in", "2", "--batch-size", "16"],
+    "iql, memory": [
+        "iql",
+        "--steps",
+        "1500",
+        "--recurrent-size",
+        "8",
+        "--window",
+        "4",
+        "--burn-in",
+        "2",
+        "--batch-size",
+        "16",
+    ],
     "bc": ["bc", "--steps", "30000"],
     "ppg, function": ["ppg", "--env", "jax:CartPole-v1", "--steps", "60000"],
     "ppg, memory, waiting on disk": [
@@ -33,9 +45,9 @@ KINDS = {
         "jax:CartPole-v1",
         "--steps",
         "30000",
-        "--memory",
+        "--recurrent-size",
         "8",
-        "--phase-memory",
+        "--phase-buffer",
         "disk",
     ],
     "ppg, host, 2 seeds": ["ppg", "--env", "point-mass", "--steps", "12000", "--seeds", "2"],
@@ -122,7 +134,7 @@ def _state(place: Path) -> tuple:
     run = tl.load(place)
     best = [run.best_policy(member.seed) for member in run.members]
     rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.acting) for p in best]
+    return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.params) for p in best]
 
 
 if __name__ == "__main__":

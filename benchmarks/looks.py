@@ -16,19 +16,19 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.data import Log
-from tidelog.judging.comparisons import Settings, comparisons_of
-from tidelog.judging.deciding import ruled, shown
-from tidelog.judging.estimate import Supports
-from tidelog.judging.given import as_policy
-from tidelog.judging.limits import Limits
-from tidelog.judging.simultaneous import critical_values, normal_deviate, spent_error
+from tidelog.data.log import Log
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.estimators.intervals import critical_values, normal_deviate, spent_error
+from tidelog.ope.evidence.target import as_policy
+from tidelog.ope.verdict.decide import apply_limits, evaluate
+from tidelog.ope.verdict.judge import Settings, comparisons_of
+from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
 RULES = ("alone", "error over looks", "ledger", "at once")
 
-Draw = Any  # (generator, rows) -> rewards
+Sampler = Any  # (generator, rows) -> rewards
 
 
 def normal(generator: np.random.Generator, rows: int) -> np.ndarray:
@@ -47,7 +47,7 @@ def long_tailed(generator: np.random.Generator, rows: int) -> np.ndarray:
 
 
 # problem -> rewards, episodes, steps an episode, concentration of the policies' chances, share of even chances in them
-PROBLEMS: dict[str, tuple[Draw, int, int, float, float]] = {
+PROBLEMS: dict[str, tuple[Sampler, int, int, float, float]] = {
     "normal, 300 episodes of 1 step": (normal, 300, 1, 2.0, 0.0),
     "clicks, 500 episodes of 1 step": (clicks, 500, 1, 2.0, 0.0),
     "log-normal, 300 episodes of 1 step": (long_tailed, 300, 1, 2.0, 0.0),
@@ -87,7 +87,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     returns = np.add.reduceat(np.asarray(log.reward, np.float64), log.starts[:-1])
     known = {at: as_policy(one, log.spec) for at, one in policies.items()}
     found = comparisons_of(known, log, settings, returns)
-    cases = [one.case(log, settings) for one in found]
+    cases = [one.case(settings) for one in found]
     level = settings.limits.level
     together = critical_values([case.deciding_ratios for case in cases], cases[0].confidence, 1.0 - level)
     looks = np.arange(1, POLICIES + 1)
@@ -100,13 +100,13 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     said: dict[str, list[str]] = {rule: [] for rule in RULES}
     for place, case in enumerate(cases):
         supports = Supports(case.policy)
-        alone, _ = ruled(shown(case, supports), case.limits, case.reuse)
+        alone, _ = apply_limits(evaluate(case, supports), case.limits, case.reuse)
         for rule in RULES:
             decision = alone
             if rule != "alone" and alone in ("better", "worse"):  # else longer arms change nothing
                 widening = float(reach[rule][place]) / normal_deviate(1.0 - level)
                 widened = case._replace(widening=max(widening, 1.0))
-                decision, _ = ruled(shown(widened, supports), case.limits, case.reuse)
+                decision, _ = apply_limits(evaluate(widened, supports), case.limits, case.reuse)
             said[rule].append(decision)
     return said
 

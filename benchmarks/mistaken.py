@@ -11,30 +11,33 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.contract import Batch, Feedback, Phase
-from tidelog.algorithms.hyper import hyper
-from tidelog.algorithms.optim import improve
-from tidelog.algorithms.running import counted
-from tidelog.algorithms.scenes import scene
+from tidelog.algorithms.core.contract import Feedback, Phase
+from tidelog.algorithms.core.hyperparameters import hyperparameters
+from tidelog.algorithms.core.optimisation import gradient_step
+from tidelog.algorithms.core.running_statistics import add_batch
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.recommender_bcq import critic_inputs
 
 
 def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     """One update of critics and targets; the items that are rated are those that the target critic likes best."""
     key = jax.random.fold_in(state.key, state.step)
     if state.rewards is not None:
-        state = state._replace(rewards=counted(state.rewards, batch))
-    seen = scene(state.recall, state.target_reader, state.known, batch.data)
+        state = state._replace(rewards=add_batch(state.rewards, batch))
+    seen = critic_inputs(state, batch.data)
     value, chosen = page.values(h, state, batch, seen, key)
     target = page.target_value(h, state, batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
-    memory, rate = state.optimisers.critic, h.critic_learning_rate
-    critic, memory, loss, _ = improve(page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None)
-    state = state._replace(critic=critic, optimisers=state.optimisers._replace(critic=memory))
-    return page.followed(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
+    memory, rate = state.opt_states.critic, h.critic_learning_rate
+    critic, memory, loss, _ = gradient_step(
+        page.critic_loss, state.critic, memory, rate, h, batch, proposed, target, None
+    )
+    state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=memory))
+    return page.update_targets(h, state, jnp.float32(h.target_rate)), Feedback({"critic_loss": loss})
 
 
-@hyper
+@hyperparameters
 class Mistaken(tl.RecommenderBCQ):  # type: ignore[misc]
     """Recommender BCQ with that mistake; table and reader rest in the main phase."""
 

@@ -12,10 +12,10 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.algorithms.auxiliary import auxiliary_loss, drift, freeze, scale_rewards, seen_by, standardised
-from tidelog.algorithms.contract import Collection, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import hyper
+from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
+from tidelog.algorithms.core.hyperparameters import hyperparameters
+from tidelog.algorithms.core.sampling import Sampler
+from tidelog.algorithms.core.segments import Epochs, LivePasses, LiveUniform, Whole
 from tidelog.algorithms.off_policy_ppg import (
     Drawn,
     _auxiliary_updates,
@@ -26,8 +26,15 @@ from tidelog.algorithms.off_policy_ppg import (
     losses,
     restarted,
 )
-from tidelog.algorithms.phasic import descended
-from tidelog.algorithms.segments import Epochs, Living, Passes, Whole
+from tidelog.algorithms.phasic import (
+    apply_in_blocks,
+    auxiliary_loss,
+    drift,
+    freeze,
+    gradient_update,
+    scale_rewards,
+    standardise,
+)
 from tidelog.losses.returns import advantages
 
 ENV, SEEDS, EPISODES, SOLVED = "jax:CartPole-v1", [0, 1, 2, 3, 4], 20, 475.0
@@ -39,9 +46,14 @@ def played(algorithm: tl.PPG | tl.OffPolicyPPG, steps: int = STEPS) -> dict:
     """Deterministic returns at every report, and the decisions at which each seed had solved the task."""
     run = tl.learn(algorithm, ENV, steps, SEEDS, every=EVERY, evaluate={ENV: EPISODES})
     curves = {s: [(r["decisions"], r[f"play/{ENV}"]) for r in run.metrics if r["seed"] == s] for s in SEEDS}
-    solved = [next((at for at, worth in curve if worth >= SOLVED), None) for curve in curves.values()]
-    worth = [float(np.mean([worth for _, worth in curve])) for curve in curves.values()]
-    found = {"curves": curves, "solved_at": solved, "mean_return": worth, "mean_return_interval": seed_interval(worth)}
+    solved = [next((at for at, value_of in curve if value_of >= SOLVED), None) for curve in curves.values()]
+    value_of = [float(np.mean([value_of for _, value_of in curve])) for curve in curves.values()]
+    found = {
+        "curves": curves,
+        "solved_at": solved,
+        "mean_return": value_of,
+        "mean_return_interval": seed_interval(value_of),
+    }
     return found | ({} if None in solved else {"solved_interval": seed_interval(solved)})
 
 
@@ -64,7 +76,7 @@ def cartpole() -> dict:
 def estimate(h, state, columns):
     """Advantages and targets [C, T] of a fresh rollout by the value network that stood when it was played."""
     state, reward = scale_rewards(h, state, columns)
-    value, following = (seen_by(state.network.worth, columns[name]) for name in ("observation", "following"))
+    value, following = (apply_in_blocks(state.network.value_of, columns[name]) for name in ("observation", "following"))
     flags = columns["terminated"], columns["truncated"], columns["valid"]
     advantage = advantages(reward, value, following, *flags, h.discount, h.gae_lambda)
     return state, {"advantage": advantage, "target": value + advantage, "value": value}
@@ -75,19 +87,19 @@ def stored_step(h, state, batch):
     data = batch["policy"].data
     proximal = state.proximal.network.policy(data["observation"]).log_probability(data["action"])
     data |= {"log_proximal": proximal - data["log_probability"]}
-    data |= {"advantage": standardised(data["advantage"], data["valid"])}
+    data |= {"advantage": standardise(data["advantage"], data["valid"])}
     drawn = Drawn(batch["policy"]._replace(data=data), batch["value"])
-    state, feedback = descended(h, state, drawn, joint_loss, "policy", h.learning_rate)
+    state, feedback = gradient_update(h, state, drawn, joint_loss, "policy", h.learning_rate)
     return state._replace(proximal=averaged(state.proximal, state.network, h.proximal_decay)), feedback
 
 
 def stored_auxiliary_step(h, state, batch):
     """The auxiliary update of off-policy PPG with what the segments hold."""
-    state, feedback = descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+    state, feedback = gradient_update(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
     return state._replace(proximal=restarted(state.network)), feedback
 
 
-@hyper
+@hyperparameters
 class Stored(tl.OffPolicyPPG):
     """Off-policy PPG, but for where advantages and targets come from; one store serves policy and value."""
 
@@ -97,12 +109,12 @@ class Stored(tl.OffPolicyPPG):
     def stores(self, spec):
         found = super().stores(spec)["policy"]
         estimated = (*found.columns, "advantage", "target", "value")
-        return {"fresh": Keep(found.columns, self.environments), "policy": replace(found, columns=estimated)}
+        return {"fresh": StoreSpec(found.columns, self.environments), "policy": replace(found, columns=estimated)}
 
     def phases(self):
-        fresh = Draw("fresh", self.environments, Whole(), Epochs())
-        one = Draw("policy", self.minibatch, Whole(), Living())
-        again = Draw("policy", self.auxiliary_minibatch, Whole(), Passes())
+        fresh = Sampler("fresh", self.environments, Whole(), Epochs())
+        one = Sampler("policy", self.minibatch, Whole(), LiveUniform())
+        again = Sampler("policy", self.auxiliary_minibatch, Whole(), LivePasses())
         return (
             Phase("store", fresh, _nothing, losses, lambda h, round: 1, estimate, into="policy"),
             Phase("policy", {"policy": one, "value": one}, stored_step, losses, _policy_updates),

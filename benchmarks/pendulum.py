@@ -8,9 +8,9 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
-from tidelog.acting.rollout import log_of
 from tidelog.envs import make, play
 from tidelog.envs.toys import pendulum_controller
+from tidelog.policies.rollout import log_of
 
 ENVIRONMENT, EPISODES, STEPS, SEEDS, PLAYED = "Pendulum-v1", 100, 20_000, 10, 50
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k pendulum"

@@ -21,7 +21,7 @@ import optax
 from benchmarks.keep import keep
 from tidelog.networks import convolve
 from tidelog.networks.convolution import impala
-from tidelog.networks.encode import Picture, Sight
+from tidelog.networks.encode import EncoderConfig, Picture
 from tidelog.types import Image
 
 COMMAND = "python -m benchmarks.picture_speed"
@@ -70,7 +70,7 @@ def rates(run, count, batch, repeats=REPEATS):
 
 
 def made(batch=BATCH):
-    network = Picture.create(np.random.default_rng(0), LEAF, Sight(1, 256, impala))
+    network = Picture.create(np.random.default_rng(0), LEAF, EncoderConfig(1, 256, impala))
     generator = np.random.default_rng(1)
     pictures = generator.integers(0, 256, (batch, LEAF.height, LEAF.width, LEAF.channels)).astype(np.uint8)
     return network, jnp.asarray(pictures), jnp.asarray(generator.standard_normal((batch, 16)), jnp.float32)

@@ -14,7 +14,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from tidelog.envs.vault import vault
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
 
 SEEDS, ENV = [0, 1, 2, 3, 4], "jax:vault"
 STEPS, EVERY = 131_072, 16_384
@@ -38,7 +38,7 @@ def worth(policy: tl.Policy) -> float:
 def played(algorithm: tl.PPG) -> dict:
     """Each seed's worth at every report, and the mean over all of them."""
     begin, curves = time.time(), {seed: [] for seed in SEEDS}
-    run = prepare_learning(algorithm, ENV, STEPS, SEEDS, every=EVERY)
+    run = learn(algorithm, ENV, STEPS, SEEDS, every=EVERY, train=False)
     for _ in run.stream():
         if run.done // EVERY > len(curves[SEEDS[0]]):
             for seed in SEEDS:

@@ -10,7 +10,7 @@ from statistics import median
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.envs.toys import PointMass
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
 
 COMMAND = "python -m benchmarks.play_ahead"
 WARM, ROUNDS, REPEATS = 2, 18, 3
@@ -38,7 +38,7 @@ def measured(env: object, ahead: bool) -> dict:
     """Decisions a second, and the share of the time that went into playing or waiting for what is played."""
     algorithm = tl.PPG.preset("classic-control")
     size = algorithm.environments * algorithm.rollout_steps
-    run = prepare_learning(algorithm, env, (WARM + ROUNDS) * size, ahead=ahead, every=(WARM + ROUNDS) * size)
+    run = learn(algorithm, env, (WARM + ROUNDS) * size, ahead=ahead, every=(WARM + ROUNDS) * size, train=False)
     begun, at = 0.0, 0
     for _ in run.stream():
         if not at and run.done >= WARM * size:

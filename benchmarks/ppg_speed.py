@@ -17,8 +17,8 @@ import numpy as np
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.envs.registry import functional
-from tidelog.training.collect import rollout, unplayed
-from tidelog.training.learn import prepare_learning
+from tidelog.training.learn import learn
+from tidelog.training.online.collection import initial_collection_state, rollout
 
 PPO = tl.PPO(environments=64, rollout_steps=128, minibatches=4, discount=0.99, learning_rate=2.5e-3, entropy_bonus=0.0)
 TWO = replace(PPO, architecture="dual", policy_epochs=4, value_epochs=4)
@@ -36,7 +36,7 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
     """Decisions a second while learning, of one seed, in chunks of whole rounds, or of all between auxiliary phases."""
     size = algorithm.environments * algorithm.rollout_steps
     updates = algorithm.policy_epochs * algorithm.minibatches
-    trainer = prepare_learning(algorithm, env, 10**9, every=10**9)._trainer
+    trainer = learn(algorithm, env, 10**9, every=10**9, train=False)._engine
     trainer.compile()
     for _ in range(2 * algorithm.policy_iterations):
         trainer.advance(updates, size)
@@ -55,18 +55,18 @@ def training(algorithm: tl.PPG, env: str, seconds: float = 4.0) -> dict:
 
 def collecting(algorithm: tl.PPG, env: str) -> dict:
     """Decisions a second of playing alone."""
-    run = prepare_learning(algorithm, env, 10**6)
-    state, steps = run._trainer.learners[0].state, algorithm.rollout_steps
-    acting = algorithm.acting(state)
+    run = learn(algorithm, env, 10**6, train=False)
+    state, steps = run._engine.learners[0].state, algorithm.rollout_steps
+    params = algorithm.policy_params(state)
     if env.startswith("jax:"):
         source = functional(env)
         names = ("observation", "action", "log_probability", "following")
-        worlds = unplayed(source, algorithm.environments, jax.random.key(0)).worlds
-        play = jax.jit(lambda worlds, key: rollout(source, algorithm, acting, worlds, key, steps, names))
+        worlds = initial_collection_state(source, algorithm.environments, jax.random.key(0)).env_states
+        play = jax.jit(lambda worlds, key: rollout(source, algorithm, params, worlds, key, steps, names))
         once = lambda i: jax.block_until_ready(play(worlds, jax.random.key(i)))  # noqa: E731
     else:
-        (host,) = run._trainer._places.hosts
-        once = lambda i: host.rollout(algorithm, acting, jax.random.key(i), i, steps)  # noqa: E731
+        (host,) = run._engine._assignment.hosts
+        once = lambda i: host.rollout(algorithm, params, jax.random.key(i), i, steps)  # noqa: E731
     once(0)
     rates = []
     for i in range(REPEATS):
@@ -79,7 +79,7 @@ def collecting(algorithm: tl.PPG, env: str) -> dict:
 def solved(algorithm: tl.PPG, env: str, seed: int) -> dict:
     """Seconds until the episodes of one report reach 475 on average; `training` has compiled the program before."""
     size = algorithm.environments * algorithm.rollout_steps
-    run = prepare_learning(algorithm, env, 3_000_000, seeds=[seed], every=size)
+    run = learn(algorithm, env, 3_000_000, seeds=[seed], every=size, train=False)
     begin = time.monotonic()
     for now in run.stream():
         if any(row.get("collect/return", 0.0) >= SOLVED for row in now.rows):

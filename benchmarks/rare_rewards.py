@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from benchmarks.keep import keep
-from tidelog.data import Log
-from tidelog.judging.deciding import Case, ruled, shown
-from tidelog.judging.estimate import Supports
-from tidelog.judging.gather import gather
-from tidelog.judging.given import as_policy
-from tidelog.judging.limits import Limits
-from tidelog.judging.reuse import reuse_of
+from tidelog.data.log import Log
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.evidence.policy_evidence import evidence_of
+from tidelog.ope.evidence.target import as_policy
+from tidelog.ope.verdict.checks import reuse_of
+from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
+from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.rare_rewards"
 LIMITS = (0.0, 4.0, 6.0, 8.0, 10.0)
@@ -63,11 +63,11 @@ def one(name: str, seed: int) -> tuple[float, list[str]]:
         reward=draw(generator, rows), terminated=np.ones(rows, bool), propensity=np.full(rows, 0.25),
     )  # fmt: skip
     known = as_policy(Prefers(first), log.spec)
-    found = gather(known, log, sample=True, seed=seed, cloning=False)
+    found = evidence_of(known, log, sample=True, seed=seed, cloning=False)
     limits = Limits()
     case = Case(found.policy, None, reuse_of(known, log), limits, seed)
-    seen = shown(case, Supports(found.policy))
-    made = [ruled(seen, replace(limits, earning_episodes=least), case.reuse)[0] for least in LIMITS]
+    seen = evaluate(case, Supports(found.policy))
+    made = [apply_limits(seen, replace(limits, earning_episodes=least), case.reuse)[0] for least in LIMITS]
     return seen.earning, [str(decision) for decision in made]
 
 

@@ -23,9 +23,9 @@ from benchmarks import entree, online_retail
 from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
-from tidelog.judging.histories import Cases, next_baskets, next_events
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
-from tidelog.judging.ranking import Comparison, compare
+from tidelog.recommend.interactions.held_out import Cases, next_baskets, next_events
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10
@@ -99,15 +99,19 @@ def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     log = interactions(frame, gap=3_600.0)  # a session is over at its end
     log, split = cut(log, "entree", entree.CUT, earlier)
     visitor = frame.unique("user").sort("user")["visitor"].to_numpy()
-    cases = next_events(log, split.test.targets).warm
-    return split.train, cases.by(visitor[np.searchsorted(np.sort(frame["user"].unique()), log.users)]), log.events
+    cases = next_events(log, split.test.targets).with_history
+    return (
+        split.train,
+        cases.grouped_by(visitor[np.searchsorted(np.sort(frame["user"].unique()), log.users)]),
+        log.events,
+    )
 
 
 def online_retail_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     """The purchases to learn from, and each known customer's next basket."""
     log = interactions(online_retail.read(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet"))
     log, split = cut(log, "online_retail", online_retail.CUT, earlier)
-    return split.train, next_baskets(log, split.test.targets).warm, ()
+    return split.train, next_baskets(log, split.test.targets).with_history, ()
 
 
 def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:
@@ -157,7 +161,7 @@ def differences(found: Comparison) -> dict[str, Any]:
 
 def logged_visits(seed: int) -> Any:
     """A log of the editor's, with what it showed and how likely that was."""
-    seen = world.visits(world.knowing(world.editor()), VISITS, seed=1_000 + seed)
+    seen = world.simulate_visits(world.policy_of_histories(world.logging_policy()), VISITS, seed=1_000 + seed)
     return tl.read_interactions(
         pl.DataFrame(
             {
@@ -189,7 +193,7 @@ def satiation_seed(name: str, seed: int) -> dict[str, float]:
     for learn in LEARNT:
         rankers |= learn(log, name, seed)
     found = {
-        called: float(world.visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
+        called: float(world.simulate_visits(shown_first(ranker, log), PLAYED, seed=2_000 + seed).returns.mean())
         for called, ranker in rankers.items()
     }
     print(f"{name}, seed {seed}: { {called: round(value, 2) for called, value in found.items()} }", flush=True)
@@ -198,12 +202,12 @@ def satiation_seed(name: str, seed: int) -> dict[str, float]:
 
 def satiation_study(name: str, found: list[dict[str, float]]) -> dict[str, Any]:
     """What the seeds found, together and beside exact values."""
-    problem, editor = world.satiation(), world.editor()
+    problem, editor = world.satiation(), world.logging_policy()
     exact = {
         "logger": world.exact_value(editor),
         "its commonest choice": world.exact_value(editor.argmax(1)),
         "likeliest click": world.exact_value(world.clicks().argmax(1)),
-        **{f"best within support {t:g}": problem.optimal(allowed=world.within(editor, t))[0] for t in THRESHOLDS},
+        **{f"best within support {t:g}": problem.optimal(allowed=world.support(editor, t))[0] for t in THRESHOLDS},
         "optimal": problem.optimal()[0],
     }
     values = {called: [one[called] for one in found] for called in found[0]}

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from tidelog.training.runs.settings import as_members
 
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.training.settings import as_members
-from tidelog.training.timed import Periods
-from tidelog.training.trainer import Trainer
+from tidelog.training.engine.engine import Engine
+from tidelog.training.runs.time_split import TimeSplit
 
 COMMAND = "python -m benchmarks.recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0
@@ -38,8 +38,8 @@ def walks() -> Any:
 def measure(log: Any, **settings: Any) -> dict[str, Any]:
     """Updates and events a second of one phase, the median of `REPEATS`, and the most anonymous memory meanwhile."""
     algorithm = tl.RecommenderBCQ(**(SETTINGS | settings))
-    parts = Periods(log, 0.0)
-    trainer = Trainer.fresh(
+    parts = TimeSplit(log, 0.0)
+    trainer = Engine.fresh(
         as_members([algorithm], [0]), log.spec, parts.stores(algorithm, parts.scaler(False, None)), 10**9
     )
     trainer.compile()
@@ -61,7 +61,7 @@ def measure(log: Any, **settings: Any) -> dict[str, Any]:
             "most": max(each), "memory": peak[0]}  # fmt: skip
 
 
-def _rate(trainer: Trainer) -> float:
+def _rate(trainer: Engine) -> float:
     begin, taken = time.perf_counter(), 0
     while time.perf_counter() - begin < SECONDS:
         taken += trainer.advance(2)

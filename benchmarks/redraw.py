@@ -3,6 +3,8 @@
 from pathlib import Path
 from statistics import median
 
+from benchmarks.curves import draw_curves
+from benchmarks.headlines import index
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.judging_page import adversarial, calibration, carrying, judges, judging_speed, looks, risk_bands
 from benchmarks.keep import RESULTS, kept
@@ -11,7 +13,6 @@ from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import recommenders, retrieval
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
-from tidelog.report.curves import draw_curves
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -271,7 +272,7 @@ Command: `{found["command"]}`.
 def door() -> str:
     """The door for logs: size and fuzz."""
     size, fuzz = kept("door_size"), kept("door_fuzz")
-    return f"""## The door
+    return f"""## Reading a large table
 
 | what | figure |
 |---|---|
@@ -331,21 +332,21 @@ PPG's had lost what it had found and one of PPO's had never found it.
 """
 
 
-def phase_memory() -> str:
+def phase_buffer() -> str:
     """What the phase memory takes, by where it lies."""
-    found = kept("phase_memory")
+    found = kept("phase_buffer")
     rows = "\n".join(
         f"| {row['place']} | {row['policy_iterations']} | {row['memory'] / 1e9:.2f} | {row['own'] / 1e9:.2f} | "
         f"{row['mapped'] / 1e9:.2f} | {row['checkpoint'] / 1e9:.2f} |"
         for row in found["rows"]
     )
     whole = "; ".join(f"{name}: {size / 1e9:.2f} GB" for name, size in found["stated"].items())
-    return f"""## What the phase memory takes
+    return f"""## What the phase buffer takes
 
 {found["environments"]} environments, {found["steps"]} steps, pictures of 64 x 64 x 3 bytes, one process a case. The
 memory by policy iterations, from its shapes: {whole}.
 Peaks are of the whole process beyond what it had before the run, in GB: `own` are its own pages (here, without an
-accelerator, the device's among them: the rollout at hand is 0.40, and copies of it while it is made and saved),
+accelerator, the device's among them: the current rollout is 0.40, and copies of it while it is made and saved),
 `mapped` those of files.
 
 | lies on | policy iterations | memory | own, peak | mapped, peak | last checkpoint |
@@ -536,7 +537,7 @@ SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "pp
 SECTIONS += ((play_ahead, "play_ahead"),)
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
-SECTIONS += ((t_maze, "t_maze"), (phase_memory, "phase_memory"))
+SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (carrying, "choose_carrying"))
 SECTIONS += ((adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))
@@ -550,10 +551,33 @@ SECTIONS += (
     (serving, "serving"),
 )
 
+
+def own_algorithms() -> str:
+    """The examples' algorithms against behaviour cloning."""
+    found = kept("own_algorithms")
+    rows = "\n".join(
+        f"| {name} | {one['environment']} | {one['steps']:,} | {interval(one['intervals'][name], 0)} | "
+        f"{interval(one['intervals']['bc'], 0)} | **{interval(one['interval'], 0)}** |"
+        for name, one in found.items()
+        if name in ("td3-bc", "cql")
+    )
+    return f"""## Algorithms of one's own: TD3+BC and CQL against BC
+
+`examples/td3_bc.py` and `examples/cql.py` at their defaults, {len(found["cql"]["difference"])} seeds, each with a log
+of its own; mean return of {found["episodes"]} episodes, 95 % t intervals; the difference is paired.
+
+| algorithm | environment | updates | return | BC | difference |
+|---|---|---|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+SECTIONS += ((own_algorithms, "own_algorithms"),)
+
 if __name__ == "__main__":
-    parts = ["# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"]
-    for section, name in SECTIONS:
-        if list(RESULTS.glob(f"{name}*.json")):
-            parts.append(section())
-    parts = [part for part in parts if part]
-    (DOCS / "evidence.md").write_text("\n".join(parts))
+    rendered = [(name, section()) for section, name in SECTIONS if list(RESULTS.glob(f"{name}*.json"))]
+    rendered = [(name, text) for name, text in rendered if text]
+    head = "# Evidence\n\nMade by `python -m benchmarks.redraw` from the files in `benchmarks/results`.\n"
+    (DOCS / "evidence.md").write_text("\n".join([head, index(rendered), *(text for _, text in rendered)]))

@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.acting.approximate import Approximate
-from tidelog.runtime.retrieval import top_k
+from tidelog.recommend.ranking import Approximate
+from tidelog.runtime.ranking import top_k
 
 COMMAND = "python -m benchmarks.retrieval"
 ROWS, WIDTH, BATCH, K, REPEATS = 1_000_000, 64, 256, 10, 3

@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from tidelog.training.runs.settings import as_members
 
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
-from tidelog.acting.arrays import fingerprint
-from tidelog.training.parts import Parts
-from tidelog.training.settings import as_members
-from tidelog.training.trainer import Trainer
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine.engine import Engine
+from tidelog.training.runs.episode_split import EpisodeSplit
 
 COMMAND = "python -m benchmarks.sampling"
 ROWS, LARGE, REPEATS, SECONDS = 1_000_000, 10_000_000, 5, 4.0
@@ -42,17 +42,17 @@ def random_log(rows: int) -> tl.Log:
     )
 
 
-def trainer_of(algorithm: tl.IQL, log: tl.Log) -> Trainer:
+def trainer_of(algorithm: tl.IQL, log: tl.Log) -> Engine:
     """A compiled trainer, one member."""
-    parts = Parts(log, 0.0, 0)
+    parts = EpisodeSplit(log, 0.0, 0)
     stores = parts.stores(algorithm, parts.scaler(False, None))
-    trainer = Trainer.fresh(as_members([algorithm], [0]), log.spec, stores, 10**9)
+    trainer = Engine.fresh(as_members([algorithm], [0]), log.spec, stores, 10**9)
     trainer.compile()
     trainer.advance(20)
     return trainer
 
 
-def rate(trainer: Trainer, seconds: float = SECONDS) -> float:
+def rate(trainer: Engine, seconds: float = SECONDS) -> float:
     """Updates a second."""
     begin, taken = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:

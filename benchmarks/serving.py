@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.keep import keep
 from tidelog import BCQ, IQL, runtime
-from tidelog.acting.export import export
-from tidelog.acting.parity import random_observations
-from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
-from tidelog.runtime.saved import Saved
+from tidelog.policies.export.artefact import export
+from tidelog.policies.export.parity import random_observations
+from tidelog.policies.policy import Policy
+from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.session import load_onnx
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
@@ -47,9 +47,9 @@ def made(place: Path, name: str) -> Path:
         return path
     algorithm, space, _, _ = POLICIES[name]
     spec = Spec(SEEN, space)
-    acting = algorithm.acting(algorithm.init(spec, jax.random.key(0), 1))
+    params = algorithm.policy_params(algorithm.init(spec, jax.random.key(0), 1))
     scaler = Scaler({"numeric": np.full(20, 0.5, np.float32)}, {"numeric": np.full(20, 2.0, np.float32)})
-    export(Policy(algorithm, spec, scaler, acting), path)
+    export(Policy(algorithm, spec, scaler, params), path)
     return path
 
 

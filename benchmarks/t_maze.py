@@ -12,7 +12,7 @@ from dataclasses import replace
 import tidelog as tl
 from benchmarks.keep import keep, seed_interval
 from benchmarks.ppg import as_ppo
-from tidelog.envs.maze import TMaze
+from tidelog.envs.functional_problems import TMaze
 
 ENV, COMMAND = "jax:t-maze", "python -m benchmarks.t_maze"
 SEEDS, STEPS, EPISODES, WIDTH = [0, 1, 2, 3, 4], 184_320, 400, 16
@@ -22,7 +22,7 @@ SOLVED = 0.95 * TMaze.BEST
 def settings() -> dict[str, tl.PPG]:
     """Who learns, by name."""
     ppg = replace(tl.PPG.preset("classic-control"), learning_rate=1e-3, entropy_bonus=0.01)
-    remembering = replace(ppg, memory=WIDTH)
+    remembering = replace(ppg, recurrent_size=WIDTH)
     return {
         "PPG with a memory": remembering,
         "PPO with a memory": as_ppo(remembering),

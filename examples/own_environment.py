@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 import tidelog as tl
-from tidelog.envs.functional import Moved, advance, begin, look
+from tidelog.envs.functional import CopyStep, advance, begin, look
 from tidelog.types import Discrete, Spec, Vector
 
 
@@ -37,11 +37,11 @@ class Filling:
     def mask(self, world: Tank) -> None:
         return None
 
-    def step(self, world: Tank, action: jax.Array, key: jax.Array) -> Moved:
+    def step(self, world: Tank, action: jax.Array, key: jax.Array) -> CopyStep:
         noise = 0.02 * jax.random.normal(key)
         level = jnp.maximum(world.level * (1 - self.leak) + 0.1 * action + noise, 0.0)
         moved = Tank(level, world.age + 1)
-        return Moved(moved, -jnp.abs(level - 0.5), level > 1.0, moved.age >= 50)
+        return CopyStep(moved, -jnp.abs(level - 0.5), level > 1.0, moved.age >= 50)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -52,7 +52,7 @@ def play(tank: Filling, copies: int, steps: int, key: jax.Array) -> tuple[jax.Ar
         seen, _ = look(tank, worlds)
         action = (seen["observation"][:, 0] < 0.5).astype(jnp.int32)
         moved = advance(tank, worlds, action, key)
-        return moved.world, (moved.reward.mean(), moved.following["observation"].mean())
+        return moved.world, (moved.reward.mean(), moved.next_observation["observation"].mean())
 
     starting, stepping = jax.random.split(key)
     _, (reward, level) = jax.lax.scan(one, begin(tank, copies, starting), jax.random.split(stepping, steps))

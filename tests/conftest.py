@@ -8,7 +8,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from tidelog.training.cache import use_cache
+from tidelog.training.engine.cache import use_cache
 
 MAPS = Path("/proc/self/maps")
 MANY = 20_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.bits import CASES, differences, floats, hashes, numbers
-from tidelog.algorithms import ALGORITHMS
+from tidelog.algorithms.names import ALGORITHMS
 
 
 def test_names_and_order_do_not_matter():

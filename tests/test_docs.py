@@ -15,7 +15,6 @@ from benchmarks import judging_page
 from benchmarks.keep import kept
 from tests.shared import shared
 from tidelog.cli import demo
-from tidelog.training.fit import prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -33,10 +32,7 @@ def exists(name: str) -> bool:
         return True
     if dataclasses.is_dataclass(found):
         return argument in {field.name for field in dataclasses.fields(found)}
-    known = set(inspect.signature(found).parameters) | (
-        set(inspect.signature(prepare).parameters) if found is tl.fit else set()
-    )
-    return argument in known
+    return argument in inspect.signature(found).parameters
 
 
 def test_every_name_in_coming_from_exists() -> None:
@@ -63,8 +59,21 @@ def test_every_knob_that_people_bring_has_its_row() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_public_names_on_every_page_exist(page: Path) -> None:
+    assert {name for name in re.findall(r"\btl\.([A-Za-z]\w*)", page.read_text()) if not hasattr(tl, name)} == set()
+
+
+def test_shown_parts_of_the_examples_are_in_their_files() -> None:
+    page = (ROOT / "docs/write-your-own.md").read_text()
+    parts = re.findall(r"```python\n# (examples/\w+\.py)\n(.*?)```", page, re.S)
+    assert len(parts) >= 7
+    assert [part for name, part in parts if part not in (ROOT / name).read_text()] == []
 
 
 def test_ci_runs_the_readmes_own_test_command() -> None:
@@ -83,7 +92,7 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     before = Path.cwd()
     os.chdir(folder)
     try:
-        demo._make_log(Path("tidelog-demo"), 300)
+        demo._create_log(Path("tidelog-demo"), 300)
     finally:
         os.chdir(before)
     return folder

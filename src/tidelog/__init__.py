@@ -18,6 +18,8 @@ __all__ = [
     "CheckpointError",
     "Columns",
     "ConfigError",
+    "Continuous",
+    "Discrete",
     "DiscreteBCQ",
     "DivergenceError",
     "EnvironmentFailure",
@@ -27,6 +29,7 @@ __all__ = [
     "Limits",
     "Log",
     "LogError",
+    "MultiDiscrete",
     "OffPolicyPPG",
     "Policy",
     "RecommenderBCQ",
@@ -40,16 +43,19 @@ __all__ = [
     "collect",
     "estimate",
     "estimate_slates",
-    "finish",
+    "export",
+    "finetune",
     "fit",
+    "follow_targets",
+    "gradient_steps",
+    "hyperparameters",
     "judge",
     "learn",
     "load",
     "load_policy",
+    "number",
     "open_interactions",
     "open_log",
-    "prepare",
-    "prepare_learning",
     "read_d4rl",
     "read_interactions",
     "read_log",
@@ -57,30 +63,41 @@ __all__ = [
     "read_npz",
     "read_ogbench",
     "read_reagent",
+    "register",
     "resume",
     "rollout",
     "slot_model",
+    "static",
+    "testing",
+    "tree_where",
     "validate",
     "validate_interactions",
 ]
 
 if TYPE_CHECKING:
-    from tidelog.acting.policy import Policy, load_policy
-    from tidelog.acting.rollout import collect, rollout
+    from tidelog import testing
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
+    from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
+    from tidelog.algorithms.core.optimisation import tree_where
+    from tidelog.algorithms.core.short_form import follow_targets, gradient_steps
     from tidelog.algorithms.discrete_bcq import DiscreteBCQ
     from tidelog.algorithms.iql import IQL
+    from tidelog.algorithms.names import register
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
-    from tidelog.algorithms.recommender_bcq import RecommenderBCQ
-    from tidelog.data.columns import Columns
-    from tidelog.data.door import read_d4rl, read_log, read_minari, read_npz, read_ogbench, read_reagent, validate
-    from tidelog.data.interaction_door import read_interactions, validate_interactions
-    from tidelog.data.interaction_storage import open_interactions
-    from tidelog.data.interactions import Interactions
+    from tidelog.data.core.columns import Columns
+    from tidelog.data.io.readers import (
+        open_log,
+        read_d4rl,
+        read_log,
+        read_minari,
+        read_npz,
+        read_ogbench,
+        read_reagent,
+        validate,
+    )
     from tidelog.data.log import Log
-    from tidelog.data.storage import open_log
     from tidelog.errors import (
         CheckpointError,
         ConfigError,
@@ -92,34 +109,55 @@ if TYPE_CHECKING:
         SpecError,
         TidelogError,
     )
-    from tidelog.judging.estimate import estimate
-    from tidelog.judging.ledger import Ledger
-    from tidelog.judging.limits import Limits
-    from tidelog.judging.results import Verdict
-    from tidelog.judging.slate_estimates import assemble_slates, estimate_slates, slot_model
-    from tidelog.judging.verdict import judge
-    from tidelog.judging.verdicts import Verdicts
-    from tidelog.training.fit import finish, fit, load, prepare, resume
-    from tidelog.training.learn import learn, prepare_learning
-    from tidelog.training.run import Run
+    from tidelog.ope.estimators.estimate import estimate
+    from tidelog.ope.estimators.slates import assemble_slates, estimate_slates, slot_model
+    from tidelog.ope.verdict.judge import judge
+    from tidelog.ope.verdict.ledger import Ledger
+    from tidelog.ope.verdict.limits import Limits
+    from tidelog.ope.verdict.results import Verdict, Verdicts
+    from tidelog.policies.export.artefact import export
+    from tidelog.policies.policy import Policy, load_policy
+    from tidelog.policies.rollout import collect, rollout
+    from tidelog.recommend.interactions.log import Interactions
+    from tidelog.recommend.interactions.readers import open_interactions, read_interactions, validate_interactions
+    from tidelog.recommend.recommender_bcq import RecommenderBCQ
+    from tidelog.training.finetune import finetune
+    from tidelog.training.fit import fit
+    from tidelog.training.learn import learn
+    from tidelog.training.resume import load, resume
+    from tidelog.training.runs.run import Run
+    from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 _NAMES: dict[str, tuple[str, ...]] = {
-    "acting.policy": ("Policy", "load_policy"),
-    "acting.rollout": ("collect", "rollout"),
+    "policies.export.artefact": ("export",),
+    "policies.policy": ("Policy", "load_policy"),
+    "policies.rollout": ("collect", "rollout"),
+    "algorithms.names": ("register",),
     "algorithms.bc": ("BC",),
+    "algorithms.core.hyperparameters": ("hyperparameters", "number", "static"),
+    "algorithms.core.short_form": ("follow_targets", "gradient_steps"),
+    "algorithms.core.optimisation": ("tree_where",),
+    "types": ("Continuous", "Discrete", "MultiDiscrete"),
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
     "algorithms.iql": ("IQL",),
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),
-    "algorithms.recommender_bcq": ("RecommenderBCQ",),
-    "data.columns": ("Columns",),
-    "data.door": ("read_d4rl", "read_log", "read_minari", "read_npz", "read_ogbench", "read_reagent", "validate"),
-    "data.interaction_door": ("read_interactions", "validate_interactions"),
-    "data.interaction_storage": ("open_interactions",),
-    "data.interactions": ("Interactions",),
+    "recommend.recommender_bcq": ("RecommenderBCQ",),
+    "data.core.columns": ("Columns",),
+    "data.io.readers": (
+        "open_log",
+        "read_d4rl",
+        "read_log",
+        "read_minari",
+        "read_npz",
+        "read_ogbench",
+        "read_reagent",
+        "validate",
+    ),
+    "recommend.interactions.readers": ("open_interactions", "read_interactions", "validate_interactions"),
+    "recommend.interactions.log": ("Interactions",),
     "data.log": ("Log",),
-    "data.storage": ("open_log",),
     "errors": (
         "CheckpointError",
         "ConfigError",
@@ -131,21 +169,24 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "SpecError",
         "TidelogError",
     ),
-    "judging.estimate": ("estimate",),
-    "judging.ledger": ("Ledger",),
-    "judging.limits": ("Limits",),
-    "judging.results": ("Verdict",),
-    "judging.slate_estimates": ("assemble_slates", "estimate_slates", "slot_model"),
-    "judging.verdict": ("judge",),
-    "judging.verdicts": ("Verdicts",),
-    "training.fit": ("finish", "fit", "load", "prepare", "resume"),
-    "training.learn": ("learn", "prepare_learning"),
-    "training.run": ("Run",),
+    "ope.estimators.estimate": ("estimate",),
+    "ope.verdict.ledger": ("Ledger",),
+    "ope.verdict.limits": ("Limits",),
+    "ope.verdict.results": ("Verdict", "Verdicts"),
+    "ope.estimators.slates": ("assemble_slates", "estimate_slates", "slot_model"),
+    "ope.verdict.judge": ("judge",),
+    "training.finetune": ("finetune",),
+    "training.fit": ("fit",),
+    "training.learn": ("learn",),
+    "training.resume": ("load", "resume"),
+    "training.runs.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":
+        return importlib.import_module("tidelog.testing")
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")

@@ -1,18 +1,18 @@
-"""Everything that tidelog raises on purpose.
+"""The exceptions of tidelog.
 
 ```
 TidelogError
-├── LogError             the log is not usable; carries the validation report
+├── LogError             the log is not usable; holds the validation report
 ├── ConfigError          a setting is wrong (also a ValueError)
-├── SpaceError           what a run would keep does not fit where it is to lie
-├── SpecError            algorithm and log, or algorithm and environment, do not fit
-├── EnvironmentFailure   an environment broke its promises while it was stepped
+├── SpaceError           the data of a run does not fit into memory or onto the disk
+├── SpecError            the algorithm does not support the log or the environment
+├── EnvironmentFailure   an environment violated its protocol during a step
 ├── CheckpointError      a checkpoint or a saved policy is corrupt, foreign or missing
 ├── DivergenceError      a loss became NaN or infinite; the last good checkpoint is kept
-└── ExportError          a policy cannot be written in the form that was asked for
+└── ExportError          a policy cannot be written in the requested format
 ```
 
-Each message says what was found, where, what was expected, and what to do about it.
+Each message says what is wrong and where, what was expected, and how to fix it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 
 class TidelogError(Exception):
-    """The root of the tree: catch it to catch all of them."""
+    """The base class of all exceptions of tidelog."""
 
 
 class LogError(TidelogError):
@@ -39,15 +39,15 @@ class ConfigError(TidelogError, ValueError):
 
 
 class SpaceError(TidelogError):
-    """What a run would keep does not fit into the memory or onto the disk where it is to lie."""
+    """The data of a run does not fit into memory or onto the disk."""
 
 
 class SpecError(TidelogError):
-    """An algorithm cannot take this kind of observation, action or reward."""
+    """An algorithm does not support this kind of observation, action or reward."""
 
 
 class EnvironmentFailure(TidelogError):
-    """An environment returned something unusable, or raised, while it was stepped."""
+    """An environment returned an unusable value, or raised, during a step."""
 
 
 class CheckpointError(TidelogError):
@@ -59,11 +59,11 @@ class DivergenceError(TidelogError):
 
 
 class ExportError(TidelogError):
-    """A policy cannot be written in the form that was asked for."""
+    """A policy cannot be written in the requested format."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Say which known name a misspelt one was probably meant to be, or list them all."""
+    """Suggest the known name closest to a misspelt one, or list all known names."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else f"known names: {', '.join(known)}"

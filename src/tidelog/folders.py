@@ -1,8 +1,8 @@
 """Folders on disk that are complete or absent, with a manifest and a checksum for every file.
 
-A folder is written aside, synced and renamed. `manifest.json` says what kind of folder it is, its schema version, the
-size and SHA-256 of every file and of itself, and whatever the caller wants to remember. Logs, checkpoints and policies
-all stand on this; each raises its own kind of error.
+A folder is written under a temporary name, synced and renamed. `manifest.json` holds the kind of the folder, its schema
+version, the size and SHA-256 of every file, its own SHA-256, and fields of the caller. Logs, checkpoints and policies
+use this module; each raises its own kind of error.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import Any
 from tidelog.errors import CheckpointError, TidelogError
 
 MANIFEST = "manifest.json"
-ASIDE = ".writing-"  # how the names of folders begin that are not yet whole
-LARGEST = 1 << 28  # bytes of a manifest: a log's may hold the words of large columns
-Content = bytes | Callable[[Path], None]  # or a function that writes to a path
+WRITING_PREFIX = ".writing-"  # prefix of folders that are still being written
+LARGEST = 1 << 28  # bytes of a manifest; a log's manifest may hold large vocabularies
+Content = bytes | Callable[[Path], None]  # the callable writes to a path
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What a folder holds, the schema version that this program reads and writes, and the error it raises."""
+    """A kind of folder: its name, the schema version that this program reads and writes, and the error it raises."""
 
     name: str
     schema: int
     error: type[TidelogError] = CheckpointError
 
     def write(self, folder: Path, files: Mapping[str, Content], manifest: Mapping[str, Any]) -> None:
-        """Write files and their manifest; an older folder is replaced whole, or stays as it was."""
+        """Write files and their manifest; an existing folder is replaced completely or stays unchanged."""
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f"{ASIDE}{folder.name}-", dir=folder.parent))
+            aside = Path(tempfile.mkdtemp(prefix=f"{WRITING_PREFIX}{folder.name}-", dir=folder.parent))
         except OSError as problem:
             raise self.error(f"{folder} cannot be written: {problem}") from problem
         try:
@@ -49,77 +49,78 @@ class Kind:
             _put_in_place(new, folder, aside / "old")
             sync(folder.parent)
         except OSError as problem:
-            raise self.error(f"{folder} cannot be written: {problem}; what stood there is untouched") from problem
+            raise self.error(f"{folder} cannot be written: {problem}; the existing folder is unchanged") from problem
         finally:
             shutil.rmtree(aside)
 
     def text(self, manifest: Mapping[str, Any], sums: Mapping[str, Any]) -> bytes:
-        """The manifest file of files with these sizes and checksums."""
-        # as it will be read back: keys become words, and their order with them
+        """The bytes of the manifest for files with these sizes and checksums."""
+        # the round trip through JSON turns keys into text, which also fixes their order
         body = json.loads(json.dumps({"kind": self.name, "schema": self.schema, **manifest, "files": sums}))
         return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
 
-    def stands_at(self, folder: Path) -> bool:
-        """Whether a folder is one of this kind, so that another may take its place."""
+    def is_at(self, folder: Path) -> bool:
+        """Whether a folder is of this kind and may be replaced."""
         try:
             return bool(self.manifest(folder))
         except self.error:
             return False
 
-    def of_another_schema(self, text: bytes) -> bool:
-        """Whether bytes are a manifest of this kind that another version of this program wrote."""
+    def has_other_schema(self, text: bytes) -> bool:
+        """Whether bytes are a manifest of this kind with another schema version."""
         try:
-            found = json.loads(text)
+            data = json.loads(text)
         except (ValueError, RecursionError):
             return False
-        return isinstance(found, dict) and found.get("kind") == self.name and found.get("schema") != self.schema
+        return isinstance(data, dict) and data.get("kind") == self.name and data.get("schema") != self.schema
 
     def manifest(self, folder: Path) -> dict[str, Any]:
-        """The manifest of a folder; an error where it is missing, foreign, changed or of another schema."""
+        """The manifest of a folder; an error if it is missing, of another kind, changed or of another schema."""
         return self.read(self.manifest_text(folder), str(folder / MANIFEST))
 
     def manifest_text(self, folder: Path) -> bytes:
-        """The bytes of a folder's manifest; an error where it is missing, no plain file, or too large."""
+        """The bytes of a folder's manifest; an error if it is missing, not a regular file, or too large."""
         path = folder / MANIFEST
         try:
             if not path.is_file():
-                path.lstat()  # FileNotFoundError where there is nothing at all
-                raise self.error(f"{path} is no plain file")
+                path.lstat()  # FileNotFoundError if the path does not exist
+                raise self.error(f"{path} is not a regular file")
             with path.open("rb") as file:
                 text = file.read(LARGEST + 1)
             if len(text) > LARGEST:
-                raise self.error(f"{path} is larger than any manifest: {path.stat().st_size:,} bytes")
+                raise self.error(f"{path} has {path.stat().st_size:,} bytes: expected at most {LARGEST:,}")
         except (FileNotFoundError, NotADirectoryError):
-            raise self.error(f"{folder} is no tidelog {self.name}: it has no {MANIFEST}") from None
+            raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}") from None
         except OSError as problem:
-            raise self.error(f"{path} is cut off or cannot be read: {problem}") from problem
+            raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
         return text
 
     def read(self, text: bytes, path: str) -> dict[str, Any]:
-        """The manifest in a file's bytes; `path` is where they stand."""
+        """Parse and check the bytes of a manifest; `path` is named in errors."""
         try:
-            found = json.loads(text)
+            data = json.loads(text)
         except (ValueError, RecursionError) as problem:
-            raise self.error(f"{path} is cut off or cannot be read: {problem}") from problem
-        if not isinstance(found, dict) or found.get("kind") != self.name:
-            held = found.get("kind") if isinstance(found, dict) else None
-            raise self.error(f"{path} is the manifest of something else than a tidelog {self.name}: {held!r}")
-        if found.get("schema") != self.schema:
-            raise self.error(f"{path} has schema version {found.get('schema')!r}, this tidelog reads {self.schema}")
-        if found.pop("sha256", None) != _digest(found):
+            raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
+        if not isinstance(data, dict) or data.get("kind") != self.name:
+            kind = data.get("kind") if isinstance(data, dict) else None
+            raise self.error(f"{path} is not the manifest of a tidelog {self.name}: its kind is {kind!r}")
+        if data.get("schema") != self.schema:
+            raise self.error(
+                f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it "
+                f"with the version of tidelog that wrote it, or make the {self.name} again"
+            )
+        if data.pop("sha256", None) != _digest(data):
             raise self.error(f"{path} was changed after it was written: its checksum differs")
-        return found
+        return data
 
     def file(self, folder: Path, name: str, manifest: Mapping[str, Any], *, whole: bool = True) -> Path:
-        """The path of one file that has the size and, if `whole`, the checksum of the manifest."""
+        """The path of a file whose size and, if `whole`, checksum match the manifest; an error otherwise."""
         path, expected = folder / name, manifest["files"].get(name)
         if expected is None or not path.is_file():
             raise self.error(f"{path} is missing")
         size = path.stat().st_size
         if size != expected["bytes"]:
-            raise self.error(
-                f"{path} has {size:,} bytes where {expected['bytes']:,} were written: it was cut or changed"
-            )
+            raise self.error(f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed")
         if whole and checksum(path) != expected["sha256"]:
             raise self.error(f"{path} was changed after it was written: its checksum differs")
         return path
@@ -136,7 +137,7 @@ def _write_synced(path: Path, content: Content) -> dict[str, Any]:
 
 
 def _put_in_place(new: Path, folder: Path, old: Path) -> None:
-    """Rename into place; what stood there comes back if that fails."""
+    """Rename into place; restore the old folder if that fails."""
     if not folder.exists():
         new.rename(folder)
         return
@@ -148,9 +149,9 @@ def _put_in_place(new: Path, folder: Path, old: Path) -> None:
         raise
 
 
-def forget_half_written(parent: Path) -> None:
-    """Remove what killed processes left among the folders of `parent`."""
-    for path in parent.glob(f"{ASIDE}*"):
+def remove_unfinished(parent: Path) -> None:
+    """Remove the unfinished folders of killed processes from `parent`."""
+    for path in parent.glob(f"{WRITING_PREFIX}*"):
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -1,4 +1,4 @@
-"""Which actions are allowed, and choosing among them. Letters: `B` batch, `A` number of actions."""
+"""Masks of allowed actions, and the best action among them. Letters: `B` batch, `A` number of actions."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ def allow(values: jax.Array, mask: jax.Array | None) -> jax.Array:
     if mask is None:
         return values
     if mask.shape != values.shape:
-        raise TypeError(f"values and mask must have one shape, found {values.shape} and {mask.shape}")
+        raise TypeError(f"values have shape {values.shape}, mask has shape {mask.shape}: expected equal shapes")
     return jnp.where(mask, values, -jnp.inf)
 
 
 def supported(logits: jax.Array, threshold: jax.Array | float, mask: jax.Array | None = None) -> jax.Array:
-    """Allowed actions at least `threshold` times as likely as the likeliest allowed one: logits [..., A] -> bool.
+    """Mark allowed actions at least `threshold` times as likely as the most likely one: logits [..., A] -> bool.
 
-    Never empty where anything is allowed: at threshold 0 all that is allowed, at 1 the likeliest and its equals.
+    At threshold 0 all allowed actions, at 1 the most likely and its ties; not empty unless all are forbidden.
     Source: Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; there the inequality is strict.
     """
     allowed = allow(logits, mask)
@@ -27,5 +27,5 @@ def supported(logits: jax.Array, threshold: jax.Array | float, mask: jax.Array |
 
 
 def best(values: jax.Array, among: jax.Array) -> jax.Array:
-    """The action [...] of highest value among those marked: values and marks [..., A]."""
+    """The marked action [...] with the highest value: values and marks [..., A]."""
     return jnp.argmax(allow(values, among), axis=-1)

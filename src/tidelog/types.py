@@ -1,4 +1,4 @@
-"""What every room speaks of: the shapes of a log, of a batch and of an action.
+"""Types shared by all packages: the spaces of a log, batches and actions.
 
 Letters in shapes: `B` batch, `N` steps in a log, `M` stored observations, `A` action size or number of actions,
 `C` categorical columns, `E` ensemble, `K` reward components.
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     import jax
 
     Array: TypeAlias = jax.Array
-else:  # so that the door for logs starts without JAX
+else:  # reading logs must work without JAX
     Array = Any
 Observation: TypeAlias = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Vector:
-    """Numeric features, `[..., size]` float32; `names` where the log had named columns.
+    """Numeric features, `[..., size]` float32; `names` are the column names, if the log has any.
 
-    `fills` holds, for columns in which values may be missing, the value that stands in; where the feature
-    `"<column> missing"` is among the names, it is 1 in rows that were filled and 0 elsewhere.
+    `fills` holds the replacement value of each column in which values may be missing. A feature named
+    `"<column> missing"` is 1 in rows that were filled and 0 elsewhere.
     """
 
     size: int
@@ -41,7 +41,7 @@ class Vector:
 class Codes:
     """Categorical features, `[..., C]` int32; column `c` takes the codes `0 .. sizes[c] - 1`.
 
-    `vocabularies[c]` holds the word behind each code, or is empty where the log had codes to begin with.
+    `vocabularies[c]` holds the label of each code; it is empty if the log itself holds codes.
     """
 
     sizes: tuple[int, ...]
@@ -60,9 +60,9 @@ class Image:
 
 @dataclass(frozen=True)
 class History:
-    """What a user took before, items and kinds of events `[..., H]` int32, counted from 1; the latest stands last.
+    """Past interactions of a user: items and kinds of events `[..., H]` int32, counted from 1, latest last.
 
-    A short history begins with zeros. `events` are the kinds, `usual` the most frequent one.
+    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one.
     """
 
     events: tuple[str, ...]
@@ -71,10 +71,10 @@ class History:
 
 @dataclass(frozen=True)
 class Profile:
-    """What describes a user, `[..., F]` float32; zeros where nothing is known.
+    """Features of a user, `[..., F]` float32; zeros if nothing is known.
 
-    Number `f` is column `columns[f]` less `mean[f]`, over `spread[f]`; where there is `words[f]`, 1 if the column holds
-    that word, else 0.
+    Feature `f` is (column `columns[f]` - `mean[f]`) / `spread[f]`; if `words[f]` is set, the column's value is 1 where
+    it holds that word, else 0.
     """
 
     columns: tuple[str, ...]
@@ -84,14 +84,14 @@ class Profile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each number is called: its column, or `column=word`."""
+        """The name of each feature: its column, or `column=word`."""
         pairs = zip(self.columns, self.words, strict=True)
         return tuple(column if word is None else f"{column}={word}" for column, word in pairs)
 
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `n` actions, `[...]` int32; `names` where the log had words for them."""
+    """One of `n` actions, `[...]` int32; `names` are the labels of the actions, if the log has any."""
 
     n: int
     names: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several choices at once, `[..., len(sizes)]` int32."""
+    """Several discrete choices at once, `[..., len(sizes)]` int32."""
 
     sizes: tuple[int, ...]
 
@@ -108,7 +108,7 @@ class MultiDiscrete:
 class Catalogue:
     """One of many items, `[...]` int32 counted from 1; 0 is no item and is never chosen.
 
-    `ids` are the log's own names of the items, `features` those of the numbers that describe each.
+    `ids` are the item identifiers of the log, `features` the names of the item features.
     """
 
     ids: tuple[str | int, ...]
@@ -122,7 +122,7 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Continuous:
-    """A vector within bounds, `[..., A]` float32; `low` and `high` have one finite number a dimension."""
+    """A vector within bounds, `[..., A]` float32; `low` and `high` have one finite number per dimension."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -130,10 +130,10 @@ class Continuous:
 
     def __post_init__(self) -> None:
         if len(self.low) != len(self.high):
-            raise SpecError(f"bounds differ in length: {len(self.low)} low, {len(self.high)} high")
+            raise SpecError(f"low has {len(self.low)} bounds and high has {len(self.high)}: expected equal lengths")
         for low, high in zip(self.low, self.high, strict=True):
             if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-                raise SpecError(f"action bounds must be finite and ordered, found [{low}, {high}]")
+                raise SpecError(f"action bounds = [{low}, {high}]: expected finite numbers with low <= high")
 
     @property
     def size(self) -> int:
@@ -151,12 +151,12 @@ class Continuous:
         return action * half + centre
 
     def executed(self, action: Any) -> Any:
-        """What is done of actions `[..., A]` in units of [-1, 1]: mapped, and cut at the bounds."""
+        """The executed actions for `[..., A]` in units of [-1, 1]: mapped and clipped to the bounds."""
         low, high = (np.asarray(bound, np.float32) for bound in (self.low, self.high))
         return self.from_unit(action.clip(-1.0, 1.0)).clip(low, high)
 
     def log_volume(self) -> float:
-        """What a log-density in units of [-1, 1] exceeds the log-density in the action's own units by."""
+        """Log-density in units of [-1, 1] minus the log-density in the units of the action."""
         return math.fsum(math.log(h) for h in self._centre_and_half()[1])
 
     def _centre_and_half(self) -> tuple[Any, Any]:
@@ -167,7 +167,7 @@ class Continuous:
 
 Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-# History, Profile and Catalogue stand apart: `recommend` knows them, and whoever acts need not.
+# History, Profile and Catalogue are not in these unions: only `recommend` uses them.
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (Vector, Codes, Image, History, Profile, Discrete, MultiDiscrete, Continuous, Catalogue)
@@ -176,12 +176,12 @@ _KINDS: dict[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Spec:
-    """What is seen and what can be done: named observation leaves, the action space, reward components, masks."""
+    """The observation leaves by name, the action space, the number of reward components, and whether masks exist."""
 
     observation: Mapping[str, Leaf]
     action: ActionSpace
     rewards: int | None = None  # K components; None: one number
-    masked: bool = False  # whether rows say which actions were allowed
+    masked: bool = False  # whether each row has a mask of allowed actions
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists that `from_json` reads back."""
@@ -190,7 +190,7 @@ class Spec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """Rebuild a spec from `to_json`; an unknown kind is a SpecError."""
+        """Rebuild a spec from `to_json`; SpecError for an unknown kind."""
         leaves = {name: _untagged(leaf) for name, leaf in data["observation"].items()}
         return cls(leaves, _untagged(data["action"]), data["rewards"], data["masked"])
 
@@ -203,7 +203,7 @@ def _untagged(data: Mapping[str, Any]) -> Any:
     fields = dict(data)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
-        raise SpecError(f"unknown kind {kind!r} in a spec; known kinds: {', '.join(_KINDS)}")
+        raise SpecError(f"kind = {kind!r} in a spec is unknown: expected one of {', '.join(_KINDS)}")
     return _KINDS[kind](**{name: _tuples(value) for name, value in fields.items()})
 
 
@@ -212,23 +212,23 @@ def _tuples(value: Any) -> Any:
 
 
 class Decision(NamedTuple):
-    """What was seen and what was done, in the units that networks see; in windows, [B, T, ...] throughout."""
+    """Observation and action, in the units of the networks; in windows, all shapes are [B, T, ...]."""
 
     observation: Observation  # leaves [B, ...]
     action: Array  # [B] int, [B, M] ints, or [B, A] float
     mask: Array | None = None  # [B, A] bool: the actions allowed; None: all of them
-    real: Array | None = None  # windows only, [B, T] bool: steps that the episode has
+    real: Array | None = None  # windows only, [B, T] bool: False at padding steps
 
     @property
     def window(self) -> dict[str, Array]:
-        """What a network with a memory is told beside the observations."""
+        """The arguments of a recurrent network besides the observations."""
         return {} if self.real is None else {"real": self.real}
 
 
 class Transition(NamedTuple):
-    """One decision and what followed, in the units that networks see (scaled observations, actions in [-1, 1]).
+    """One decision and its outcome, in the units of the networks (scaled observations, actions in [-1, 1]).
 
-    In windows everything is [B, T, ...].
+    In windows, all shapes are [B, T, ...].
     """
 
     observation: Observation  # leaves [B, ...]
@@ -237,26 +237,26 @@ class Transition(NamedTuple):
     discount: Array  # [B]: gamma**m * (1 - terminated within the window)
     next_observation: Observation  # leaves [B, ...]: after those m steps
     mask: Array | None = None  # [B, A] bool: the actions allowed now; None: all of them
-    next_mask: Array | None = None  # [B, A] bool: those allowed afterwards
-    real: Array | None = None  # windows only, [B, T] bool: steps that the episode has
+    next_mask: Array | None = None  # [B, A] bool: the actions allowed at the next step
+    real: Array | None = None  # windows only, [B, T] bool: False at padding steps
     last: Array | None = None  # windows only, [B, T] int32: the step of the window that `next_observation` follows
 
     @property
     def window(self) -> dict[str, Array]:
-        """What a network with a memory is told beside the observations."""
+        """The arguments of a recurrent network besides the observations."""
         return {} if self.real is None else {"real": self.real}
 
 
 class Histories(NamedTuple):
-    """What users took before, by item index and kind of event from 1 on (0: none), and what describes each user."""
+    """Past interactions of users: item indices and kinds of events from 1 on (0: none), and user features."""
 
-    items: Any  # [B, H] int32, the latest last
+    items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
-    users: Any  # [B, F] float32; F is 0 where nothing is told of users
+    users: Any  # [B, F] float32; F is 0 if there are no user features
 
 
 class Act(NamedTuple):
-    """What a policy does: `log_probability` is None where it has no density, `carry` where it has no memory."""
+    """A policy's action; `log_probability` is None without a density, `carry` is None if it is not recurrent."""
 
     action: Array  # [B], [B, M] or [B, A]
     log_probability: Array | None = None  # [B]
@@ -264,7 +264,7 @@ class Act(NamedTuple):
 
 
 def same_shape(**arrays: Array) -> None:
-    """Raise TypeError unless all arrays have one shape, so that (B,) never meets (B, 1)."""
+    """Raise TypeError unless all arrays have one shape; this prevents (B,) with (B, 1)."""
     shapes = {name: tuple(array.shape) for name, array in arrays.items()}
     if len(set(shapes.values())) > 1:
-        raise TypeError(f"shapes must agree, found {shapes}")
+        raise TypeError(f"shapes = {shapes}: expected equal shapes")

@@ -1,23 +1,23 @@
-"""An algorithm that learns nothing and writes down what the loop did with it: two phases, one with two draws."""
+"""An algorithm that learns nothing and records the calls of the loop: two phases, one with two samplers."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.contract import Feedback, Keep, Phase
-from tidelog.algorithms.draws import Choice, Draw, Row
-from tidelog.algorithms.hyper import hyper, number, static
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
+from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
 from tidelog.types import Act, Continuous, Discrete
 
-LEFT, RIGHT = 3, 2  # rows in each draw
+LEFT, RIGHT = 3, 2  # rows of each sampler
 
 
 class Page(NamedTuple):
-    """What happened, one row an update."""
+    """The record, one row per update."""
 
     phase: jax.Array  # [T]: 1 wide, 2 narrow
-    rows: jax.Array  # [T, LEFT + RIGHT]: rows drawn, -1 where the phase draws fewer
+    rows: jax.Array  # [T, LEFT + RIGHT]: drawn rows, -1 where the phase draws fewer
     step: jax.Array
 
 
@@ -39,9 +39,9 @@ def losses(h, page, batch, key):
     return {}
 
 
-@hyper
+@hyperparameters
 class Diary:
-    """`wide` updates of two draws, then `narrow` updates of one, round after round; `rest`: not in odd rounds."""
+    """`wide` updates of two samplers, then `narrow` updates of one, in every round; `rest`: not in odd rounds."""
 
     wide: int = static(3, least=0)
     narrow: int = static(2, least=0)
@@ -51,31 +51,31 @@ class Diary:
     takes = (Continuous, Discrete)
 
     def stores(self, spec):
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self):
-        both = {"left": Draw("log", LEFT, Choice()), "right": Draw("log", RIGHT, Row(1, 0.9))}
+        both = {"left": Sampler("log", LEFT, LoggedAction()), "right": Sampler("log", RIGHT, NStep(1, 0.9))}
         return (
             Phase("wide", both, wide, losses, updates=lambda h, round: h.wide),
-            Phase("narrow", Draw("log", LEFT, Choice()), narrow, losses, updates=_narrow),
+            Phase("narrow", Sampler("log", LEFT, LoggedAction()), narrow, losses, updates=_narrow),
         )
 
     def init(self, spec, key, updates):
         return Page(jnp.zeros(updates, int), jnp.full((updates, LEFT + RIGHT), -1), jnp.int32(0))
 
-    def acting(self, state):
+    def policy_params(self, state):
         return ()
 
-    def start(self, acting, batch):
+    def start(self, params, batch):
         return None
 
-    def act(self, acting, observation, *, mask=None, carry=None, key=None):
+    def act(self, params, observation, *, mask=None, carry=None, key=None):
         return Act(jnp.zeros(len(next(iter(observation.values()))), int))
 
-    def distribution(self, acting, observation, mask=None):
+    def distribution(self, params, observation, mask=None):
         return None
 
-    def q_values(self, acting, observation):
+    def q_values(self, params, observation):
         return None
 
 

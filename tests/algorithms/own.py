@@ -1,4 +1,4 @@
-"""Networks of a user's own, made of Equinox's parts, for observations of mixed leaves."""
+"""Custom networks from Equinox's parts, for observations of mixed leaves."""
 
 import equinox as eqx
 import jax
@@ -10,7 +10,7 @@ from tidelog.types import Codes, Discrete
 
 
 class Own(eqx.Module):
-    """An eqx.nn.MLP on all leaves in one row, codes one-hot; a further input is put behind them."""
+    """An eqx.nn.MLP on all leaves in one row, codes one-hot; another input is appended."""
 
     net: eqx.nn.MLP
     sizes: tuple = eqx.field(static=True)  # (leaf, sizes of its codes) pairs; no sizes: numbers
@@ -40,7 +40,7 @@ class OwnRatings(Own):
 
 
 class OwnGenerator(eqx.Module):
-    """An Own for each way; latents as many as twice the actions."""
+    """Custom modules for each part; twice as many latents as actions."""
 
     inward: Own
     outward: Own

@@ -1,4 +1,4 @@
-"""A phasic algorithm that compiles in seconds, and trainers that play small environments with it."""
+"""A phasic algorithm that compiles in seconds, and trainers for small environments."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from tidelog import PPG, OffPolicyPPG
-from tidelog.envs.functional import Moved
-from tidelog.training.beginners import fresh_players
-from tidelog.training.learn import _places
-from tidelog.training.rounds import Rounds
-from tidelog.training.trainer import Member
+from tidelog.envs.functional import CopyStep
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member
+from tidelog.training.learn import _assign_environments
+from tidelog.training.online.initial_learners import fresh_collectors
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 ENV = "jax:CartPole-v1"
@@ -31,25 +31,25 @@ ROUNDS = 2 * POLICY_UPDATES + AUXILIARY_UPDATES  # updates of two rounds
 
 
 def tiny(**changes: Any) -> PPG:
-    """PPG with rates at which a few updates show."""
+    """PPG with learning rates for visible effects after a few updates."""
     return PPG(**(TINY | changes))
 
 
 def replaying(**changes: Any) -> OffPolicyPPG:
-    """Off-policy PPG that takes as many updates as `tiny` does."""
+    """Off-policy PPG with as many updates as `tiny`."""
     return OffPolicyPPG(**(REPLAYING | changes))
 
 
-def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Rounds:
-    """A trainer of (algorithm, seed) pairs."""
+def players(*members: tuple[Any, int], env: Any = ENV, together: bool = False, steps: int = 10_000) -> Engine:
+    """Return a trainer of (algorithm, seed) pairs."""
     numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members or ((tiny(), 0),))]
-    places = _places(env, numbered, False)
-    learners = fresh_players(numbered, places.spec, places.source, steps, False)
-    return Rounds(numbered, places, learners, steps, together=together)
+    places = _assign_environments(env, numbered, False)
+    learners = fresh_collectors(numbered, places.spec, places.source, steps, False)
+    return Engine(numbered, learners, steps, assignment=places, together=together)
 
 
-def moved(training: Rounds, updates: int, most: int = 1_000) -> Rounds:
-    """The trainer after so many updates, taken at most so many at a time."""
+def moved(training: Engine, updates: int, most: int = 1_000) -> Engine:
+    """Return the trainer after this number of updates, in chunks of bounded size."""
     if training.needs_compiling():
         training.compile()
     end = training.update + updates
@@ -60,7 +60,7 @@ def moved(training: Rounds, updates: int, most: int = 1_000) -> Rounds:
 
 @dataclass(frozen=True)
 class Dials:
-    """Two dials at once; each step pays where both are set as the two numbers shown say."""
+    """Two choices at once; each step pays where both equal the two observed numbers."""
 
     name: ClassVar[str] = "dials"
     spec: ClassVar[Spec] = Spec({"observation": Vector(2)}, MultiDiscrete((2, 3)))
@@ -78,12 +78,12 @@ class Dials:
         seen, age = world
         right = (action[0] == (seen[0] > 0.5)) & (action[1] == jnp.int32(3 * seen[1]))
         after = jax.random.uniform(key, (2,)), age + 1
-        return Moved(after, right.astype(jnp.float32), jnp.zeros((), bool), age >= 8)
+        return CopyStep(after, right.astype(jnp.float32), jnp.zeros((), bool), age >= 8)
 
 
 @dataclass(frozen=True)
 class Doors:
-    """Three doors, one of them locked in every step; opening that one is an error."""
+    """Three actions, one of them masked in every step; the masked action is an error."""
 
     name: ClassVar[str] = "doors"
     spec: ClassVar[Spec] = Spec({"observation": Vector(1)}, Discrete(3), masked=True)
@@ -100,12 +100,12 @@ class Doors:
     def step(self, world, action, key):
         locked, age = world
         reward = jnp.where(action == locked, jnp.nan, (action > locked).astype(jnp.float32))
-        return Moved((jax.random.randint(key, (), 0, 3), age + 1), reward, age >= 5, jnp.zeros((), bool))
+        return CopyStep((jax.random.randint(key, (), 0, 3), age + 1), reward, age >= 5, jnp.zeros((), bool))
 
 
 @cache
 def after(updates: int, env: Any = ENV, **changes: Any) -> Any:
-    """The learner of one seed after so many updates; its arrays are not to be given away."""
+    """Return the learner of one seed after this number of updates; its arrays must not be donated."""
     return moved(players((tiny(**changes), 0), env=env), updates).learners[0]
 
 

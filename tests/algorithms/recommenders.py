@@ -1,4 +1,4 @@
-"""A small log of interactions and small recommenders, that several rooms' tests share."""
+"""A small log of interactions and small recommenders, shared by several test folders."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,11 +11,13 @@ import polars as pl
 
 from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
-from tidelog.acting.policy import Policy
-from tidelog.algorithms.recommender_bcq import RecommenderBCQ
-from tidelog.algorithms.visits import visits
-from tidelog.data import Interactions, Scaler, read_interactions
-from tidelog.training.learner import as_arrays
+from tidelog.data.scaling import Scaler
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.next_item import store_interactions
+from tidelog.recommend.recommender_bcq import RecommenderBCQ
+from tidelog.training.engine.learner import as_arrays
 
 SMALL = {
     "size": 8, "history": 6, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),
@@ -30,7 +32,7 @@ def small(**changes: Any) -> RecommenderBCQ:
 
 
 def people(users: int = 16) -> pl.DataFrame:
-    """Who the users are: a number, words, lists of words."""
+    """User features: a number, categories, lists of categories."""
     ages = 20.0 + (np.arange(users) % 16.0) ** 2  # of 16 or 48 users alike in mean and spread
     words = {"plan": (["free", "paid"] * users)[:users], "likes": (["a;b", "", "b", "c"] * users)[:users]}
     return pl.DataFrame({"u": [f"u{n}" for n in range(users)], "age": ages, **words})
@@ -38,7 +40,7 @@ def people(users: int = 16) -> pl.DataFrame:
 
 @cache
 def described(users: int = 16) -> Interactions:
-    """Users on a ring of items, sessions, slates of four, features of both; the tenth item was only shown."""
+    """Users on a ring of items, sessions, slates of four, features of both; the tenth item was shown only."""
     frame = clicks(users=users)
     places = frame["i"].str.slice(1).cast(pl.Int64).to_numpy()
     shown = ["|".join(f"i{(place + step) % 10}" for step in range(4)) for place in places]
@@ -54,12 +56,12 @@ def unshown() -> Interactions:
 
 
 def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    return h.furnish(h.init(log.spec, jax.random.key(seed), 6), log, seed)
+    return h.with_item_facts(h.init(log.spec, jax.random.key(seed), 6), log, seed)
 
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
-    store = visits(log, h.targets, h.negative_weight is not None, h.profile)
-    draw = h.phases()[1].reads
+    store = store_interactions(log, h.targets, h.negative_weight is not None, h.profile)
+    draw = h.phases()[1].samplers
     return draw.batch(store, None, jax.random.key(seed), 0.0)[0]
 
 
@@ -69,7 +71,7 @@ def compiled(step: Any) -> Any:
 
 
 def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1) -> Any:
-    """The state after compiled updates of one phase."""
+    """Return the state after compiled updates of one phase."""
     state = fresh(h, log)
     for update in range(updates):
         state, _ = compiled(h.phases()[phase].step)(as_arrays(h), state, batch(h, log, update))
@@ -77,4 +79,4 @@ def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1
 
 
 def policy(h: RecommenderBCQ, log: Interactions, state: Any = None) -> Policy:
-    return Policy(h, log.spec, Scaler(), h.acting(fresh(h, log) if state is None else state))
+    return Policy(h, log.spec, Scaler(), h.policy_params(fresh(h, log) if state is None else state))

@@ -9,17 +9,18 @@ import polars as pl
 import pytest
 
 from tests.algorithms.worlds import uneven, world
+from tests.data.nstep import n_step
 from tidelog import Columns, LogError, read_log
-from tidelog.algorithms.contract import Batch, Keep
-from tidelog.algorithms.draws import Choice, Draw, Row, Uniform
-from tidelog.data import Scaler, n_step
-from tidelog.training.stores import stored
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Uniform
+from tidelog.data.scaling import Scaler
+from tidelog.training.engine.stores import stored
 
-REWARDS = Keep(("reward", "terminated"))
+REWARDS = StoreSpec(("reward", "terminated"))
 
 
 def ragged(seed: int, kind: str):
-    """A log of episodes of 1 to 7 steps; what followed a truncation is known always, never or sometimes."""
+    """A log of episodes of 1 to 7 steps; the next observation of a truncation is always, never or sometimes known."""
     rng = np.random.default_rng(seed)
     columns = uneven(rng, 25)
     ends = columns["terminated"] | columns["truncated"]
@@ -44,10 +45,10 @@ def ragged(seed: int, kind: str):
 def test_rows_are_the_reference_windows(seed, kind, n):
     log = ragged(seed, kind)
     store = stored(log, REWARDS, Scaler())
-    count, usable = Row(n, 0.9).rows(store)
+    count, usable = NStep(n, 0.9).rows(store)
     rows = np.arange(len(log)) if usable is None else np.asarray(usable)
     assert count == len(rows) == log.has_target.sum()
-    gather = jax.jit(lambda gamma, rows: Row(n, gamma).gather(store, rows).data)
+    gather = jax.jit(lambda gamma, rows: NStep(n, gamma).gather(store, rows).data)
     for gamma in (0.0, 0.9, 1.0):
         found, wanted = gather(gamma, jnp.asarray(rows)), n_step(log, rows, n, gamma)
         np.testing.assert_allclose(found.reward, wanted.reward, rtol=1e-5, atol=1e-5)
@@ -62,7 +63,7 @@ def test_masks_follow_their_observations():
     log = world("discrete")
     store = stored(log, REWARDS, Scaler())
     rows = np.flatnonzero(log.has_target)
-    found = Row(2, 0.9).gather(store, jnp.asarray(rows)).data
+    found = NStep(2, 0.9).gather(store, jnp.asarray(rows)).data
     np.testing.assert_array_equal(found.mask, log.action_mask[log.position[rows]])
     np.testing.assert_array_equal(found.next_mask, log.action_mask[n_step(log, rows, 2, 0.9).next_position])
 
@@ -70,7 +71,7 @@ def test_masks_follow_their_observations():
 def test_a_choice_is_the_decision_alone():
     log = world("discrete")
     rows = np.array([3, 0, 3])
-    found = Choice().gather(stored(log, Keep(()), Scaler()), jnp.asarray(rows)).data
+    found = LoggedAction().gather(stored(log, StoreSpec(()), Scaler()), jnp.asarray(rows)).data
     for name, leaf in log.observation.items():
         np.testing.assert_array_equal(found.observation[name], leaf[log.position[rows]])
     np.testing.assert_array_equal(found.action, log.action[rows])
@@ -78,18 +79,18 @@ def test_a_choice_is_the_decision_alone():
 
 
 def test_a_row_without_rewards_is_refused():
-    with pytest.raises(TypeError, match="reads the columns 'reward' and 'terminated'"):
-        Row(1, 0.9).gather(stored(world("discrete"), Keep(()), Scaler()), jnp.arange(3))
+    with pytest.raises(TypeError, match="needs the columns 'reward' and 'terminated'"):
+        NStep(1, 0.9).gather(stored(world("discrete"), StoreSpec(()), Scaler()), jnp.arange(3))
 
 
 def test_exactly_the_usable_rows_are_drawn():
     log = ragged(0, "some")
     store = stored(log, REWARDS, Scaler())
-    batch, indices = Draw("log", 5000, Row(3, 0.9)).batch(store, None, jax.random.key(0), jnp.zeros(()))
+    batch, indices = Sampler("log", 5000, NStep(3, 0.9)).batch(store, None, jax.random.key(0), jnp.zeros(()))
     assert set(np.asarray(batch.rows).tolist()) == set(np.flatnonzero(log.has_target).tolist())
     assert 0 < log.has_target.sum() < len(log)
     np.testing.assert_array_equal(store.usable[indices], batch.rows)
-    cloned, _ = Draw("log", 5000, Choice()).batch(store, None, jax.random.key(0), jnp.zeros(()))
+    cloned, _ = Sampler("log", 5000, LoggedAction()).batch(store, None, jax.random.key(0), jnp.zeros(()))
     assert set(np.asarray(cloned.rows).tolist()) == set(range(len(log)))
 
 
@@ -104,13 +105,15 @@ def test_draws_are_uniform():
 def test_a_batch_refuses_errors_of_another_shape():
     batch = Batch(None, jnp.arange(3))
     np.testing.assert_allclose(batch.mean(jnp.array([1.0, 2.0, 6.0])), 3.0)
-    with pytest.raises(TypeError, match="must have shape"):
+    with pytest.raises(TypeError, match=r"errors have shape \(3, 1\), expected \(3,\)"):
         batch.mean(jnp.ones((3, 1)))
 
 
 def test_a_batch_carries_the_logs_weights():
     log = world("discrete", weight=np.arange(65.0))
-    batch, _ = Draw("log", 8, Choice()).batch(stored(log, Keep(()), Scaler()), None, jax.random.key(0), jnp.zeros(()))
+    batch, _ = Sampler("log", 8, LoggedAction()).batch(
+        stored(log, StoreSpec(()), Scaler()), None, jax.random.key(0), jnp.zeros(())
+    )
     np.testing.assert_array_equal(batch.weight, batch.rows / np.float32(32.0))  # over their mean
 
 
@@ -120,7 +123,7 @@ def test_weights_have_mean_one_over_the_rows_that_are_read():
     assert not log.has_target.all()
     read = np.asarray(stored(log, REWARDS, Scaler()).weight)[log.has_target]
     assert read.mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
-    assert np.asarray(stored(log, Keep(()), Scaler()).weight).mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
+    assert np.asarray(stored(log, StoreSpec(()), Scaler()).weight).mean(dtype=float) == pytest.approx(1.0, rel=1e-6)
     np.testing.assert_allclose(read, log.weight[log.has_target] / log.weight[log.has_target].mean(), rtol=1e-6)
 
 
@@ -129,4 +132,4 @@ def test_weights_that_are_all_zero_are_refused():
     silent = replace(log, weight=np.where(log.has_target, 0.0, 1.0).astype(np.float32))
     with pytest.raises(LogError, match=r"all weights of the steps that are read are 0.*fix:"):
         stored(silent, REWARDS, Scaler())
-    assert stored(silent, Keep(()), Scaler()).weight is not None
+    assert stored(silent, StoreSpec(()), Scaler()).weight is not None

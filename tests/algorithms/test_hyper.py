@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from tidelog import BC, IQL, ConfigError
-from tidelog.algorithms import ALGORITHMS, algorithm_class, algorithm_name, check_fit
-from tidelog.algorithms.hyper import from_config, hyper, number, same_program, static, to_config
+from tidelog.algorithms.core.hyperparameters import (
+    from_config,
+    hyperparameters,
+    number,
+    same_program,
+    static,
+    to_config,
+)
 from tidelog.algorithms.iql import PRESETS
+from tidelog.algorithms.names import ALGORITHMS, algorithm_class, algorithm_name, check_fit
 from tidelog.errors import SpecError
-from tidelog.training.learner import as_arrays
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
 
@@ -66,7 +73,7 @@ def test_config_of_traced_numbers_is_plain():
 
 def test_a_population_is_one_algorithm():
     same_program([IQL(), IQL(temperature=1.0, discount=0.9)])
-    with pytest.raises(ConfigError, match="found IQL and BC"):
+    with pytest.raises(ConfigError, match="it has IQL and BC"):
         same_program([IQL(), BC()])
     with pytest.raises(ConfigError, match=r"IQL\.dropout is None in one and 0\.1 in another"):
         same_program([IQL(), IQL(dropout=0.1)])
@@ -87,12 +94,12 @@ def test_an_unknown_preset_or_algorithm_is_refused_with_the_nearest():
 
 def test_actions_that_an_algorithm_does_not_take_are_refused():
     check_fit(IQL(), Spec({"s": Vector(1)}, Discrete(2)))
-    with pytest.raises(SpecError, match="IQL acts on Continuous or Discrete actions, but this log has MultiDiscrete"):
+    with pytest.raises(SpecError, match="IQL requires Continuous or Discrete actions, but this log has MultiDiscrete"):
         check_fit(IQL(), Spec({"s": Vector(1)}, MultiDiscrete((2, 3))))
 
 
 def test_a_class_of_ones_own_can_check_itself():
-    @hyper
+    @hyperparameters
     class Pair:
         low: float = number(0.0)
         high: float = number(1.0)

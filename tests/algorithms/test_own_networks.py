@@ -1,4 +1,4 @@
-"""A user's own Equinox modules in place of ours, through the whole loop."""
+"""Custom Equinox modules instead of the built-in ones, through the whole loop."""
 
 import jax
 import numpy as np
@@ -8,7 +8,7 @@ import pytest
 from tests.algorithms.own import OwnActor, OwnCritic, OwnValue, own_actor, own_critic, own_value
 from tests.algorithms.worlds import small, world
 from tidelog import fit
-from tidelog.algorithms.optim import optimiser_memory
+from tidelog.algorithms.core.optimisation import init_opt_state
 
 OWN = {"actor_network": own_actor, "critic_network": own_critic, "value_network": own_value}
 PARTS = ("actor", "critic", "target_critic", "value")
@@ -65,12 +65,12 @@ def test_no_two_networks_of_a_state_share_a_buffer(part, make):
 
 def test_discrete_own_critics_rate_no_actions_unless_they_say_how():
     h = small("iql", critic_network=own_critic)
-    assert h.q_values(h.acting(h.init(LOG.spec, jax.random.key(0), 1)), LOG.observation) is None
+    assert h.q_values(h.policy_params(h.init(LOG.spec, jax.random.key(0), 1)), LOG.observation) is None
 
 
 def test_an_optimiser_that_remembers_parameters_shares_no_buffer_with_the_network():
     network = own_value(LOG.spec, jax.random.key(0))
-    memory = optimiser_memory(lambda: optax.GradientTransformation(lambda arrays: (arrays, arrays), None), network)
+    memory = init_opt_state(lambda: optax.GradientTransformation(lambda arrays: (arrays, arrays), None), network)
     arrays = [leaf for leaf in jax.tree.leaves((network, *memory)) if isinstance(leaf, jax.Array)]
     places = [leaf.unsafe_buffer_pointer() for leaf in arrays]
     assert len(places) == len(set(places)) == 3 * len(jax.tree.leaves(memory[0]))

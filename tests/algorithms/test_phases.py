@@ -1,4 +1,4 @@
-"""The contract from an algorithm's side: phases in turn, several draws, rounds resumed in the middle."""
+"""The contract of an algorithm: phases in turn, several samplers, rounds resumed in the middle."""
 
 import jax
 import numpy as np
@@ -7,18 +7,19 @@ import pytest
 from tests.algorithms.diary import LEFT, RIGHT, Diary
 from tests.algorithms.worlds import stores, world
 from tidelog import ConfigError
-from tidelog.acting.arrays import fill, named_arrays
-from tidelog.algorithms.contract import Algorithm
-from tidelog.training.trainer import Member, Position, Trainer, fresh_learners
+from tidelog.algorithms.core.contract import Algorithm
+from tidelog.policies.named_arrays import fill, named_arrays
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import Member, Position, fresh_learners
 
 RAGGED = world("discrete")
-LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # so that every row is usable
+LOG = world("discrete", terminated=RAGGED.terminated | RAGGED.truncated, truncated=None)  # every row is usable
 STEPS = 17
 
 
 def trainer(*seeds, together=False, **changes):
     members = [Member(i, Diary(**changes), seed) for i, seed in enumerate(seeds or (0,))]
-    return Trainer.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, together=together)
+    return Engine.fresh(members, LOG.spec, stores(Diary(), LOG), STEPS, together=together)
 
 
 def run(training, updates=STEPS, most=100):
@@ -40,7 +41,7 @@ def test_phases_take_turns():
     training = trainer()
     assert run(training) == [3, 2, 3, 2, 3, 2, 2]
     np.testing.assert_array_equal(page(training).phase, ([1] * 3 + [2] * 2) * 3 + [1] * 2)
-    assert training.position == Position(round=3, phase=0, taken=2)
+    assert training.position == Position(round=3, phase=0, updates=2)
 
 
 def test_each_draw_has_its_own_rows_and_each_update_new_ones():
@@ -69,7 +70,7 @@ def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
     saved = named_arrays(first.learners[0])
     (template,) = fresh_learners(first.members, LOG.spec, stores(Diary(), LOG), STEPS)
     learner = fill(template, saved, "memory")
-    second = Trainer(first.members, stores(Diary(), LOG), [learner], STEPS, position=Position(*first.position))
+    second = Engine(first.members, [learner], STEPS, stores=stores(Diary(), LOG), position=Position(*first.position))
     run(second, updates=STEPS - at)
     np.testing.assert_array_equal(page(second).rows, page(whole).rows)
     np.testing.assert_array_equal(page(second).phase, page(whole).phase)
@@ -99,7 +100,7 @@ def test_a_phase_can_rest_for_a_round():
 
 
 def test_nothing_but_zeros_is_refused():
-    with pytest.raises(ConfigError, match="every phase of this algorithm asks for 0 updates"):
+    with pytest.raises(ConfigError, match="every phase of this algorithm has 0 updates"):
         trainer(wide=0, narrow=0).advance(1)
 
 
@@ -120,5 +121,5 @@ def test_a_phase_may_rest_for_a_round():
 def test_at_the_end_of_a_run_nothing_is_left():
     training = trainer()
     run(training)
-    assert training.visit()[1] == 0
+    assert training._schedule.next_phase(training.position, training.update)[1] == 0
     assert training.advance(5) == 0

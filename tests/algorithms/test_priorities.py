@@ -1,13 +1,13 @@
-"""The sum-tree against NumPy, and what prioritised sampling promises."""
+"""The sum-tree against NumPy, and the probabilities of prioritised sampling."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.algorithms.priorities import Priorities, Prioritised, SumTree, find, full_tree, ordered, put, total
+from tidelog.algorithms.core.priorities import Priorities, Prioritised, SumTree, find, full_tree, ordered, put, total
 
-GRID = 1e-4  # how finely likelihoods are counted
+GRID = 1e-4  # resolution of probabilities
 
 
 def tree_of(values: np.ndarray) -> SumTree:
@@ -119,7 +119,7 @@ def test_unseen_samples_have_the_largest_priority_so_far() -> None:
 
 
 def likelihood(order: Prioritised, state: object, count: int) -> np.ndarray:
-    """How likely each sample is drawn, counted over a fine grid of the mass."""
+    """Return the probability of each sample, counted over a fine grid of the mass."""
     indices, _ = order.draw(state, jax.random.key(0), 100_000, count, jnp.float32(0.0))
     return np.bincount(np.asarray(indices), minlength=count) / 100_000
 

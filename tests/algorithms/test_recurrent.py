@@ -1,4 +1,4 @@
-"""PPG with a memory: what a segment says when it is unrolled is what was said step by step while it was played."""
+"""Recurrent PPG: the unrolled outputs of a segment equal the outputs of the collection, step by step."""
 
 import equinox as eqx
 import jax
@@ -9,27 +9,27 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import ENV, Doors, tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.acting.arrays import fingerprint
-from tidelog.acting.policy import Policy
-from tidelog.algorithms.auxiliary import past_of
-from tidelog.algorithms.segments import Segments, Whole
+from tidelog.algorithms.core.segments import Segments, Whole
+from tidelog.algorithms.phasic import segment_starts
 from tidelog.data.scaling import Scaler
 from tidelog.envs.protocol import Outcome
 from tidelog.envs.registry import functional
 from tidelog.envs.toys import PointMass
-from tidelog.training.collect import RECORDED, Host, rollout, unplayed
-from tidelog.training.learn import prepare_learning
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.policies.policy import Policy
+from tidelog.training.learn import learn
+from tidelog.training.online.collection import RECORDED, Host, initial_collection_state, rollout
 
 WIDTH, STEPS = 5, 24
 NAMES = {*RECORDED, "log_probability", "carry", "first"}
 
 
 def remembering(**changes):
-    return tiny(**({"memory": WIDTH, "pieces": 3, "rollout_steps": STEPS, "minibatches": 4} | changes))
+    return tiny(**({"recurrent_size": WIDTH, "pieces": 3, "rollout_steps": STEPS, "minibatches": 4} | changes))
 
 
 def fresh(spec, **changes):
-    """A remembering algorithm and a state whose networks are not as small as they begin."""
+    """Return a recurrent algorithm and a state with larger network outputs than the initial ones."""
     h = remembering(**changes)
     state = h.init(spec, jax.random.key(3), 1)
     network = jax.tree.map(lambda leaf: leaf + 0.3 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), state.network)
@@ -37,7 +37,7 @@ def fresh(spec, **changes):
 
 
 class Restarting(PointMass):
-    """A point mass whose copies only restart in the step after an end, all at once."""
+    """A point mass whose copies only reset in the step after an end, all at once."""
 
     def __init__(self, count):
         super().__init__(count)
@@ -51,40 +51,46 @@ class Restarting(PointMass):
             return Outcome(none, never, never, seen, seen, never)
         outcome = super().step(action)
         self.pause = bool(outcome.truncated[0])
-        return outcome._replace(current=outcome.following) if self.pause else outcome
+        return outcome._replace(current_observation=outcome.next_observation) if self.pause else outcome
 
 
 def played(h, state, source):
-    """Two rollouts in a row, leaves [W, T, ...]; the second begins in the middle of episodes."""
-    acting = h.acting(state)
+    """Two consecutive rollouts, leaves [W, T, ...]; the second begins in the middle of episodes."""
+    params = h.policy_params(state)
     if not hasattr(source, "observe"):
         host = Host(source, 0, True)
-        carried, found = unplayed(None, source.count, jax.random.key(0), h.start(acting, source.count)).carried, []
+        carried, found = (
+            initial_collection_state(None, source.count, jax.random.key(0), h.start(params, source.count)).carried,
+            [],
+        )
         for round in range(2):
-            columns, carried = host.rollout(h, acting, jax.random.key(round), round, STEPS, carried, h.pieces)
+            columns, carried = host.rollout(h, params, jax.random.key(round), round, STEPS, carried, h.pieces)
             found.append(columns)
         return [jax.tree.map(jnp.asarray, columns) for columns in found]
-    now, found = unplayed(source, h.environments, jax.random.key(1), h.start(acting, h.environments)), []
+    now, found = (
+        initial_collection_state(source, h.environments, jax.random.key(1), h.start(params, h.environments)),
+        [],
+    )
     for round in range(2):
-        now, columns = rollout(source, h, acting, now, jax.random.key(round), STEPS, NAMES, h.pieces)
+        now, columns = rollout(source, h, params, now, jax.random.key(round), STEPS, NAMES, h.pieces)
         found.append(columns)
     return found
 
 
 @eqx.filter_jit
 def step_by_step(h, state, columns, carry):
-    """Log-probabilities and values [W, T] as one decision after another finds them, and what is carried on."""
+    """Return log-probabilities and values [W, T], computed step by step, and the recurrent states."""
     network = state.network
     trunk = network.value_trunk or network.trunk
 
     def one(carry, now):
         policy_carry, value_carry = (jnp.where(now["first"][:, None], 0.0, leaf) for leaf in carry)
         policy = h.distribution(network, now["observation"], now["mask"], policy_carry)
-        moved = h.act(network, now["observation"], mask=now["mask"], carry=policy_carry).carry
+        perturb = h.act(network, now["observation"], mask=now["mask"], carry=policy_carry).carry
         features, value_carry = trunk.encoder.step(now["observation"], value_carry)
         after, _ = trunk.encoder.step(now["following"], value_carry)
         value, following = (network.value(trunk.body(each))[..., 0] for each in (features, after))
-        return (moved, value_carry), (policy.log_probability(now["action"]), value, following)
+        return (perturb, value_carry), (policy.log_probability(now["action"]), value, following)
 
     names = ("observation", "following", "first", "action")
     along = {name: columns[name] for name in names} | {"mask": columns.get("mask")}
@@ -116,14 +122,14 @@ def test_unrolled_segments_say_what_was_said_step_by_step(name):
         for pieces in (1, 3):  # the last two begin where the pieces before them ended
             store = Segments(columns | made, jnp.int32(4))
             data = Whole(pieces).gather(store, jnp.arange(4 * pieces)).data
-            seen = (data["observation"], data.get("mask"), *past_of(data))
+            seen = (data["observation"], data.get("mask"), *segment_starts(data))
             policy, again = state.network(*seen)
             here = np.asarray(data["valid"])
             found = policy.log_probability(data["action"])
             np.testing.assert_allclose(found[here], data["log_probability"][here], atol=1e-6)
             np.testing.assert_allclose(again, data["value"], atol=1e-6)
-        (past,) = past_of(columns | made)
-        _, later, _ = state.network.worth_along(columns["observation"], columns["following"], past)
+        (past,) = segment_starts(columns | made)
+        _, later, _ = state.network.values_of_segment(columns["observation"], columns["following"], past)
         np.testing.assert_allclose(later, following, atol=1e-5)
         carry = after
     assert ends > 4  # episodes began within segments
@@ -134,7 +140,7 @@ def test_unrolled_segments_say_what_was_said_step_by_step(name):
     ("source", "begins"), [(PointMass(4), [[0, 20], [16]]), (Restarting(4), [[0, 21], [18]])], ids=["host", "restarts"]
 )
 def test_episodes_begin_where_the_environment_says(source, begins):
-    """Twenty steps each, and where copies only restart one row more, which is no decision."""
+    """Twenty steps each, plus one row without a decision where copies only reset."""
     h, state = fresh(source.spec)
     for columns, expected in zip(played(h, state, source), begins, strict=True):
         found = columns["first"] & columns["valid"]
@@ -158,7 +164,7 @@ def test_where_every_step_begins_an_episode_nothing_is_remembered():
     h, state = fresh(functional(ENV).spec)
     columns = played(h, state, functional(ENV))[1]
     forgetting = columns | {"first": jnp.ones_like(columns["first"])}
-    unrolled = state.network.policy(columns["observation"], None, *past_of(forgetting))
+    unrolled = state.network.policy(columns["observation"], None, *segment_starts(forgetting))
     alone = h.distribution(state.network, {"observation": columns["observation"]["observation"].reshape(-1, 4)})
     np.testing.assert_allclose(unrolled.logits.reshape(-1, 2), alone.logits, atol=1e-6)
 
@@ -170,7 +176,7 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
     columns = {"first": first, "carry": jnp.ones((1, 1, WIDTH))}
 
     def last(seen):
-        return state.network.policy({"observation": seen}, None, *past_of(columns)).logits[0, -1, 0]
+        return state.network.policy({"observation": seen}, None, *segment_starts(columns)).logits[0, -1, 0]
 
     pull = jnp.abs(jax.grad(last)(seen)).sum(axis=-1)[0]
     assert (np.asarray(pull) > 1e-6).tolist() == [False, False, True, True, True, True]
@@ -180,8 +186,8 @@ def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
 
 
 def begin(env, out, **options):
-    algorithm = tiny(memory=WIDTH, pieces=2)
-    return prepare_learning(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options})
+    algorithm = tiny(recurrent_size=WIDTH, pieces=2)
+    return learn(algorithm, env, 192, **{"every": 64, "out": out, "seeds": 1, **options}, train=False)
 
 
 def all_of(run):
@@ -192,29 +198,32 @@ def all_of(run):
     ("env", "where", "stop"), [(ENV, "disk", 10), ("point-mass", "device", 3)], ids=["auxiliary phase", "first round"]
 )
 def test_a_run_stopped_in_the_middle_goes_on_bit_equal(env, where, stop, tmp_path, monkeypatch):
-    whole = finish(begin(env, tmp_path / "whole", phase_memory=where))
+    whole = finish(begin(env, tmp_path / "whole", phase_buffer=where))
     chunks_of(3, monkeypatch)
-    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0, phase_memory=where), stop)
+    run = stop_at(begin(env, tmp_path / "run", save_seconds=0.0, phase_buffer=where), stop)
     assert stop <= run.update < stop + 3
     loaded = tl.load(tmp_path / "run")
-    assert loaded._trainer.position == run._trainer.position
+    assert loaded._engine.position == run._engine.position
     assert all_of(finish(loaded)) == all_of(whole)
-    fresh, (learner,) = tiny(memory=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network, whole.learners()
+    fresh, (learner,) = (
+        tiny(recurrent_size=WIDTH).init(whole.record.spec, jax.random.key(0), 1).network,
+        whole.learners(),
+    )
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
     assert not begin_anew.all()
     assert (jnp.abs(carry).max(axis=1) > 0)[~begin_anew].all()  # from rollout to rollout
-    for part in ("trunk", "value_trunk"):  # policy and value have memories of their own, and both learn
-        unit, before = (getattr(one, part).encoder.memory.recurrent for one in (learner.state.network, fresh))
+    for part in ("trunk", "value_trunk"):  # policy and value have their own recurrent units, and both learn
+        unit, before = (getattr(one, part).encoder.recurrent.recurrent for one in (learner.state.network, fresh))
         assert float(jnp.abs(unit - before).max()) > 1e-4, part
 
 
 def test_a_saved_policy_carries_its_memory(tmp_path):
     h, state = fresh(functional(ENV).spec)
     columns = played(h, state, functional(ENV))[0]
-    policy = Policy(h, functional(ENV).spec, Scaler(), h.acting(state))
+    policy = Policy(h, functional(ENV).spec, Scaler(), h.policy_params(state))
     policy.save(tmp_path / "policy")
     again = tl.load_policy(tmp_path / "policy")
-    assert again.remembers
+    assert again.is_recurrent
     memory, found = again.start(4), []
     for t in range(STEPS):
         memory.forget(np.asarray(columns["first"][:, t]))
@@ -227,26 +236,28 @@ def test_a_saved_policy_carries_its_memory(tmp_path):
 
 
 def test_a_memory_of_ours_and_a_network_of_your_own_are_refused_together():
-    with pytest.raises(tl.ConfigError, match=r"PPG\.memory = 4 is of networks made here"):
-        tl.PPG(memory=4, network=lambda spec, key: None)
-    with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'memory'"):
-        tl.OffPolicyPPG(memory=4)
+    with pytest.raises(
+        tl.ConfigError, match=r"PPG\.recurrent_size = 4 and network=... exclude each other. fix: set only one"
+    ):
+        tl.PPG(recurrent_size=4, network=lambda spec, key: None)
+    with pytest.raises(tl.ConfigError, match="OffPolicyPPG has no hyper-parameter 'recurrent_size'"):
+        tl.OffPolicyPPG(recurrent_size=4)
 
 
 @pytest.mark.parametrize("algorithm", [tl.PPG, tl.OffPolicyPPG])
 def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
     spec = functional(ENV).spec
-    network = tiny(memory=4).init(spec, jax.random.key(0), 1).network
-    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network makes a network with a memory"):
+    network = tiny(recurrent_size=4).init(spec, jax.random.key(0), 1).network
+    with pytest.raises(tl.ConfigError, match=rf"{algorithm.__name__}\.network is recurrent"):
         algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
 
 
 def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     whole = finish(begin("point-mass", tmp_path / "whole", ahead=True))
     now = finish(begin("point-mass", tmp_path / "now"))
-    assert all_of(whole) != all_of(now)  # it is by an older policy
+    assert all_of(whole) != all_of(now)  # collected by an older policy
     chunks_of(3, monkeypatch)
-    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._trainer.rest()
+    stop_at(begin("point-mass", tmp_path / "run", save_seconds=0.0, ahead=True), 6)._engine.wait()
     assert all_of(finish(tl.load(tmp_path / "run"))) == all_of(whole)
     (learner,) = whole.learners()
     begin_anew, carry = (learner.segments["fresh"].columns[name][:, 0] for name in ("first", "carry"))
@@ -255,6 +266,8 @@ def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
 
 def test_a_policy_with_a_memory_begins_as_no_other():
     teacher = tiny().init(functional(ENV).spec, jax.random.key(0), 1)
-    policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().acting(teacher))
-    with pytest.raises(tl.ConfigError, match="start: PPG with a memory cannot begin as another"):
+    policy = Policy(tiny(), functional(ENV).spec, Scaler(), tiny().policy_params(teacher))
+    with pytest.raises(
+        tl.ConfigError, match="start: PPG is recurrent here, and start= supports only feed-forward policies"
+    ):
         begin(ENV, None, start=policy)

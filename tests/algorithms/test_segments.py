@@ -1,4 +1,4 @@
-"""Stores of segments: what goes in, what comes out, who lives how long, and that epochs use every sample once."""
+"""Stores of segments: adding, drawing, lifetimes, and that epochs use every sample once."""
 
 import jax
 import jax.numpy as jnp
@@ -6,21 +6,31 @@ import numpy as np
 import pytest
 
 from tidelog import PPG, ConfigError, OffPolicyPPG
-from tidelog.algorithms.contract import Keep
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.segments import MOST, Epochs, Living, Passes, Whole, added, drawn, empty, looked_at
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Sampler
+from tidelog.algorithms.core.segments import (
+    MOST,
+    Epochs,
+    LivePasses,
+    LiveUniform,
+    Whole,
+    added,
+    drawn,
+    empty,
+    looked_at,
+)
 
 SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
 
 
 def rollout(start):
-    """Two segments of six steps, each step with a number of its own, three times."""
+    """Two segments of six steps, each step with its own number, three times."""
     steps = jnp.arange(start, start + 12, dtype=jnp.float32).reshape(2, 6)
     return {"seen": {"x": jnp.repeat(steps[..., None], 3, axis=2)}, "valid": jnp.ones((2, 6), bool), "other": steps}
 
 
 def full():
-    store = empty(SHAPE, Keep((), 4))
+    store = empty(SHAPE, StoreSpec((), 4))
     for start in (0, 12):
         store = added(store, rollout(start))
     return store
@@ -50,7 +60,7 @@ def test_samples_are_whole_segments_or_equal_parts_of_them(pieces):
 
 
 def test_every_epoch_uses_every_sample_once_in_an_order_of_its_own():
-    draw, store = Draw("memory", 2, Whole(3), Epochs()), full()
+    draw, store = Sampler("memory", 2, Whole(3), Epochs()), full()
     state = draw.order.init(12, jax.random.key(3))
     epochs = []
     for _ in range(3):
@@ -80,11 +90,11 @@ def test_minibatches_that_would_leave_steps_out_are_refused(settings, said):
         PPG(**settings)
 
 
-# Lives.
+# Lifetimes.
 
 
 def ring(capacity=5, max_use=3, max_staleness=4):
-    return added(empty(SHAPE, Keep((), capacity, max_use, max_staleness)), rollout(0))
+    return added(empty(SHAPE, StoreSpec((), capacity, max_use, max_staleness)), rollout(0))
 
 
 def lives(store):
@@ -109,7 +119,7 @@ def test_a_segment_is_dropped_after_so_many_uses():
         store = drawn(store, jnp.asarray(rows))
     assert lives(store) == [False, True, False, False, False]
     assert store.lives.uses.tolist() == [3, 1, *[MOST] * 3]
-    assert lives(added(added(store, rollout(12)), rollout(24)))[0]  # another in its place begins anew
+    assert lives(added(added(store, rollout(12)), rollout(24)))[0]  # a replacement starts with age 0
 
 
 def test_a_segment_is_dropped_when_it_is_older_than_the_limit():
@@ -122,11 +132,11 @@ def test_a_segment_is_dropped_when_it_is_older_than_the_limit():
 
 
 def batch_of(store, order, size, key=0, state=None):
-    return Draw("policy", size, Whole(), order).batch(store, state, jax.random.key(key), jnp.zeros(()))[0]
+    return Sampler("policy", size, Whole(), order).batch(store, state, jax.random.key(key), jnp.zeros(()))[0]
 
 
 def some():
-    """Six segments, of which four live."""
+    """Six segments, four of them live."""
     store = ring(capacity=6)
     for start in (12, 24):
         store = added(store, rollout(start))
@@ -136,29 +146,29 @@ def some():
 def test_those_that_live_are_drawn_once_a_batch_and_equally_often():
     store = some()
     assert lives(store) == [True, False, True, True, False, True]
-    seen = [tuple(batch_of(store, Living(), 3, key).rows.tolist()) for key in range(60)]
+    seen = [tuple(batch_of(store, LiveUniform(), 3, key).rows.tolist()) for key in range(60)]
     assert all(len(set(rows)) == 3 for rows in seen)
     counts = np.bincount(np.ravel(seen), minlength=6)
     assert counts[[1, 4]].sum() == 0
     assert (counts[[0, 2, 3, 5]] > 30).all()  # 45 expected
-    assert sorted(batch_of(store, Living(), 4).rows.tolist()) == [0, 2, 3, 5]
+    assert sorted(batch_of(store, LiveUniform(), 4).rows.tolist()) == [0, 2, 3, 5]
     assert len(set(seen)) > 20
 
 
 def test_where_fewer_live_than_a_batch_has_all_are_drawn_again():
-    counts = np.bincount(batch_of(some(), Living(), 10).rows, minlength=6)
+    counts = np.bincount(batch_of(some(), LiveUniform(), 10).rows, minlength=6)
     assert sorted(counts[[0, 2, 3, 5]].tolist()) == [2, 2, 3, 3]
     assert counts[[1, 4]].sum() == 0
 
 
 def test_a_batch_says_how_old_its_segments_are():
     store = added(drawn(ring(), jnp.asarray([0])), rollout(12))
-    batch = batch_of(store, Living(), 4)
+    batch = batch_of(store, LiveUniform(), 4)
     np.testing.assert_array_equal(batch.data["age"], np.where(batch.rows < 2, 1, 0))
 
 
 def test_passes_see_all_that_live_once_each():
-    draw, store = Draw("value", 2, Whole(), Passes()), some()
+    draw, store = Sampler("value", 2, Whole(), LivePasses()), some()
     state, passes = draw.order.init(6, jax.random.key(3)), []
     for _ in range(3):
         rows = []
@@ -181,7 +191,10 @@ def test_of_a_whole_store_only_what_lives_is_valid():
     [
         ({"policy_capacity": 63}, "policy_capacity = 63 is less than environments = 64"),
         ({"policy_max_use": 4}, "policy_max_use = 4 and update_per_collect = 5: .* could be empty .* at least 5 uses"),
-        ({"environments": 16}, "minibatches of 64 segments draw each of 16 new ones up to 4 times .* least 17 uses"),
+        (
+            {"environments": 16},
+            "a minibatch has 64 segments and draws each of 16 new segments up to 4 times .* least 17 uses",
+        ),
         ({"value_max_use": 5}, "value_max_use = 5 and update_per_collect = 5: .* value store could be empty"),
         ({"value_max_use": 4, "auxiliary_epochs": 0}, "value_max_use = 4 and update_per_collect = 5"),
         ({"policy_max_staleness": 3}, "policy_max_staleness = 3 and update_per_collect = 5: .* at least 4 updates"),

@@ -1,4 +1,4 @@
-"""Own play as transitions, by hand; and minibatches mixed of two stores."""
+"""Own decisions as transitions, computed by hand; and minibatches from two stores."""
 
 from dataclasses import replace
 
@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from tidelog import IQL, ConfigError
-from tidelog.algorithms.contract import Batch, Feedback, Keep
-from tidelog.algorithms.segments import added, empty
-from tidelog.algorithms.tuning import LOG, OWN, Recent, Scales, Tuned, Tuning, joined
+from tidelog.algorithms.core.contract import Feedback, StoreSpec
+from tidelog.algorithms.core.finetune import LOG, OWN, FinetuneConfig, FinetunedAlgorithm, Recent, Scales, joined
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.core.segments import added, empty
 
 SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np.float32)}, 10.0, 1.0)
 
 
 def played(numbers, ends=(), cut=()):
-    """One segment of decisions whose observation, reward and action are their number; what follows is 100 more."""
+    """One segment of decisions whose observation, reward and action are their number; the next observation is +100."""
     seen = jnp.asarray(numbers, jnp.float32)[None]
     flags = [jnp.asarray([[number in those for number in numbers]]) for those in (ends, cut)]
     return {
@@ -28,7 +29,7 @@ def played(numbers, ends=(), cut=()):
 def store():
     """Six decisions in three segments of two: 0 1 | 2. 3 | 4, 5, the third terminated, the fifth truncated."""
     parts = [played([0, 1]), played([2, 3], ends=(2,)), played([4, 5], cut=(4,))]
-    found = empty(parts[0], Keep((), 5))
+    found = empty(parts[0], StoreSpec((), 5))
     for part in parts:
         found = added(found, part)
     return found
@@ -42,7 +43,7 @@ def test_transitions_of_one_step():
     np.testing.assert_allclose(row.next_observation["x"][:, 0], (np.arange(6) + 99) / 2)
     np.testing.assert_allclose(row.reward, np.arange(6) * 10 + 1)
     np.testing.assert_allclose(row.discount, [0.5, 0.5, 0.0, 0.5, 0.5, 0.5])
-    np.testing.assert_allclose(row.action[:, 0], [0.0, 0.5, 1.0, 1.0, 1.0, 1.0])  # what the bounds left of it
+    np.testing.assert_allclose(row.action[:, 0], [0.0, 0.5, 1.0, 1.0, 1.0, 1.0])  # clipped at the bounds
 
 
 def test_returns_never_cross_an_end_or_what_is_known():
@@ -68,20 +69,20 @@ def test_two_minibatches_become_one():
     [(0.5, {LOG: 5, OWN: 5}), (0.25, {LOG: 2, OWN: 8}), (1.0, {LOG: 10}), (0.0, {OWN: 10})],
 )
 def test_the_mix_is_a_share_of_the_minibatch(offline, sizes):
-    assert Tuning(offline=offline).sizes(10) == sizes
-    (phase,) = Tuned(IQL(batch_size=10), SCALES, Tuning(offline=offline), 5).phases()
-    assert {name: draw.size for name, draw in phase.reads.items()} == sizes
-    assert all(draw.store == name for name, draw in phase.reads.items())
+    assert FinetuneConfig(offline=offline).sizes(10) == sizes
+    (phase,) = FinetunedAlgorithm(IQL(batch_size=10), SCALES, FinetuneConfig(offline=offline), 5).phases()
+    assert {name: draw.size for name, draw in phase.samplers.items()} == sizes
+    assert all(draw.store == name for name, draw in phase.samplers.items())
 
 
 def test_updates_may_be_a_fraction_of_decisions():
     for updates, every in ((1.0, 10), (0.25, 10), (2.0, 1), (0.3, 1)):
-        tuning = Tuning(updates=updates, collect_every=every)
+        tuning = FinetuneConfig(updates=updates, collect_every=every)
         assert sum(tuning.taken(round) for round in range(100)) == int(100 * every * updates)
 
 
 def test_priorities_of_the_logs_half_go_back_to_the_log():
-    h = Tuned(IQL(batch_size=4, priority_exponent=0.5), SCALES, Tuning(), 5)
+    h = FinetunedAlgorithm(IQL(batch_size=4, priority_exponent=0.5), SCALES, FinetuneConfig(), 5)
     (plain,) = h.inner.phases()
     told = replace(plain, step=lambda h, state, batch: (state, Feedback({}, jnp.arange(4.0))))
     batch = {name: Batch(jnp.zeros(2), jnp.arange(2)) for name in (LOG, OWN)}
@@ -93,16 +94,16 @@ def test_priorities_of_the_logs_half_go_back_to_the_log():
     ("numbers", "said"),
     [
         ({"offline": 1.5}, r"offline = 1.5: expected a share of a minibatch in \[0, 1\]"),
-        ({"offline": "half"}, "offline = 'half': expected a number"),
-        ({"updates": 0}, "updates = 0: expected more than 0 a decision"),
+        ({"offline": "half"}, "offline = 'half': expected a finite number. fix: use 0.5"),
+        ({"updates": 0}, "updates = 0: expected more than 0 per decision"),
         ({"collect_every": 0}, "collect_every = 0: expected a whole number of at least 1"),
     ],
 )
 def test_impossible_numbers_are_refused(numbers, said):
     with pytest.raises(ConfigError, match=said):
-        Tuning(**numbers)
+        FinetuneConfig(**numbers)
 
 
 def test_scales_are_numbers_and_not_part_of_the_program():
-    leaves = jax.tree.leaves(Tuned(IQL(), SCALES, Tuning(), 5))
+    leaves = jax.tree.leaves(FinetunedAlgorithm(IQL(), SCALES, FinetuneConfig(), 5))
     assert any(np.shape(leaf) == (1,) for leaf in leaves)

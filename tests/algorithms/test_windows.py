@@ -1,4 +1,4 @@
-"""Windows of a log: which steps are real, which count, and what follows each; against plain NumPy."""
+"""Windows of a log: real steps, valid steps, and next observations; against plain NumPy."""
 
 from dataclasses import replace
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import uneven, world
+from tests.data.nstep import n_step
 from tidelog import Log
-from tidelog.algorithms.contract import Batch, Keep
-from tidelog.algorithms.draws import Choice, Draw, Row, Window
-from tidelog.algorithms.running import counted, nothing_seen
-from tidelog.data.nstep import n_step
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.running_statistics import add_batch, empty_statistics
+from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Window
 from tidelog.data.scaling import Scaler
-from tidelog.training.stores import stored
+from tidelog.training.engine.stores import stored
 
-KEEP = Keep(("reward", "terminated"))
+KEEP = StoreSpec(("reward", "terminated"))
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
     store = stored(log, KEEP, Scaler())
     rows = np.flatnonzero(log.has_target)
     offset = np.random.default_rng(0).integers(0, length, len(rows))
-    window = Window(Row(n, 0.9), length, burn_in)
+    window = Window(NStep(n, 0.9), length, burn_in)
     data, _, valid, valid_steps = window.gather(store, jnp.asarray(rows), jnp.asarray(offset))
     assert np.array_equal(valid_steps, np.asarray(valid).sum(axis=1))
     for b, row in enumerate(rows):
@@ -53,9 +53,9 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
 
 
 def test_windows_of_decisions_reach_to_the_end_of_the_episode(log):
-    store = stored(log, Keep(()), Scaler())
+    store = stored(log, StoreSpec(()), Scaler())
     rows = np.arange(log.steps)
-    data, _, valid, _ = Window(Choice(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
+    data, _, valid, _ = Window(LoggedAction(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
     for b, row in enumerate(rows):
         end = log.starts[log.episode[row] + 1] - 1
         assert np.asarray(valid[b, 1:]).tolist() == [row + k <= end for k in range(6)]
@@ -75,11 +75,11 @@ def test_what_counts_is_averaged_over_valid_steps(log):
 
 
 def test_what_followed_is_encoded_from_its_predecessors_state():
-    from tidelog.networks.encode import Encoder, Sight
+    from tidelog.networks.encode import Encoder, EncoderConfig
     from tidelog.types import Discrete, Spec, Transition, Vector
 
     spec = Spec({"o": Vector(3)}, Discrete(2))
-    encoder = Encoder.create(np.random.default_rng(0), spec, Sight(4, 8, memory=5))
+    encoder = Encoder.create(np.random.default_rng(0), spec, EncoderConfig(4, 8, recurrent_size=5))
     seen = np.random.default_rng(1).standard_normal((2, 5, 3)).astype(np.float32)  # T + 1 observations
     row = Transition(
         {"o": jnp.asarray(seen[:, :4])},
@@ -96,7 +96,7 @@ def test_what_followed_is_encoded_from_its_predecessors_state():
     assert np.asarray(after) == pytest.approx(np.asarray(whole[:, 1:]), abs=1e-6)
 
 
-# How much every step of the log counts.
+# The weight of every step of the log.
 
 
 def numbered(seed=3, episodes=9):
@@ -112,32 +112,34 @@ def numbered(seed=3, episodes=9):
 
 
 def counted_rows(log, batch):
-    """How much each row of the log [N] counts in the mean over a batch."""
+    """Return the weight of each row of the log [N] in the mean over a batch."""
     weight = jax.grad(lambda errors: batch.mean(errors))(jnp.zeros(batch.valid.shape))
     rows = np.asarray(batch.data.observation["observation"])[..., 0].astype(int)
     return np.bincount(rows.ravel(), np.asarray(weight).ravel(), minlength=log.steps)
 
 
-@pytest.mark.parametrize("unit", [Choice(), Row(1, 0.9), Row(3, 0.9)], ids=["decisions", "transitions", "n-step"])
+@pytest.mark.parametrize(
+    "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.9)], ids=["decisions", "transitions", "n-step"]
+)
 def test_drawn_windows_count_every_step_as_often_as_any_other(unit):
     log = numbered()
-    draws = Draw("log", 40_000, Window(unit, 8, 2))
+    draws = Sampler("log", 40_000, Window(unit, 8, 2))
     batch, _ = draws.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
-    usable = np.ones(log.steps, bool) if unit == Choice() else log.has_target
+    usable = np.ones(log.steps, bool) if unit == LoggedAction() else log.has_target
     share = counted_rows(log, batch) * usable.sum()
     assert not share[~usable].any()
     assert share[usable] == pytest.approx(np.ones(usable.sum()), abs=0.16)  # an episode of one step: 4.5 deviations
 
 
-UNITS = {"decisions": Choice(), "transitions": Row(1, 0.9), "n-step": Row(3, 0.9)}
+UNITS = {"decisions": LoggedAction(), "transitions": NStep(1, 0.9), "n-step": NStep(3, 0.9)}
 
 
 def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None):
-    """Exact: the expected weight [N] of every row in batches of one window, over all drawn rows and their places.
+    """Return the exact expected weight [N] of every row in batches of one window, over all drawn rows and positions.
 
     `likelihood` [count] of each sample, uniform without one.
     """
-    store, draw = stored(log, KEEP, Scaler()), Draw("log", 1, Window(unit, length, burn_in))
+    store, draw = stored(log, KEEP, Scaler()), Sampler("log", 1, Window(unit, length, burn_in))
     count, table = draw.unit.rows(store)
     likelihood = np.full(count, 1 / count) if likelihood is None else likelihood
     importance = jnp.ones(count) if importance is None else jnp.asarray(importance)
@@ -154,8 +156,8 @@ def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None
 
 
 def learnt_from(log, unit):
-    """The rows whose losses count."""
-    return np.arange(log.steps) if unit == Choice() else np.flatnonzero(log.has_target)
+    """Return the valid rows."""
+    return np.arange(log.steps) if unit == LoggedAction() else np.flatnonzero(log.has_target)
 
 
 @pytest.mark.parametrize(("length", "burn_in"), [(1, 0), (5, 0), (8, 3), (30, 1)])
@@ -168,7 +170,7 @@ def test_every_step_has_exactly_the_same_expected_weight(unit, length, burn_in):
 
 
 def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all():
-    log, unit, length = numbered(), Row(2, 0.9), 5
+    log, unit, length = numbered(), NStep(2, 0.9), 5
     rows = learnt_from(log, unit)
     likelihood = np.random.default_rng(0).gamma(0.5, size=len(rows))
     likelihood /= likelihood.sum()
@@ -189,7 +191,7 @@ def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all
 def test_without_offsets_windows_follow_each_other_and_all_rows_together_count_equally(unit):
     log = numbered()
     rows, length = learnt_from(log, unit), 4
-    batch = Draw("log", 1, Window(unit, length, 1)).at(stored(log, KEEP, Scaler()), jnp.asarray(rows))
+    batch = Sampler("log", 1, Window(unit, length, 1)).at(stored(log, KEEP, Scaler()), jnp.asarray(rows))
     np.testing.assert_allclose(counted_rows(log, batch)[rows], 1 / len(rows), rtol=1e-5)
     begin = rows - (rows - log.starts[log.episode[rows]]) % length
     np.testing.assert_array_equal(batch.data.observation["observation"][:, 1, 0], begin)
@@ -205,6 +207,8 @@ def test_windows_drawn_in_proportion_to_their_steps_count_equally_whatever_their
 def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
     log = numbered()
     log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
-    draw = Draw("log", 40_000, Window(Row(1, 0.9), 8))
+    draw = Sampler("log", 40_000, Window(NStep(1, 0.9), 8))
     batch, _ = draw.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
-    assert float(counted(nothing_seen(), batch).mean) == pytest.approx(log.reward[log.has_target].mean(), abs=0.01)
+    assert float(add_batch(empty_statistics(), batch).mean) == pytest.approx(
+        log.reward[log.has_target].mean(), abs=0.01
+    )

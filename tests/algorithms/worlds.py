@@ -1,4 +1,4 @@
-"""Two small logs that hide nothing: mixed observations, masks, uneven episodes, unknown ends; and algorithms to fit."""
+"""Two small logs: mixed observations, masks, uneven episodes, unknown ends; and algorithms for them."""
 
 import dataclasses
 from collections.abc import Callable
@@ -10,14 +10,14 @@ import jax
 import numpy as np
 
 from tidelog import Log
-from tidelog.algorithms import ALGORITHMS
-from tidelog.algorithms.contract import Batch
-from tidelog.data import Scaler
-from tidelog.training.learner import as_arrays
-from tidelog.training.stores import stores_of
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.names import ALGORITHMS
+from tidelog.data.scaling import Scaler
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.stores import stores_of
 from tidelog.types import Continuous, Discrete
 
-QUICK = {"xla_backend_optimization_level": 0}  # of programs that run a few times: they are made in half the time
+QUICK = {"xla_backend_optimization_level": 0}  # for programs that run a few times: half the compile time
 KINDS = {"discrete": Discrete, "continuous": Continuous}
 ACTIONS = 4
 SMALL = {
@@ -59,7 +59,7 @@ def world(kind: str, seed: int = 0, **changes: Any) -> Log:
 
 
 def small(name: str, **changes: Any) -> Any:
-    """The algorithm of that name with small networks and rates at which three updates show."""
+    """Return the algorithm of that name with small networks and learning rates for visible effects of 3 updates."""
     fields = {field.name for field in dataclasses.fields(ALGORITHMS[name])}
     rates = {field: 1e-2 for field in fields if field.endswith("learning_rate")}
     sizes = {field: size for field, size in SMALL.items() if field in fields}
@@ -67,19 +67,19 @@ def small(name: str, **changes: Any) -> Any:
 
 
 def stores(algorithm: Any, log: Log) -> Any:
-    """The algorithm's stores, nothing rescaled."""
+    """Return the algorithm's stores, unscaled."""
     return stores_of(algorithm, log, Scaler())
 
 
 def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
-    """A batch of the algorithm's only phase."""
+    """Return a batch of the algorithm's only phase."""
     (phase,) = algorithm.phases()
-    store = stores(algorithm, log)[phase.reads.store]
-    return phase.reads.batch(store, phase.reads.order.init(8), jax.random.key(seed), jax.numpy.zeros(()))[0]
+    store = stores(algorithm, log)[phase.samplers.store]
+    return phase.samplers.batch(store, phase.samplers.order.init(8), jax.random.key(seed), jax.numpy.zeros(()))[0]
 
 
 @cache
 def compiled(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A phase's step, compiled once for all tests of a process; numbers are arguments of the program."""
+    """Return a phase's step, compiled once for all tests of a process; numbers are arguments of the program."""
     program = eqx.filter_jit(step, compiler_options=QUICK)
     return lambda algorithm, state, batch: program(as_arrays(algorithm), state, batch)

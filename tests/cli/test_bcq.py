@@ -7,8 +7,8 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import MAPPING
+from tests.data.sources.test_arrays import hdf5
 from tests.data.sources.test_minari import collect
-from tests.data.sources.test_transitions import hdf5
 
 SMALL = ["--hidden", "8", "--generator-hidden", "8", "--perturbation-hidden", "8", "--samples", "4",
          "--target-samples", "2", "--batch-size", "8", "--steps", "6", "--every", "3", "--held-out", "0"]  # fmt: skip
@@ -50,10 +50,10 @@ def test_a_file_in_d4rls_layout(tmp_path, tidelog, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "action", "said"),
     [
-        ("bcq", "treatment", "BCQ acts on Continuous actions, but this log has Discrete ones"),
-        ("discrete-bcq", "dose", "DiscreteBCQ acts on Discrete actions, but this log has Continuous ones"),
-        ("discrete-bcq", ["dose", "rate"], "DiscreteBCQ acts on Discrete actions, but this log has MultiDiscrete ones"),
-        ("bcq", ["dose", "rate"], "make one column of them, a word for every combination"),
+        ("bcq", "treatment", "BCQ requires Continuous actions, but this log has Discrete actions"),
+        ("discrete-bcq", "dose", "DiscreteBCQ requires Discrete actions, but this log has Continuous actions"),
+        ("discrete-bcq", ["dose", "rate"], "requires Discrete actions, but this log has MultiDiscrete actions"),
+        ("bcq", ["dose", "rate"], "join them into one column, one value per combination"),
     ],
 )
 def test_actions_of_another_kind_are_refused(name, action, said, table, here, tidelog):
@@ -78,7 +78,7 @@ def test_actions_of_another_kind_are_refused(name, action, said, table, here, ti
     [
         (["--threshold", "1.5"], "DiscreteBCQ.threshold = 1.5: expected a finite number in [0, 1]"),
         (["--threshold", "-0.1"], "DiscreteBCQ.threshold = -0.1: expected a finite number in [0, 1]"),
-        (["--copy-period", "8000"], "set one of them to None, or both"),
+        (["--copy-period", "8000"], "make one of them None, or both"),
     ],
 )
 def test_settings_out_of_range_are_refused(words, said, here, tidelog):

@@ -9,12 +9,12 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.training.runs import bc, begin, stop_at
-from tidelog.acting.arrays import fingerprint
-from tidelog.acting.tables import act_on_table
 from tidelog.bench import speed
-from tidelog.bench.entries import ENTRIES
+from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, demo
-from tidelog.data.origin import read_any
+from tidelog.data.io.readers import read_any
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.policies.named_arrays import fingerprint
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 
@@ -71,13 +71,13 @@ def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     done = tidelog(*words, *SMALL)
     assert done.code == 0, done.err
     assert done.err == ""
-    assert f"{name}: last report, update 28" in done.out
+    assert f"{name}: last metrics, update 28" in done.out
     assert "play/treatment" in done.out
     assert f"next: tidelog act runs/{name} --data NEW_ROWS.csv --out actions.csv" in done.out
     content = json.loads((here / "runs" / name / "run.json").read_text())
-    assert content["settings"]["scale"] is True
-    assert content["settings"]["held_out"] == 0.2
-    assert content["settings"]["episodes"] == {"treatment": 2}
+    assert content["options"]["scale"] == "standard"
+    assert content["options"]["held_out"] == 0.2
+    assert content["options"]["evaluate"] == {"treatment": 2}
     assert len(content["held_out_episodes"]) == 6
     assert content["data"]["origin"]["source"] == str(here / "visits.csv")
     assert tl.load(f"runs/{name}").finished
@@ -91,7 +91,7 @@ def test_train_starts_parts_warm_and_keeps_the_best(here, run, tidelog):
     assert tl.load("warm").best_policy().spec.action.n == 6
     done = tidelog("train", "bc", *DATA, "--warm-start", str(run), "--out", "cold", *SMALL)
     assert (done.code, (here / "cold").exists()) == (2, False)
-    assert "expected PART=RUN, as in critic=runs/iql" in done.err
+    assert "expected PART=RUN, such as critic=runs/iql" in done.err
 
 
 def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
@@ -100,7 +100,7 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
     done = tidelog("resume", "half")
     assert done.code == 0
     assert done.out.startswith("resuming half at update 10 of 42\n")
-    assert "bc: last report, update 42" in done.out
+    assert "bc: last metrics, update 42" in done.out
     whole = begin(bc(), log, "whole")
     list(whole.stream())
     assert fingerprint(tl.load("half").learners()[0]) == fingerprint(whole.learners()[0])
@@ -121,7 +121,7 @@ def test_resume_says_what_is_different_here(here, tidelog):
 def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
     done = tidelog("evaluate", run, "--env", "treatment", "--episodes", 6, "--seed", 3)
     assert done.code == 0
-    assert "treatment: 6 episodes a member, deterministic" in done.said
+    assert "treatment: 6 episodes per member, deterministic" in done.said
     assert {"member 0 (seed 0)", "member 1 (seed 1)", "all members"} <= {
         cell.strip() for line in done.out.split("\n") for cell in line.split("│")
     }
@@ -129,7 +129,7 @@ def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
     policies = [tl.load(run).policy(seed) for seed in (0, 1)]
     assert kept["returns"] == [tl.rollout(policy, "treatment", 6, 3).tolist() for policy in policies]
     drawn = tidelog("evaluate", run, "--env", "treatment", "--episodes", 2, "--sample")
-    assert "2 episodes a member, sampled" in drawn.said
+    assert "2 episodes per member, sampled" in drawn.said
     assert (run / "evaluations" / "treatment-sampled-0.json").exists()
 
 
@@ -200,7 +200,7 @@ def test_the_demo_tells_its_story(here, tidelog):
     assert "iql (2 seeds)" in done.out
     assert "0.792" in done.out, "the best possible share, known exactly"
     assert {path.name for path in (here / "demo").iterdir()} == {
-        "treatment.csv", "columns.toml", "iql", "bc", "value.png", "critic_loss.png", "policy", "report.html",
+        "treatment.csv", "columns.toml", "iql", "bc", "policy", "report.html",
     }  # fmt: skip
     assert "of 4 intervals" in done.out
     assert len(list((here / "demo" / "iql" / "verdicts").iterdir())) == 2
@@ -220,8 +220,8 @@ def test_settings_come_from_a_file_and_flags_win(here, tidelog):
     done = tidelog(*words, "--seeds", 1, "--hidden", 8, 8)
     assert done.code == 0, done.said
     content = json.loads((here / "run" / "run.json").read_text())
-    assert content["settings"]["steps"] == 6
-    assert content["settings"]["seeds"] == [0]
+    assert content["options"]["steps"] == 6
+    assert content["options"]["seeds"] == [0]
     (config,) = content["configs"]
     assert config["learning_rate"] == 0.5
     assert config["batch_size"] == 8

@@ -9,12 +9,11 @@ import polars as pl
 import pytest
 
 from tests.data.test_checks import BROKEN, Broken, put, write
-from tests.data.test_remarks import CASES, CLEAN
+from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
 from tidelog.cli import main
-from tidelog.data import read_log
-from tidelog.data.origin import read_any
-from tidelog.data.registry import CHECKS
+from tidelog.data.core.registry import CHECKS
+from tidelog.data.io.readers import read_any, read_log
 
 
 def mapped(folder: Path, **changes: Any) -> str:
@@ -42,7 +41,7 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
     if case.rows and case.check != "next mask contradicts the following row":
         lines = ", ".join(str(row + 1) for row in case.rows)
         assert f": {', '.join(map(str, case.rows))} (lines {lines})" in said
-    for part in ("found: ", "expected: ", "mend: "):
+    for part in ("found: ", "expected: ", "fix: "):
         assert part in said
     assert main(["data", "inspect", str(path), "--columns", columns, "--html", str(tmp_path / "page.html")]) == 2
     assert case.check in flat(capsys.readouterr().err)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
-from tidelog.runtime.saved import Saved
+from tidelog.runtime.artefact_files import Saved
 
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 
@@ -30,20 +30,20 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
     np.testing.assert_array_equal(runtime.load(out)(rows), load_policy(out)(rows))
     again = tidelog("export", out, "--check", "--log", clinic / "visits.csv", "--columns", clinic / "columns.toml")
     assert again.code == 0, again.err
-    assert "gives the same answers everywhere" in again.said
+    assert "gives the same answers in all runtimes" in again.said
     folder = tidelog("export", out, "--out", tmp_path / "policy", "--no-onnx")
     assert folder.code == 0, folder.err
     assert {path.name for path in (tmp_path / "policy").iterdir()} == {"manifest.json", "weights.safetensors"}
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (("{run}", "--out", "policy.zip"), "with --to folder expected a name that ends in no suffix"),
-    (("{run}", "--to", "zip", "--out", "policy"), "expected a name that ends in .zip"),
-    (("{run}", "--check"), "is a run: --check is for what was exported of it"),
+    (("{run}", "--out", "policy.zip"), "expected a path that ends in no suffix for --to folder"),
+    (("{run}", "--to", "zip", "--out", "policy"), "expected a path that ends in .zip"),
+    (("{run}", "--check"), "is a run folder: --check expects an exported policy"),
     (("nowhere", "--check"), "nowhere does not exist"),
-    (("nowhere", "--out", "x"), "nowhere does not exist: give a run folder or a saved policy"),
-    (("nowhere", "--to", "zip"), "nowhere does not exist: give a run folder or a saved policy"),
-    (("{run}", "--out", "visits"), "visits exists and is no saved policy"),
+    (("nowhere", "--out", "x"), "nowhere does not exist: expected a run folder or a saved policy"),
+    (("nowhere", "--to", "zip"), "nowhere does not exist: expected a run folder or a saved policy"),
+    (("{run}", "--out", "visits"), "visits exists and is not a saved policy"),
 ])  # fmt: skip
 def test_what_cannot_be_exported_is_said_and_nothing_written(words, message, tidelog, run, here):
     (here / "visits").mkdir()

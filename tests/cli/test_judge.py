@@ -8,11 +8,11 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.judging.cases import best_treatments, mostly, treated
-from tests.judging.made import evidence_of
-from tidelog.acting.statistics import Interval
+from tests.ope.cases import best_treatments, mostly, treated
+from tests.ope.made import evidence_of
 from tidelog.data.overlap import Sketch
-from tidelog.judging.risk import risk_of
+from tidelog.ope.estimators.risk import risk_of
+from tidelog.policies.statistics import Interval
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert content["episodes"] == 60
     assert content["paragraph"] in done.out
     again = tidelog("judge", run, *QUICK)
-    assert "looked at once before: the interval is widened from 95% to 97.5%" in again.out
+    assert "judged once before: the interval is widened from 95% to 97.5%" in again.out
     kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
     assert kept["context"]["judged_before"] == 1
     assert tidelog("judge", run, "--sample", *QUICK).code == 0
@@ -88,15 +88,14 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
         "member-0-sampled-1.json",
         "member-1-sampled-1.json",
     }
-    assert "2 policies judged at once" in done.said
-    assert "95% together" in done.said
+    assert "2 policies judged at once: differences from the logger, 95% simultaneous" in done.said
     whole = json.loads((tmp_path / "all.json").read_text())
     one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
     assert whole["verdicts"]["member-1"] == one
     assert [row["name"] for row in one["context"]["together"]["rows"]] == ["member-0", "member-1"]
     assert one["context"]["judged_before"] == 0
     after = tidelog("judge", run, "--sample", *QUICK)
-    assert "looked at once before" in after.out, "two policies at once are one look"
+    assert "judged once before" in after.out, "two policies at once are one look"
 
 
 def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, kept_log, tmp_path, tidelog):
@@ -117,7 +116,7 @@ def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, ke
     done = tidelog("judge", run, tmp_path / "twin")
     assert (done.code, "these runs held out different episodes" in done.said) == (2, True)
     done = tidelog("judge", run, run)
-    assert (done.code, "given twice" in done.said) == (2, True)
+    assert (done.code, "appears twice" in done.said) == (2, True)
 
 
 def test_looks_are_shown_and_counted_in_a_file_of_ones_choice(run, tmp_path, tidelog):
@@ -131,7 +130,7 @@ def test_looks_are_shown_and_counted_in_a_file_of_ones_choice(run, tmp_path, tid
     assert "2 look(s)" in shown
     assert "100.0%" in shown
     done = tidelog("judge", run, "--ledger", "off", *QUICK)
-    assert "was not counted (ledger=False)" in done.said
+    assert "judged before is unknown (ledger=False)" in done.said
     assert tidelog("judge", run, "--looks").said.startswith("0 look(s)")
 
 
@@ -140,7 +139,7 @@ def test_looks_of_one_run_are_known_to_another(run, tmp_path, tidelog):
     shutil.copytree(run, tmp_path / "twin")
     tidelog("judge", run, "--member", 0, *QUICK)
     done = tidelog("judge", tmp_path / "twin", "--member", 1, *QUICK)
-    assert "looked at once before" in done.out
+    assert "judged once before" in done.out
 
 
 @pytest.mark.parametrize(("gate", "code"), [([], 3), (["all"], 3), (["any"], 0)])
@@ -211,7 +210,7 @@ def test_a_saved_policy_needs_a_log_and_keeps_nothing(run, kept_log, tmp_path, t
     tl.load(run).policy(1).save(tmp_path / "policy")
     assert Sketch.from_json(tl.load_policy(tmp_path / "policy").origin["learnt_from"]).episodes == 60
     done = tidelog("judge", tmp_path / "policy")
-    assert (done.code, "name the log to judge it on with --log" in done.said) == (2, True)
+    assert (done.code, "name a log with --log" in done.said) == (2, True)
     done = tidelog("judge", tmp_path / "policy", "--log", kept_log, "--out", tmp_path / "v.json", *QUICK)
     assert done.code == 0, done.err
     assert done.out.startswith("policy: UNSUPPORTED")
@@ -229,8 +228,9 @@ def test_limits_are_flags(run, tidelog):
 @pytest.mark.parametrize(("words", "said"), [
     (["nowhere"], "nowhere does not exist"), (["RUN", "--columns", "c.toml"], "name the table with --log"),
     (["RUN", "--member", "2"], "has 2 member(s), counted from 0"), (["RUN", "--member", "-1"], "--member -1"),
-    (["RUN", "--member", "0", "--all-members"], "either --member or --all-members"),
-    (["RUN", "--out", "RUN/run.json"], "exists: choose another file"), (["RUN", "--log", "no.csv"], "no.csv"),
+    (["RUN", "--member", "0", "--all-members"], "--member and --all-members are both set"),
+    (["RUN", "--out", "RUN/run.json"], "exists, nothing was written. fix: choose another file"),
+    (["RUN", "--log", "no.csv"], "no.csv"),
     (["RUN", "--level", "3"], "level = 3"), (["RUN", "--discount", "7"], "discount = 7"),
     (["RUN", "--bandwith", "3"], "--bandwidth"),
 ])  # fmt: skip
@@ -247,7 +247,7 @@ def test_runs_that_held_nothing_out_or_lost_their_log_say_so(run, kept_log, tmp_
     (run / "run.json").write_text(json.dumps({**record, "held_out_episodes": []}))
     assert "held no episodes out" in tidelog("judge", run).said
     (run / "run.json").write_text(json.dumps({**record, "data": {**record["data"], "origin": None}}))
-    assert "made in memory" in tidelog("judge", run).said
+    assert "was in memory only" in tidelog("judge", run).said
     treated(mostly(best_treatments(), 0.5), 20, seed=7).save(tmp_path / "swapped")
     origin = {"source": str(tmp_path / "swapped"), "columns": None}
     (run / "run.json").write_text(json.dumps({**record, "data": {**record["data"], "origin": origin}}))

@@ -58,11 +58,11 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     assert (one - two).abs().max() > 1e-4
     capsys.readouterr()
     broken = {
-        "few": (people().head(3), "does not describe 13 users (u3, u4, u5, u6, u7, ...)"),
-        "twice": (pl.concat([people(), people().head(1)]), "must have one row a user, found 17 rows of 16 users"),
-        "lacking": (people().drop("plan"), "lacks the column 'plan'"),
+        "few": (people().head(3), "has no row for 13 users (u3, u4, u5, u6, u7, ...)"),
+        "twice": (pl.concat([people(), people().head(1)]), "has 17 rows for 16 users, expected one per user"),
+        "lacking": (people().drop("plan"), "has no column 'plan'"),
         "text": (people().with_columns(age=pl.lit("old")), "row 1: 'age' is 'old', expected a number"),
-        "word": (people().with_columns(plan=pl.lit("gold")), "holds 'gold', which no user had"),
+        "word": (people().with_columns(plan=pl.lit("gold")), "has 'gold', unknown in the log"),
     }
     for name, (frame, message) in broken.items():
         frame.write_csv(tmp_path / f"{name}.csv")
@@ -94,8 +94,8 @@ def test_a_run_is_exported_and_gives_the_same_lists_without_jax(shop, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--k", "30"], "k = 30 items were asked for"),
-        (["--user", "who"], "lacks the column 'who'"),
+        (["--k", "30"], "k = 30, but history 0 has only"),
+        (["--user", "who"], "has no column 'who'"),
         (["--candidates", "absent.txt"], "absent.txt cannot be read"),
     ],
 )
@@ -111,14 +111,14 @@ def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
     words = ["recommend", str(shop / "run"), "--data", str(tmp_path / "new.csv"), "--user", "u", "--item", "i"]
     words += ["--k", "3", "--out", str(tmp_path / "lists.csv")]
     assert main(words) == 2
-    assert "history 0 names the item 'i11', which the log never had" in said(capsys)
+    assert "history 0 has the unknown item 'i11'" in said(capsys)
     assert main([*words, "--unknown", "skip"]) == 0
 
 
 def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
     words = ["act", str(shop / "run"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
     assert main(words) == 2
-    assert "tidelog recommend makes lists" in said(capsys)
+    assert "fix: use tidelog recommend" in said(capsys)
 
 
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
@@ -139,9 +139,12 @@ def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--user", "u"], "name --item and --time too"),
+        (["--user", "u"], "needs --user, --item and --time. fix: add --item and --time"),
         ([*ROLES[:6], "--reward", "click=much", "--event", "kind"], "--reward click=much: expected one column"),
-        ([*ROLES[:6], "--columns", "columns.toml"], "leave"),
+        (
+            [*ROLES[:6], "--columns", "columns.toml"],
+            "--columns is not for interactions (--user, --item). fix: drop --columns",
+        ),
     ],
 )
 def test_flags_that_lack_or_contradict_are_said(shop, capsys, words, expected):

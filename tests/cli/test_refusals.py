@@ -37,7 +37,7 @@ def csv(change):
 
 NUMBERED = MAPPING.replace('"treatment"', '"dose"\nactions = 3')
 TABLES = {
-    "a missing column": (csv(lambda f: f.drop("strain")), MAPPING, ["missing column in 'strain'", "mend:"]),
+    "a missing column": (csv(lambda f: f.drop("strain")), MAPPING, ["missing column in 'strain'", "fix:"]),
     "a misnamed column": (
         csv(lambda f: f.rename({"strain": "strian"})),
         MAPPING,
@@ -46,7 +46,7 @@ TABLES = {
     "an empty cell": (
         csv(lambda f: put(f, "hour", {4: None})),
         MAPPING,
-        ["missing value in 'hour', 1 row: 4", "expected: a value in every row", "mend: fill the cells"],
+        ["missing value in 'hour', 1 row: 4", "expected: a value in every row", "fix: fill the cells"],
     ),
     "NaN": (
         csv(lambda f: put(f, "hour", {4: "NaN", 9: "inf"})),
@@ -56,7 +56,7 @@ TABLES = {
     "text among numbers": (
         csv(lambda f: put(f, "severity", {2: "bad"})),
         MAPPING,
-        ["non-numeric text in 'severity', 1 row: 2", "found: 'bad'", "mend: mend the cells"],
+        ["non-numeric text in 'severity', 1 row: 2", "found: 'bad'", "fix: correct the cells"],
     ),
     "an action out of range": (
         csv(lambda f: doses(f, 3)),
@@ -66,7 +66,7 @@ TABLES = {
     "a step twice": (
         csv(lambda f: put(f, "visit", {2: "0"})),
         MAPPING,
-        ["duplicate step in 'visit', 1 row: 2", "mend: remove"],
+        ["duplicate step in 'visit', 1 row: 2", "fix: remove"],
     ),
     "an empty file": (lambda f, path: path.write_text(""), MAPPING, ["an empty file", "text in UTF-8 with one header"]),
     "no rows": (csv(lambda f: f.head(0)), MAPPING, ["empty log", "at least one decision"]),
@@ -106,7 +106,7 @@ def test_a_gzip_file_that_was_cut_off_is_refused(table, here, tidelog):
     for words in (["data", "validate"], ["data", "inspect"], TRAIN, ["act", "nothing", "--out", "a.csv", "--data"]):
         done = tidelog(*words, "visits.csv.gz", *(["--columns", "columns.toml"] if words[0] != "act" else []))
         assert done.code == 2
-        assert "the packed file is cut off or damaged" in done.said or words[0] == "act"
+        assert "the compressed file is truncated or damaged" in done.said or words[0] == "act"
     assert not (here / "out").exists()
 
 
@@ -115,7 +115,7 @@ def test_a_log_whose_actions_the_algorithm_cannot_take_is_refused(table, here, t
     (here / "columns.toml").write_text(MAPPING.replace('"treatment"', '["dose", "rate"]\nactions = [3, 2]'))
     done = tidelog(*TRAIN, "visits.csv", "--columns", "columns.toml")
     assert done.code == 2
-    assert "IQL acts on Continuous or Discrete actions, but this log has MultiDiscrete ones" in done.err
+    assert "IQL requires Continuous or Discrete actions, but this log has MultiDiscrete actions" in done.err
     assert not (here / "out").exists()
 
 
@@ -130,32 +130,32 @@ def test_a_log_without_rewards_is_refused_by_what_learns_from_them(here, tidelog
 WORDS = {
     "an unknown command": (["trian"], "no command 'trian': did you mean 'train'"),
     "an unknown subcommand": (["data", "inspct", "x"], "no command 'data inspct': did you mean 'inspect'"),
-    "data alone": (["data"], "everything wrong with it"),
-    "train alone": (["train"], "usage: tidelog train {iql,bc,bcq,discrete-bcq,recommender-bcq} --data LOG"),
-    "flags before the algorithm": (["train", "--data", "x"], "name the algorithm first"),
+    "data alone": (["data"], "all problems of a log"),
+    "train alone": (["train"], "usage: tidelog train {bc,bcq,discrete-bcq,iql,recommender-bcq} --data LOG"),
+    "flags before the algorithm": (["train", "--data", "x"], "the name of the algorithm is missing"),
     "an unknown algorithm": (["train", "iqll", "--data", "x"], "no algorithm 'iqll': did you mean 'iql'"),
     "an unknown flag": (["train", "bc", "--data", "x", "--stepz", "3"], "--steps INT"),
     "another algorithm's flag": (["train", "bc", "--data", "x", "--expectile", "0.7"], "--expectile"),
     "no data": (["train", "bc"], "--data"),
     "no number": (["train", "bc", "--data", "x", "--steps", "many"], "Error parsing --steps"),
     "no choice": (["train", "bc", "--data", "x", "--scale", "minmax"], "Expected one of"),
-    "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect visits.csv` proposes one"),
-    "no mapping to validate by": (["data", "validate", "visits.csv"], "no mapping says which column is what"),
-    "a mapping too many": (["train", "bc", "--data", "log", "--columns", "columns.toml"], "a mapping is for"),
+    "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect visits.csv` proposes a mapping"),
+    "no mapping to validate by": (["data", "validate", "visits.csv"], "is a table without a mapping of its columns"),
+    "a mapping too many": (["train", "bc", "--data", "log", "--columns", "columns.toml"], "only tables use a mapping"),
     "no such mapping": (["train", "bc", "--data", "visits.csv", "--columns", "none.toml"], "the mapping cannot be"),
-    "no such table": (["train", "bc", "--data", "none.csv", "--columns", "columns.toml"], "no such file"),
-    "an odd ending": (["train", "bc", "--data", "columns.toml"], "has the ending '.toml', which no source reads"),
+    "no such table": (["train", "bc", "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
+    "an odd ending": (["train", "bc", "--data", "columns.toml"], "has the unknown ending '.toml'"),
     "no such Minari data set": (["train", "bc", "--data", "pendulum/none-v0"], "`minari download pendulum/none-v0`"),
     "no such run": (["resume", "nowhere"], "nowhere is no run folder: it has no run.json"),
     "neither run nor policy": (["act", "nowhere", "--data", "visits.csv", "--out", "a.csv"], "nowhere does not exist"),
     "no run to evaluate": (["evaluate", "nowhere", "--env", "treatment"], "nowhere is no run folder"),
-    "nothing to collect": (["collect", "--env", "treatment", "--out", "log"], "either episodes=... or steps=..."),
-    "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "nothing to play: asked for"),
+    "nothing to collect": (["collect", "--env", "treatment", "--out", "log"], "None: expected exactly one"),
+    "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "episodes = 0, steps"),
     "no environment": (["collect", "--env", "tretment", "--out", "log", "--steps", "5"], "did you mean 'treatment'"),
-    "no repeats": (["bench", "--repeats", "0"], "seeds and repeats are at least 1"),
-    "nothing to measure": (["bench", "--algorithm", "nope"], "nothing to measure is called 'nope'"),
-    "no patients": (["demo", "--patients", "0", "--out", "demo"], "patients, steps and episodes are at least 2"),
-    "no demo": (["demo", "--seeds", "0", "--out", "demo"], "seeds at least 1"),
+    "no repeats": (["bench", "--repeats", "0"], "repeats = 0: expected at least 1"),
+    "nothing to measure": (["bench", "--algorithm", "nope"], "no benchmark 'nope'"),
+    "no patients": (["demo", "--patients", "0", "--out", "demo"], "expected patients, steps and episodes >= 2"),
+    "no demo": (["demo", "--seeds", "0", "--out", "demo"], "and seeds >= 1"),
 }  # fmt: skip
 
 
@@ -171,22 +171,25 @@ def test_words_that_mean_nothing_are_refused(wrong, here, tidelog):
 
 
 SETTINGS = {
-    "no steps": (["--steps", "0"], "steps = 0: a run takes 1 to"),
+    "no steps": (["--steps", "0"], "steps = 0: expected 1 to"),
     "no seeds": (["--seeds", "0"], "seeds = 0: expected 1 to 10,000"),
     "all held out": (["--held-out", "1.0"], "held_out = 1.0: expected a share of the episodes in [0, 1)"),
-    "no reports": (["--every", "0"], "every = 0: reports are at least 1 update apart"),
-    "evaluate": (["--evaluate", "treatment"], "'treatment': expected NAME=EPISODES, as in Pendulum-v1=10"),
-    "evaluate never": (["--evaluate", "treatment=0"], "evaluate['treatment'] = 0: expected a number of episodes"),
+    "no reports": (["--every", "0"], "every = 0: expected at least 1"),
+    "evaluate": (["--evaluate", "treatment"], "'treatment': expected NAME=EPISODES, such as Pendulum-v1=10"),
+    "evaluate never": (["--evaluate", "treatment=0"], "evaluate['treatment'] = 0: expected at least 1 episode"),
     "evaluate text": (["--evaluate", "treatment=x"], "'treatment=x': expected NAME=EPISODES"),
     "no environment": (["--evaluate", "Pendulm-v1=2"], "did you mean 'Pendulum-v1'"),
-    "another environment": (["--evaluate", "Pendulum-v1=2"], "Pendulum-v1 shows ['observation'], the policy"),
-    "best": (["--best", "held_out/loss"], "is no metric of this run: did you mean 'held_out/value_loss'"),
-    "patience": (["--patience", "3"], "patience counts reports without a better `best`"),
+    "another environment": (
+        ["--evaluate", "Pendulum-v1=2"],
+        "Pendulum-v1 has the observations ['observation'], the policy",
+    ),
+    "best": (["--best", "held_out/loss"], "this run has no such metric; did you mean 'held_out/value_loss'"),
+    "patience": (["--patience", "3"], "patience = 3: patience needs best="),
     "a number out of range": (["--expectile", "1.5"], "IQL.expectile = 1.5: expected a finite number in (0, 1)"),
-    "warm": (["--warm-start", "critic=nowhere"], "holds no complete checkpoint"),
-    "warm part": (["--warm-start", "critc=nowhere"], "the state has no part 'critc'; parts: actor, critic"),
+    "warm": (["--warm-start", "critic=nowhere"], "has no complete checkpoint. fix: start the run again"),
+    "warm part": (["--warm-start", "critc=nowhere"], "the state has no part 'critc'. fix: use one of actor, critic"),
     "preset": (["--preset", "antmase"], "IQL has no preset 'antmase': did you mean 'antmaze'"),
-    "sink": (["--sink", "wandb"], "this sink needs the package wandb: pip install wandb"),
+    "sink": (["--sink", "wandb"], "this sink needs the package wandb. fix: pip install wandb"),
     "no config": (["--config", "none.toml"], "none.toml cannot be read as TOML"),
 }  # fmt: skip
 
@@ -229,7 +232,7 @@ def test_a_config_file_is_checked_like_flags(wrong, here, tidelog):
 
 def test_a_preset_is_for_those_that_have_some(here, tidelog):
     done = tidelog("train", "bc", "--data", "visits.csv", "--preset", "antmaze")
-    assert (done.code, done.err) == (2, "tidelog: BC has no presets\n")
+    assert (done.code, done.err) == (2, "tidelog: BC has no presets. fix: drop --preset\n")
 
 
 def test_what_exists_is_left_alone(here, run, tidelog):
@@ -256,10 +259,10 @@ def test_acting_on_what_does_not_fit_is_refused(table, here, run, tidelog):
     put(table, "kidneys", {3: "helthy"}).write_csv(here / "odd.csv")
     before = contents(here)
     for words, message in (
-        (["--data", "new.csv", "--out", "a.csv"], "lacks the column 'hour' (1 in all)"),
-        (["--data", "odd.csv", "--out", "a.csv"], "column 'kidneys' has 'helthy' in 1 row(s) (3), which the log"),
-        (["--data", "visits.csv", "--out", "a.xlsx"], "expected a file that ends in .csv or .parquet"),
-        (["--data", "visits.csv", "--out", "a.csv", "--seed", 7], "has no seed 7: seeds are [0, 1]"),
+        (["--data", "new.csv", "--out", "a.csv"], "has no column 'hour' (1 missing)"),
+        (["--data", "odd.csv", "--out", "a.csv"], "column 'kidneys' is 'helthy' in 1 row(s) (3), unknown in the"),
+        (["--data", "visits.csv", "--out", "a.xlsx"], "expected a path that ends in .csv or .parquet"),
+        (["--data", "visits.csv", "--out", "a.csv", "--seed", 7], "has no such seed. fix: use one of [0, 1]"),
     ):  # fmt: skip
         done = tidelog("act", run, *words)
         assert done.code == 2
@@ -271,17 +274,17 @@ def test_a_saved_policy_has_no_seeds(here, run, tidelog):
     load(run).policy().save("policy")
     done = tidelog("act", "policy", "--data", "visits.csv", "--out", "a.csv", "--seed", 1)
     assert done.code == 2
-    assert "policy is a saved policy, which has no seeds: leave --seed away" in done.err
+    assert "policy is a saved policy, which has no seeds. fix: drop --seed" in done.err
 
 
 def test_evaluating_what_does_not_fit_is_refused(here, run, saved, tidelog):
     before = contents(run)
     for words, message in (
-        ([], "say either --env NAME (play) or --log LOG (compare)"),
-        (["--env", "treatment", "--log", saved], "say either --env NAME (play) or --log LOG (compare)"),
+        ([], "expected exactly one of --env NAME (play) and --log LOG (compare)"),
+        (["--env", "treatment", "--log", saved], "expected exactly one of --env NAME (play) and --log LOG (compare)"),
         (["--env", "treatment", "--episodes", "0"], "at least 1"),
-        (["--env", "Pendulum-v1"], "Pendulum-v1 shows ['observation'], the policy was trained to see"),
-        (["--log", saved], "the policy was trained on"),  # its words stand in another order
+        (["--env", "Pendulum-v1"], "Pendulum-v1 has the observations ['observation'], the policy expects"),
+        (["--log", saved], "expected the policy's"),  # its words stand in another order
     ):
         done = tidelog("evaluate", run, *words)
         assert done.code == 2
@@ -297,17 +300,17 @@ def test_a_damaged_run_is_refused(here, run, tidelog):
         more = ["--env", "treatment", "--episodes", 2, "--out", "log"] if words[0] == "collect" else []
         done = tidelog(*words, *more)
         assert done.code == 2
-        assert "it was cut or changed" in done.err
+        assert "it was truncated or changed" in done.err
     assert not (here / "log").exists()
-    assert "the one before it, at update 0, can be asked for" in tidelog("resume", "copy").err
+    assert "fix: use the one before it, with checkpoint=0" in tidelog("resume", "copy").err
 
 
 def test_divergence_ends_with_code_4_and_can_be_resumed(here, tidelog):
     words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--steps", 42, "--out", "run"]
     done = tidelog(*words, "--learning-rate", "1e30", *SMALL)
     assert done.code == 4
-    assert "became NaN or infinite at update 1. Likely causes:" in done.err
-    assert "The last good checkpoint, at update 0, is kept in run" in done.err
+    assert "became NaN or infinite at update 1, expected finite numbers. fix:" in done.err
+    assert "The last good checkpoint, at update 0, is in run" in done.err
     assert json.loads((here / "run" / "run.json").read_text())["algorithm"] == "bc"
     assert tidelog("resume", "run").code == 4
 

@@ -26,7 +26,7 @@ def test_runs_side_by_side(here, run, tidelog):
     assert tidelog("report", run, "wide", "--out", "both.html").code == 0
     text = (here / "both.html").read_text(encoding="utf-8")
     assert "banner worse" in text
-    assert "In what they differ" in text
+    assert "Common settings that differ" in text
 
 
 def test_a_log_that_moved_is_given(here, run, tidelog):
@@ -55,11 +55,11 @@ def test_bad_words_are_refused_and_nothing_is_written(here, run, tidelog):
     (here / "cut" / "run.json").write_text(json.dumps({"schema": 1}))
     before = contents(here)
     for words, message in (
-        ([], "name its folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
-        ([run, "--out", "taken.html"], "is no report of tidelog"), ([run, "--out", "."], "is a folder"),
-        ([run, "--out", "no/report.html"], "no is no folder"), (["half"], "has made no report yet"),
-        (["cut"], "run.json cannot be understood"), ([run, "--columns", "columns.toml"], "name the table with --log"),
-        ([run, "--log", "none.csv", "--columns", "columns.toml"], "no such file"),
+        ([], "name a run folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
+        ([run, "--out", "taken.html"], "is not a report of tidelog"), ([run, "--out", "."], "is a folder"),
+        ([run, "--out", "no/report.html"], "no is not a folder"), (["half"], "has no metrics yet"),
+        (["cut"], "has schema 1, expected 2"), ([run, "--columns", "columns.toml"], "name the table with --log"),
+        ([run, "--log", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     ):  # fmt: skip
         done = tidelog("report", *words)
         assert done.code == 2, words

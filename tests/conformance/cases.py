@@ -1,4 +1,4 @@
-"""Every algorithm with every kind of action that it takes, and ways to look at what an algorithm does."""
+"""Every algorithm with every kind of action that it supports, and functions to inspect an algorithm."""
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
@@ -10,11 +10,13 @@ import numpy as np
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog import Log
-from tidelog.acting.arrays import named_arrays
-from tidelog.algorithms import ALGORITHMS, OFFLINE
-from tidelog.training.learner import as_arrays
-from tidelog.training.trainer import Member, Trainer
+from tidelog.algorithms.names import algorithm_class
+from tidelog.policies.named_arrays import named_arrays
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.members import Member
 
+BUILT_IN = ("iql", "bc", "bcq", "discrete-bcq")
 the_world = cache(world)
 
 
@@ -45,11 +47,11 @@ class Case:
         return drawn(self.algorithm, log or self.log, seed)
 
     def step(self, state: Any, batch: Any) -> Any:
-        """The compiled step; numbers are arguments of the program."""
+        """Return the compiled step; numbers are arguments of the program."""
         return compiled(self.phase.step)(self.algorithm, state, batch)
 
     def after(self, updates: int, log: Log | None = None) -> Any:
-        """The state after some updates on batches that depend on nothing but their number."""
+        """Return the state after some updates on batches that depend only on their number."""
         state = self.init()
         for update in range(updates):
             state, _ = self.step(state, self.batch(update, log))
@@ -57,7 +59,7 @@ class Case:
 
     @cached_property
     def observation(self) -> Any:
-        """What is seen in every row of the log."""
+        """Return the observation of every row of the log."""
         return {name: leaf[self.log.position] for name, leaf in self.log.observation.items()}
 
     @cached_property
@@ -68,41 +70,41 @@ class Case:
         return self.chosen(state, self.observation, self.mask, seed)
 
     def chosen(self, state: Any, observation: Any, mask: Any = None, seed: int | None = None) -> Any:
-        """What the policy does; with a seed, a sample."""
+        """Return the policy's actions; with a seed, samples."""
         key = None if seed is None else jax.random.key(seed)
-        return _act(as_arrays(self.algorithm), self.algorithm.acting(state), observation, mask, key)
+        return _act(as_arrays(self.algorithm), self.algorithm.policy_params(state), observation, mask, key)
 
     def policy(self, state: Any, observation: Any, mask: Any = None) -> Any:
-        """The sampled policy's distribution."""
-        return _distribution(as_arrays(self.algorithm), self.algorithm.acting(state), observation, mask)
+        """Return the sampled policy's distribution."""
+        return _distribution(as_arrays(self.algorithm), self.algorithm.policy_params(state), observation, mask)
 
-    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Trainer:
-        """A trainer of (algorithm, seed) pairs."""
+    def trainer(self, *members: tuple[Any, int], together: bool = False, steps: int = 300) -> Engine:
+        """Return a trainer of (algorithm, seed) pairs."""
         numbered = [Member(i, algorithm, seed) for i, (algorithm, seed) in enumerate(members)]
-        return Trainer.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
+        return Engine.fresh(numbered, self.log.spec, stores(self.algorithm, self.log), steps, together=together)
 
 
 def clone(state: Any) -> Any:
-    """The network of a state that imitates the log."""
+    """Return the network of a state that imitates the log."""
     return state.actor if hasattr(state, "actor") else state.imitator
 
 
 CASES = [
     Case(name, kind, small(name))
-    for name in OFFLINE
+    for name in BUILT_IN
     for kind, space in KINDS.items()
-    if space in ALGORITHMS[name].takes
+    if space in algorithm_class(name).takes
 ]
 
 
 @eqx.filter_jit
-def _act(algorithm: Any, acting: Any, observation: Any, mask: Any, key: Any) -> Any:
-    return algorithm.act(acting, observation, mask=mask, key=key)
+def _act(algorithm: Any, params: Any, observation: Any, mask: Any, key: Any) -> Any:
+    return algorithm.act(params, observation, mask=mask, key=key)
 
 
 @eqx.filter_jit
-def _distribution(algorithm: Any, acting: Any, observation: Any, mask: Any) -> Any:
-    return algorithm.distribution(acting, observation, mask)
+def _distribution(algorithm: Any, params: Any, observation: Any, mask: Any) -> Any:
+    return algorithm.distribution(params, observation, mask)
 
 
 def same(one: Any, two: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
@@ -114,7 +116,7 @@ def same(one: Any, two: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
 
 
 def differ(one: Any, two: Any, by: float = 1e-5) -> bool:
-    """Whether two pytrees have other arrays, other shapes, or a number further apart than `by`."""
+    """Return whether two pytrees have other arrays, other shapes, or a number that differs by more than `by`."""
     first, second = named_arrays(one), named_arrays(two)
     if {n: a.shape for n, a in first.items()} != {n: a.shape for n, a in second.items()}:
         return True
@@ -122,5 +124,5 @@ def differ(one: Any, two: Any, by: float = 1e-5) -> bool:
 
 
 def finite(tree: Any) -> bool:
-    """Whether every number of a pytree is finite."""
+    """Return whether every number of a pytree is finite."""
     return all(np.isfinite(array).all() for array in named_arrays(tree).values())

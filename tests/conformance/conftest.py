@@ -1,4 +1,4 @@
-"""The suite's parameter: every algorithm with every kind of action that it takes."""
+"""The suite's parameter: every algorithm with every kind of action that it supports."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every policy must do: keep to what is allowed, say how likely it was, and mix as it was told."""
+"""Requirements of every policy: allowed actions only, correct probabilities, and correct mixtures."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def many(case):
 
 
 def mixing(case, epsilon):
-    """The case with that epsilon, or as it is."""
+    """Return the case with that epsilon, or unchanged."""
     return case if epsilon is None else case.but(epsilon=epsilon)
 
 
@@ -83,7 +83,7 @@ def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
 
 @discrete
 def test_q_values_rate_every_action_or_there_are_none(case):
-    found = case.algorithm.q_values(case.algorithm.acting(case.init()), case.observation)
+    found = case.algorithm.q_values(case.algorithm.policy_params(case.init()), case.observation)
     assert found is None or found.shape == (len(case.log), ACTIONS)
     if hasattr(case.init(), "critic"):
         critic = case.init().critic

@@ -1,4 +1,4 @@
-"""Every hyper-parameter has an effect: a changed value changes what can be seen. A new field needs a line here."""
+"""Every hyper-parameter has an effect: a changed value changes a result. A new field needs a line here."""
 
 import dataclasses
 
@@ -14,11 +14,11 @@ from tests.algorithms.own import (
     own_ratings,
     own_value,
 )
-from tests.conformance.cases import CASES, differ
-from tidelog import ConfigError, prepare
-from tidelog.algorithms import ALGORITHMS, OFFLINE
-from tidelog.algorithms.hyper import from_config, to_config
-from tidelog.training.learner import as_arrays
+from tests.conformance.cases import BUILT_IN, CASES, differ
+from tidelog import ConfigError, fit
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.core.registry import ALGORITHMS
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Image
 
 
@@ -28,7 +28,7 @@ def learnt(case):
 
 
 def stepped(case):
-    """The state after three updates, not compiled: for what would need a program of its own."""
+    """The state after three updates, not compiled: for fields that would each need a program."""
     state = case.init()
     for update in range(3):
         state, _ = case.phase.step(as_arrays(case.algorithm), state, case.batch(update))
@@ -36,23 +36,23 @@ def stepped(case):
 
 
 def built(case):
-    """The fresh state."""
+    """The initial state."""
     return case.init()
 
 
 def acted(case):
-    """Samples of the fresh policy."""
+    """Samples of the initial policy."""
     return case.act(case.init(), seed=0).action
 
 
 def scaled(case):
-    """What a run makes of the rewards."""
-    scaler = prepare(case.algorithm, case.log, 1).record.scaler
+    """The scaled rewards of a run."""
+    scaler = fit(case.algorithm, case.log, 1, train=False).record.scaler
     return jax.numpy.array([scaler.reward_scale, scaler.reward_shift])
 
 
 def seen(case):
-    """The fresh state for observations that hold a picture."""
+    """The initial state for observations with a picture."""
     spec = dataclasses.replace(case.log.spec, observation={"picture": Image(40, 40, 1)})
     return case.algorithm.init(spec, jax.random.key(0), 6)
 
@@ -75,7 +75,7 @@ def several(case):
     return state
 
 
-# field: (another value, where it shows, kind of action if only one can tell, what else has to be set)
+# field: (another value, affected result, kind of action if only one has an effect, other required settings)
 SHARED = {
     "batch_size": (1, learnt),
     "optimiser": ("rmsprop", stepped),
@@ -88,14 +88,23 @@ SHARED = {
     "epsilon": (0.0, acted),
     "actor_network": (own_actor, built),
     "convolutions": ("small", seen),
-    "memory": (4, built),
-    "window": (2, learnt, None, {"memory": 4}),
-    "burn_in": (2, learnt, None, {"memory": 4}),
+    "recurrent_size": (4, built),
+    "window": (2, learnt, None, {"recurrent_size": 4}),
+    "burn_in": (2, learnt, None, {"recurrent_size": 4}),
 }
 EFFECTS = {
     "bcq": {
         name: SHARED[name]
-        for name in ("batch_size", "optimiser", "gradient_clip", "hidden", "embedding", "memory", "window", "burn_in")
+        for name in (
+            "batch_size",
+            "optimiser",
+            "gradient_clip",
+            "hidden",
+            "embedding",
+            "recurrent_size",
+            "window",
+            "burn_in",
+        )
     }
     | {
         "phi": (1.0, learnt),
@@ -138,7 +147,7 @@ EFFECTS = {
             "embedding",
             "layer_norm",
             "convolutions",
-            "memory",
+            "recurrent_size",
             "window",
             "burn_in",
         )
@@ -189,7 +198,7 @@ EFFECTS = {
         "reward_weights": ((1.0, 0.1), several),
     },
 }
-FIELDS = [(name, field.name) for name in OFFLINE for field in dataclasses.fields(ALGORITHMS[name])]
+FIELDS = [(name, field.name) for name in BUILT_IN for field in dataclasses.fields(ALGORITHMS[name])]
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
@@ -206,13 +215,13 @@ def test_the_table_names_no_field_that_is_gone():
     assert {(name, field) for name, fields in EFFECTS.items() for field in fields} == set(FIELDS)
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_an_unknown_field_is_refused_with_the_nearest_name(name):
     with pytest.raises(ConfigError, match=r"no hyper-parameter 'batchsize': did you mean 'batch_size'\?"):
         ALGORITHMS[name](batchsize=3)
     with pytest.raises(ConfigError, match=r"known names: .*batch_size"):
         ALGORITHMS[name](zzzz=3)
-    with pytest.raises(ConfigError, match="named values only"):
+    with pytest.raises(ConfigError, match="keyword arguments only"):
         ALGORITHMS[name](3)
 
 
@@ -242,13 +251,13 @@ def test_a_changed_value_survives_a_file(name, field):
     value, _, _, others = (*EFFECTS[name][field], None, None)[:4]
     changed = ALGORITHMS[name](**((others or {}) | {field: value}))
     if field.endswith("_network"):
-        with pytest.raises(ConfigError, match=f"{field} was '{value.__name__}', a part of your own"):
+        with pytest.raises(ConfigError, match=f"{field} is '{value.__name__}', your own function"):
             from_config(ALGORITHMS[name], to_config(changed))
     else:
         assert from_config(ALGORITHMS[name], to_config(changed)) == changed != ALGORITHMS[name]()
 
 
-@pytest.mark.parametrize("name", OFFLINE)
+@pytest.mark.parametrize("name", BUILT_IN)
 def test_a_misspelt_choice_is_refused_with_the_nearest(name):
     with pytest.raises(ConfigError, match=rf"{ALGORITHMS[name].__name__}\.optimiser = 'adan': did you mean 'adam'\?"):
         ALGORITHMS[name](optimiser="adan")

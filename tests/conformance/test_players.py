@@ -1,4 +1,4 @@
-"""What every algorithm must do, of those that learn in an environment: the suite's questions, asked in rounds."""
+"""Requirements of every algorithm that learns in an environment: the same suite, in rounds."""
 
 import dataclasses
 from collections.abc import Callable
@@ -25,17 +25,17 @@ from tests.algorithms.players import (
 )
 from tests.conformance.cases import differ, finite, same
 from tidelog import PPG, ConfigError, OffPolicyPPG, SpecError, fit, learn
-from tidelog.acting.arrays import fill, named_arrays
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import from_config, to_config
-from tidelog.algorithms.off_policy_ppg import judged
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.core.sampling import Sampler
+from tidelog.algorithms.off_policy_ppg import with_policy_inputs
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
-from tidelog.training import trainer
-from tidelog.training.beginners import fresh_players
-from tidelog.training.learner import as_arrays, report, unstack
-from tidelog.training.rounds import Rounds
-from tidelog.training.trainer import Position
+from tidelog.policies.named_arrays import fill, named_arrays
+from tidelog.training.engine import members
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.learner import as_arrays, report, unstack
+from tidelog.training.engine.members import Position
+from tidelog.training.online.initial_learners import fresh_collectors
 from tidelog.types import Codes, Image, Spec
 
 
@@ -43,40 +43,40 @@ class Player(NamedTuple):
     """An algorithm that collects, small enough for a suite."""
 
     cls: type
-    made: Callable[..., Any]  # with rates at which a few updates show
-    after: Callable[..., Any]  # the learner of one seed after so many updates
-    shows: int  # updates after which every number shows
-    set: dict[str, float]  # numbers whose None removes computation: set, so that all numbers share one program
-    prepared: Callable[[Any, Any], Any]  # what the policy phase makes of a rollout or a minibatch
-    told: tuple[str, ...]  # metrics of its policy phase beside the ones that all have
+    made: Callable[..., Any]  # with rates for visible effects after a few updates
+    after: Callable[..., Any]  # the learner of one seed after this number of updates
+    shows: int  # updates after which every number has an effect
+    set: dict[str, float]  # numbers whose None removes computation: set, to share one program
+    prepared: Callable[[Any, Any], Any]  # inputs of the policy phase from a rollout or a minibatch
+    told: tuple[str, ...]  # extra metrics of its policy phase
     effects: dict[str, tuple[Any, Callable[..., Any]]]
 
 
 def first_batch(learner, phase):
-    """A minibatch of every store that a phase reads."""
+    """Return a minibatch of every store of a phase."""
     key, none = jax.random.key(0), jnp.zeros(())
-    if isinstance(phase.reads, Draw):
-        return phase.reads.batch(learner.segments[phase.reads.store], learner.orders[phase.name], key, none)[0]
-    return {name: draw.batch(learner.segments[name], None, key, none)[0] for name, draw in phase.reads.items()}
+    if isinstance(phase.samplers, Sampler):
+        return phase.samplers.batch(learner.segments[phase.samplers.store], learner.orders[phase.name], key, none)[0]
+    return {name: draw.batch(learner.segments[name], None, key, none)[0] for name, draw in phase.samplers.items()}
 
 
 def estimated(h, learner):
-    """Advantages and targets of a rollout."""
+    """Return advantages and targets of a rollout."""
     prepare, columns = h.phases()[0].prepare, learner.segments["fresh"].columns
     return eqx.filter_jit(lambda: prepare(h, learner.state, columns)[1])()
 
 
 def traced(h, learner):
-    """What the policy's loss reads of replayed segments."""
+    """Return the policy loss's inputs from replayed segments."""
     batch = first_batch(learner, h.phases()[0])["policy"]
-    return eqx.filter_jit(lambda: judged(h, learner.state, batch).data)()
+    return eqx.filter_jit(lambda: with_policy_inputs(h, learner.state, batch).data)()
 
 
-# Where a field shows.
+# Results that fields affect.
 
 
 def own(spec, key):
-    """A network of the user's own."""
+    """Return a custom network."""
     return PPG(hidden=(4,)).init(spec, key, 1).network
 
 
@@ -86,25 +86,25 @@ def learnt(player, **changes):
 
 
 def built(player, **changes):
-    """The fresh state for every kind of observation."""
+    """The initial state for every kind of observation."""
     seen = {"codes": Codes((3,)), "picture": Image(40, 40, 1)}
     return player.made(**changes).init(Spec(seen, functional(ENV).spec.action), jax.random.key(0), 6)
 
 
 def planned(player, **changes):
-    """What is collected, kept and drawn, and how often."""
+    """The collected, stored and drawn data."""
     h = player.made(**changes)
-    phases = [(p.name, p.reads, [p.updates(h, i) for i in range(6)]) for p in h.phases()]
+    phases = [(p.name, p.samplers, [p.updates(h, i) for i in range(6)]) for p in h.phases()]
     return h.collection(), h.stores(functional(ENV).spec), phases
 
 
 def prepared(player, **changes):
-    """What the policy phase reads."""
+    """The inputs of the policy phase."""
     return player.prepared(player.made(**changes), player.after(POLICY_UPDATES))
 
 
 def looked(player, **changes):
-    """What fresh networks say."""
+    """The outputs of new networks."""
     network = player.made(**changes).init(functional(ENV).spec, jax.random.key(0), 1).network
     return network.policy({"observation": jnp.ones((1, 4))})
 
@@ -114,7 +114,7 @@ def rated(player, **changes):
     return jnp.asarray(player.made(**changes).schedule(jnp.asarray(0.5)))
 
 
-EFFECTS = {  # of every field that all of them have: another value, and where it shows
+EFFECTS = {  # for every common field: another value, and the affected result
     "auxiliary_epochs": (3, planned),
     "beta_clone": (30.0, learnt),
     "clip": (0.01, learnt),
@@ -152,7 +152,7 @@ ON_POLICY = {
     "environments": (8, planned),
     "minibatches": (1, planned),
     "pieces": (2, planned),
-    "memory": (3, built),
+    "recurrent_size": (3, built),
 }
 REPLAYING = {
     "update_per_collect": (3, planned),
@@ -226,7 +226,7 @@ def test_wrong_values_are_refused_by_name_and_right_ones_survive_a_file(name, fi
             cls(**{field: value})
     made = player.made(**{field: player.effects[field][0]})
     if field == "network":
-        with pytest.raises(ConfigError, match="network was 'own', a part of your own"):
+        with pytest.raises(ConfigError, match="network is 'own', your own function"):
             from_config(cls, to_config(made))
     else:
         assert from_config(cls, to_config(made)) == made != player.made()
@@ -252,7 +252,7 @@ def player(request):
 
 @pytest.fixture(scope="module")
 def whole(player):
-    """Everything after two rounds and a half."""
+    """Return everything after two rounds and a half."""
     return moved(players((player.made(), 0)), ROUNDS + 3)
 
 
@@ -269,8 +269,10 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     saved = named_arrays(first.learners[0])
     spec, source = functional(ENV).spec, functional(ENV)
     assert set(first.learners[0].segments) == set(player.made().stores(spec))
-    (template,) = fresh_players(first.members, spec, source, 10_000, False)
-    second = Rounds(first.members, first._places, [fill(template, saved, "memory")], 10_000, first.position)
+    (template,) = fresh_collectors(first.members, spec, source, 10_000, False)
+    second = Engine(
+        first.members, [fill(template, saved, "memory")], 10_000, assignment=first._assignment, position=first.position
+    )
     moved(second, ROUNDS + 3 - at, most=5)
     same(whole.learners[0], second.learners[0])
 
@@ -286,15 +288,17 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     assert differ(together.learners[0].state, together.learners[1].state, by=0.01)
     same(together.state(1), together.learners[1].state)
     told, copied = [report(learner) for learner in together.learners], []
-    monkeypatch.setattr(trainer, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
+    monkeypatch.setattr(members, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
     assert together.peek() == told[0]
     assert not together.failures()
     assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))
     assert copied
-    assert not any(one.segments or one.state or one.played.worlds for one in copied)  # so little for each report
+    assert not any(
+        one.segments or one.state or one.collection_state.env_states for one in copied
+    )  # little memory for each validation
     for training in (threads, together):
         moved(training, ROUNDS + 3 - POLICY_UPDATES)
-        assert [int(learner.played.decisions) for learner in training.learners] == [3 * 64, 3 * 64]
+        assert [int(learner.collection_state.decisions) for learner in training.learners] == [3 * 64, 3 * 64]
         assert all(finite(learner.state) for learner in training.learners)
     same(threads.learners[0], whole.learners[0])
 
@@ -324,7 +328,7 @@ ENVS = {
 def test_updates_move_every_part_and_stay_finite(name, env):
     player = PLAYERS[name]
     learner = player.after(ROUNDS, env=env)
-    spec = players((player.made(), 0), env=env)._places.spec
+    spec = players((player.made(), 0), env=env)._assignment.spec
     fresh = player.made().init(spec, jax.random.key(0), 1)
     assert finite(learner.state)
     assert int(learner.failed) == -1
@@ -356,7 +360,7 @@ def test_reports_have_every_metric_of_the_spec_by_phase(player):
 
 @pytest.mark.parametrize("env", [ENV, "treatment"])
 def test_every_round_step_and_copy_draws_for_itself(env):
-    """A young policy finds all actions about equally likely: the same draw would be the same action."""
+    """The initial policy has nearly uniform actions: equal keys would give equal actions."""
     first, second = (after(n * POLICY_UPDATES, env=env).segments["fresh"].columns["action"] for n in (1, 2))
     pairs = {"rounds": (first, second), "steps": (first[:, 1:], first[:, :-1]), "copies": (first[1:], first[:-1])}
     alike = {name: float(jnp.mean(one == two)) for name, (one, two) in pairs.items()}
@@ -377,18 +381,18 @@ def test_choices_at_once_are_learnt():
     moved(training, 29 * ROUNDS)
     training.report()
     moved(training, 2 * ROUNDS)
-    assert first["collect/return"] < 3.0  # of 9 steps; by chance one in six
+    assert first["collect/return"] < 3.0  # of 9 steps; at random one in six
     assert training.report()[0]["collect/return"] > 6.0
     assert finite(training.learners[0].state)
 
 
-# What a phase leaves behind.
+# Stores after a phase.
 
 
 def test_epochs_apart_have_optimisers_of_their_own():
     learner = after(3 * POLICY_UPDATES, value_epochs=4)
     assert isinstance(learner.state.network, Phasic)
-    assert learner.state.optimisers.value is not None
+    assert learner.state.opt_states.value is not None
     assert int(learner.tallies["value"].updates) == 2 * POLICY_UPDATES
     assert int(learner.tallies["policy"].updates) == POLICY_UPDATES
     assert finite(learner.state)
@@ -396,12 +400,12 @@ def test_epochs_apart_have_optimisers_of_their_own():
 
 def test_the_memory_holds_the_rounds_targets_and_is_emptied_after_the_auxiliary_phase():
     one, two = after(POLICY_UPDATES), after(2 * POLICY_UPDATES)
-    first, memory = one.segments["memory"], two.segments["memory"]
+    first, memory = one.segments["phase_buffer"], two.segments["phase_buffer"]
     assert (int(first.filled), int(memory.filled)) == (4, 8)
     same(jax.tree.map(lambda leaf: leaf[:4], memory.columns["target"]), one.segments["fresh"].columns["target"])
     same(jax.tree.map(lambda leaf: leaf[4:], memory.columns["target"]), two.segments["fresh"].columns["target"])
     same(memory.columns["observation"]["observation"][4:], two.segments["fresh"].columns["observation"]["observation"])
-    assert int(after(ROUNDS).segments["memory"].filled) == 0
+    assert int(after(ROUNDS).segments["phase_buffer"].filled) == 0
 
 
 def test_an_auxiliary_phase_over_a_store_that_is_not_full_reads_what_is_there():
@@ -413,11 +417,12 @@ def test_an_auxiliary_phase_over_a_store_that_is_not_full_reads_what_is_there():
     assert [h.phases()[1].updates(h, round) for round in (0, 1, 3, 9, 19)] == [0, 8, 16, 40, 40]
 
 
-# Who learns where.
+# Sources of learning.
 
 
 def test_what_learns_in_an_environment_is_refused_a_log_and_the_other_way_round(case):
-    with pytest.raises(SpecError, match=r"PPG learns in an environment, with tl.learn; what learns from a log, .* iql"):
+    fix = "fix: use an algorithm that learns"
+    with pytest.raises(SpecError, match=rf"PPG learns in an environment, with tl.learn. {fix} from a log, .* iql"):
         fit(PPG(), case.log, 10)
-    with pytest.raises(SpecError, match=r"learns from a log, with tl.fit; what learns in an environment, .*: ppg"):
+    with pytest.raises(SpecError, match=rf"learns from a log, with tl.fit. {fix} in an environment, .*: .*ppg"):
         learn(case.algorithm, ENV, 10)

@@ -1,4 +1,4 @@
-"""The recommender through the one loop: every field has an effect, runs resume to the last bit, seeds stand alone."""
+"""The recommender through the common loop: every field has an effect, runs resume exactly, seeds are independent."""
 
 import dataclasses
 from functools import cache
@@ -11,13 +11,13 @@ import tidelog as tl
 from tests.algorithms.recommenders import SMALL, after, batch, compiled, described, fresh, policy, small, unshown
 from tests.conformance.cases import differ, finite, same
 from tidelog import ConfigError, RecommenderBCQ, SpecError
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.contract import Algorithm, Ranking
-from tidelog.algorithms.hyper import from_config, to_config
-from tidelog.algorithms.scenes import scene
+from tidelog.algorithms.core.contract import Algorithm, Ranking
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
-from tidelog.training.learner import as_arrays
-from tidelog.training.timed import LISTS, Weighing
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.runs.time_split import LISTS, QWeightSelection
 from tidelog.types import Histories
 
 
@@ -29,28 +29,28 @@ def learnt(h, log):
 
 @cache
 def stepped(h, log):
-    """The state after one update, not compiled: for what would need a program of its own."""
+    """The state after one update, not compiled: for fields that would each need a program."""
     return h.phases()[1].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
 
 
 @cache
 def chosen(h, log):
-    """What a fresh state's targets choose, and what for."""
+    """The candidates and values of an initial state's targets."""
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     return page.values(h, state, row, seen, jax.random.key(0))
 
 
 def rated(h, log):
-    """The error of a fresh state's critics."""
+    """The error of an initial state's critics."""
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     return page.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
 
 
 @cache
 def built(h, log):
-    """The fresh state."""
+    """The initial state."""
     return fresh(h, log)
 
 
@@ -65,10 +65,10 @@ def told(h, log):
 
 @cache
 def ideas(h, log):
-    """What the fresh policy looks for."""
-    acting = h.acting(fresh(h, log))
+    """The queries of the initial policy."""
+    params = h.policy_params(fresh(h, log))
     steps = np.ones((2, h.history), np.int32)
-    return h.seek(acting, Histories(steps, steps, np.ones((2, 6), np.float32)))
+    return h.queries(params, Histories(steps, steps, np.ones((2, 6), np.float32)))
 
 
 @cache
@@ -78,17 +78,17 @@ def gathered(h, log):
 
 
 def planned(h, log):
-    """How long the first phase lasts."""
+    """The length of the first phase."""
     return np.asarray(h.phases()[0].updates(h, 0))
 
 
 def own_vectors(log, size, seed):
-    """Item vectors of somebody else's."""
+    """Custom item vectors."""
     return np.random.default_rng(7).standard_normal((len(log.items), size))
 
 
 VAE = {"generator": "vae", "negative_weight": 0.5}
-EFFECTS = {  # field: (another value, where it shows, what else has to be set)
+EFFECTS = {  # field: (another value, affected result, other required settings)
     "generator": ("vae", built),
     "threshold": (1.0, learnt, {"threshold": 0.01}),
     "candidates": (1, chosen, {"threshold": 0.01}),
@@ -156,7 +156,7 @@ def test_a_changed_value_survives_a_file_and_a_wrong_one_is_named(field):
     value, _, others = (*EFFECTS[field], {})[:3]
     changed = RecommenderBCQ(**(others | {field: value}))
     if field == "item_vectors":
-        with pytest.raises(ConfigError, match="item_vectors was 'own_vectors', a part of your own"):
+        with pytest.raises(ConfigError, match="item_vectors is 'own_vectors', your own function"):
             from_config(RecommenderBCQ, to_config(changed))
     else:
         assert from_config(RecommenderBCQ, to_config(changed)) == changed
@@ -169,7 +169,7 @@ def test_a_changed_value_survives_a_file_and_a_wrong_one_is_named(field):
     ("wrong", "said"),
     [
         ({"targets": 60}, "targets = 60"),
-        ({"size": 10, "heads": 3}, "cannot be shared by heads"),
+        ({"size": 10, "heads": 3}, "is not a multiple of heads"),
         ({"pretran": 1}, "pretrain"),
     ],
 )
@@ -201,7 +201,7 @@ def test_losses_without_a_step_are_finite_and_need_no_key():
         same(found, phase.losses(h, fresh(h, log), batch(h, log), jax.random.key(1)))
 
 
-# Through the one loop.
+# Through the common loop.
 
 
 @pytest.fixture(scope="module")
@@ -236,19 +236,21 @@ def test_reports_hold_both_phases_and_the_held_out_lists(whole):
 def test_the_weight_of_q_is_chosen_on_the_held_out_period_and_saved(whole):
     folder, run = whole
     for seed in range(2):
-        found = float(run.policy(seed=seed).acting.weight)
+        found = float(run.policy(seed=seed).params.weight)
         assert found == run.metrics[-2 + seed]["held_out/q_weight"]
-        assert float(tl.load(folder / "run").policy(seed=seed).acting.weight) == found
+        assert float(tl.load(folder / "run").policy(seed=seed).params.weight) == found
 
 
 def test_the_chosen_weight_is_the_best_of_those_tried():
     h, log = small(), described()
     state = after(h, log)
-    weighing = Weighing(log.split(share=0.4).test)
-    weight, measured = weighing(policy(h, log, state))
-    others = [weighing(policy(small(q_weight=w), log, state))[1]["held_out/reward_ndcg@10"] for w in (0.0, 0.5, 2.0)]
+    q_weight_selection = QWeightSelection(log.split(share=0.4).test)
+    weight, measured = q_weight_selection(policy(h, log, state))
+    others = [
+        q_weight_selection(policy(small(q_weight=w), log, state))[1]["held_out/reward_ndcg@10"] for w in (0.0, 0.5, 2.0)
+    ]
     assert measured["held_out/reward_ndcg@10"] >= max(others) - 1e-9
-    assert weighing(policy(small(q_weight=0.7), log, state))[0] == 0.7
+    assert q_weight_selection(policy(small(q_weight=0.7), log, state))[0] == 0.7
     assert weight == measured["held_out/q_weight"]
 
 
@@ -256,32 +258,34 @@ def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     log, asked = described().split(share=0.4).test, []
     found = Ranker.find
     monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[-1]) or found(self, *given))
-    Weighing(log)(policy(small(), log))
+    QWeightSelection(log)(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
 
 
 def test_a_seed_alone_is_the_same_as_among_others(whole):
     alone = tl.fit(small(), described(), steps=6, seeds=[1], held_out=0.4, every=3)
-    same(alone.learners()[0].state.recall, whole[1].learners()[1].state.recall, atol=1e-6)
+    same(alone.learners()[0].state.next_item, whole[1].learners()[1].state.next_item, atol=1e-6)
 
 
 def test_it_refuses_logs_of_decisions_and_others_refuse_interactions():
-    with pytest.raises(SpecError, match=r"IQL acts on .*Catalogue ones; algorithms that take them: recommender-bcq"):
+    with pytest.raises(
+        SpecError, match=r"IQL requires .*Catalogue actions. fix: use an algorithm that supports them: recommender-bcq"
+    ):
         tl.fit(tl.IQL(), described(), steps=1)
     log = tl.Log.from_arrays(observation=np.zeros((4, 1)), action=np.array([0, 1, 0, 1]), reward=np.arange(4.0))
-    with pytest.raises(SpecError, match="acts on Catalogue actions"):
+    with pytest.raises(SpecError, match="requires Catalogue actions"):
         tl.fit(small(), log, steps=1)
     plain = dataclasses.replace(unshown(), item_features=None, feature_names=())
-    with pytest.raises(SpecError, match="have none: item_features"):
+    with pytest.raises(SpecError, match=r"have none\. fix: item_features"):
         tl.fit(small(content=True), plain, steps=1)
-    with pytest.raises(ConfigError, match=r"item vectors must be finite numbers \[10, 8\]"):
+    with pytest.raises(ConfigError, match=r"item vectors are .*, expected finite \[10, 8\]"):
         tl.fit(small(item_vectors=lambda log, size, seed: np.zeros((3, size))), described(), steps=1)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [({"scale": "standard"}, "no observations to scale"), ({"split_seed": 1}, "split by time"),
-     ({"evaluate": {"CartPole-v1": 1}}, "lists are not played in CartPole-v1"), ({"held_out": 1.5}, "held_out")],
+     ({"evaluate": {"CartPole-v1": 1}}, "a policy of lists cannot act in them"), ({"held_out": 1.5}, "held_out")],
 )  # fmt: skip
 def test_settings_that_would_have_no_effect_are_refused(options, said):
     with pytest.raises(ConfigError, match=said):
@@ -289,9 +293,9 @@ def test_settings_that_would_have_no_effect_are_refused(options, said):
 
 
 def test_new_items_are_ranked_by_their_features():
-    """The tenth item was never taken: with a tower it has a place of its own, without one only a random one."""
+    """The tenth item has no events: with a tower it has its own position, without one only a random one."""
     h, log = small(content=True), described()
     found = policy(h, log).recommend([["i1"]], 9, exclude_seen=True)
     assert "i9" in found.items
-    items = h.acting(fresh(h, log)).recall.table(None, fresh(h, log).known.features)
+    items = h.policy_params(fresh(h, log)).next_item.table(None, fresh(h, log).facts.features)
     assert np.abs(np.asarray(items.vectors[10] - items.vectors[1:10]).sum(axis=1)).min() > 0.0

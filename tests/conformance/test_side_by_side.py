@@ -1,4 +1,4 @@
-"""Members side by side are members alone, populations share one program, and bits do not depend on how time is cut."""
+"""Members together equal members alone, populations share one program, and results do not depend on chunking."""
 
 import logging
 from dataclasses import replace
@@ -7,18 +7,18 @@ import jax
 import pytest
 
 from tests.conformance.cases import CASES, differ, same
-from tidelog import ConfigError, prepare
+from tidelog import ConfigError, fit
 
 
 def programs(caplog):
-    """How often the loop was compiled while the log of compilations was kept."""
+    """Return the number of compilations of the loop in the log of compilations."""
     lines = [record.getMessage() for record in caplog.records]
     return sum(line.startswith("Compiling jit(chunk)") for line in lines)
 
 
 @pytest.fixture(scope="module")
 def number(case):
-    """A number that two members of a population can differ in, and another value for it."""
+    """Return a number that two members of a population can differ in, and another value for it."""
     numbers = {"temperature": 10.0, "learning_rate": 0.02, "critic_learning_rate": 0.02}
     return next({name: value} for name, value in numbers.items() if hasattr(case.algorithm, name))
 
@@ -75,4 +75,4 @@ def test_another_static_value_is_another_program(caplog):
 def test_members_that_need_other_programs_are_refused(case, change):
     (field,) = change
     with pytest.raises(ConfigError, match=rf"differ in numbers only, but {type(case.algorithm).__name__}\.{field} is"):
-        prepare([case.algorithm, replace(case.algorithm, **change)], case.log, 1)
+        fit([case.algorithm, replace(case.algorithm, **change)], case.log, 1, train=False)

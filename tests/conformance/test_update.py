@@ -1,4 +1,4 @@
-"""What every algorithm's update must do, whatever it learns."""
+"""Requirements of every algorithm's update."""
 
 import equinox as eqx
 import jax
@@ -7,13 +7,13 @@ import numpy as np
 
 from tests.algorithms.worlds import ACTIONS, world
 from tests.conformance.cases import clone, differ, finite, same
-from tidelog.algorithms.contract import Algorithm
-from tidelog.training.learner import as_arrays
+from tidelog.algorithms.core.contract import Algorithm
+from tidelog.training.engine.learner import as_arrays
 
 
 def test_it_is_an_algorithm(case):
     assert isinstance(case.algorithm, Algorithm)
-    assert set(case.algorithm.stores(case.log.spec)) == {case.phase.reads.store}
+    assert set(case.algorithm.stores(case.log.spec)) == {case.phase.samplers.store}
 
 
 def test_compiled_is_what_is_not_compiled(case):
@@ -25,8 +25,8 @@ def test_compiled_is_what_is_not_compiled(case):
 
 def test_the_same_seed_is_the_same_state_and_another_is_another(case):
     same(case.init(3), case.init(3))
-    acting = case.algorithm.acting
-    assert differ(acting(case.init(3)), acting(case.init(4)), by=0.1)
+    params = case.algorithm.policy_params
+    assert differ(params(case.init(3)), params(case.init(4)), by=0.1)
 
 
 def test_a_batch_of_one(case):
@@ -46,7 +46,7 @@ def test_three_updates_move_every_network_and_stay_finite(case):
     networks = [part for part in state._fields if isinstance(getattr(state, part), eqx.Module)]
     assert networks
     for part in networks:
-        least = 1e-5 if part.startswith("target_") else 1e-4  # a target takes a small share of each step
+        least = 1e-5 if part.startswith("target_") else 1e-4  # a target moves by a small share
         assert differ(getattr(state, part), getattr(case.init(), part), by=least), part
 
 

@@ -12,9 +12,12 @@ import polars as pl
 import pytest
 
 from tests.data.visits import MASKS, NEXT, mapping, visits, with_next
-from tidelog.data import Columns, Log, describe_table, open_log, read_log, read_npz, validate
-from tidelog.data import checks as _checks  # noqa: F401 (registers)
-from tidelog.data.registry import CHECKS
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.registry import CHECKS
+from tidelog.data.io.inspect import describe_table
+from tidelog.data.io.readers import open_log, read_log, read_npz, validate
+from tidelog.data.log import Log
+from tidelog.data.validation import errors as _checks  # noqa: F401 (registers)
 from tidelog.errors import ConfigError, LogError
 
 Frame = pl.DataFrame
@@ -118,7 +121,7 @@ def test_each_broken_file_is_refused_at_its_rows(case: Broken, tmp_path: Path) -
         assert found[0].lines == tuple(row + 1 for row in case.rows)
     assert found[0].found
     assert found[0].expected
-    assert found[0].advice
+    assert found[0].fix
     with pytest.raises(LogError) as caught:
         read_log(path, mapping(**case.mapping))
     assert caught.value.report == report
@@ -209,7 +212,7 @@ def test_ragged_rows_are_named_by_row_and_line(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: Path) -> None:
-    assert validate("/nowhere/log.csv", mapping()).errors[0].found == "no such file"
+    assert validate("/nowhere/log.csv", mapping()).errors[0].found == "the file does not exist"
     visits_log = tmp_path / "visits.tidelog"
     read_log(visits(), mapping()).save(visits_log)
     with pytest.raises(LogError, match="open_log"):
@@ -280,7 +283,7 @@ def test_npz_files_that_are_no_log(tmp_path: Path) -> None:
 
 def test_every_error_has_a_broken_file(tmp_path: Path) -> None:
     elsewhere = {"unreadable file", "ragged rows", "unknown mapping key", "bad mapping", "code out of range"}
-    elsewhere |= {"flag neither true nor false", "unknown word", "unreadable picture"}
+    elsewhere |= {"flag neither true nor false", "unknown category", "unreadable image"}
     errors = {name for name, one in CHECKS.items() if one.level == "error"}
     assert errors == elsewhere | {case.check for case in BROKEN}
     with pytest.raises(LogError, match="unreadable file"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.data import Columns
+from tidelog.data.core.columns import Columns
 from tidelog.errors import ConfigError
 
 
@@ -25,31 +25,31 @@ def test_toml_and_json_give_the_same_mapping(tmp_path: Path) -> None:
     [
         ({"observaton": "a"}, "did you mean 'observation'"),
         ({"missing": "forwards"}, "did you mean 'forward'"),
-        ({"missing": {"a": "mean"}}, "missing='mean' is not known"),
-        ({"missing": {"c": "forward"}}, "missing names 'c', which the mapping does not read"),
-        ({"missing": 3}, "must map columns to rules"),
-        ({"missing": {"a": 1}}, "must map columns to rules"),
+        ({"missing": {"a": "mean"}}, "missing = 'mean' is unknown"),
+        ({"missing": {"c": "forward"}}, "missing names 'c', which the mapping does not use"),
+        ({"missing": 3}, "expected columns mapped to rules"),
+        ({"missing": {"a": 1}}, "expected columns mapped to rules"),
         ({"vocabularies": {"aa": ["x"]}}, "did you mean 'a'"),
-        ({"vocabularies": {"a": ["x", "x"]}}, "words that differ"),
-        ({"vocabularies": {"a": []}}, "words that differ"),
-        ({"vocabularies": {"a": [1]}}, "words that differ"),
-        ({"vocabularies": {"a": "xy"}}, "must map columns to words"),
+        ({"vocabularies": {"a": ["x", "x"]}}, "expected different texts"),
+        ({"vocabularies": {"a": []}}, "expected different texts"),
+        ({"vocabularies": {"a": [1]}}, "expected different texts"),
+        ({"vocabularies": {"a": "xy"}}, "expected columns mapped to lists"),
         ({"image": "c"}, "image names 'c'"),
         ({"observation": "numeric", "image": "numeric"}, "rename the column"),
         ({"terminations": "stopp"}, "did you mean 'stop'"),
         ({"actions": 0}, "at least 1"),
         ({"actions": "3"}, "whole number"),
         ({"actions": [3, True]}, "whole number"),
-        ({"bounds": (1, 0)}, "ordered"),
+        ({"bounds": (1, 0)}, "low <= high"),
         ({"bounds": (0, float("inf"))}, "finite"),
-        ({"bounds": ([0, 0], [1, 1, 1])}, "equally many"),
+        ({"bounds": ([0, 0], [1, 1, 1])}, "equal length"),
         ({"bounds": 3}, "low, high"),
-        ({"actions": 3, "bounds": (0, 1)}, "keep one"),
-        ({"observation": []}, "names no column"),
-        ({"observation": 3}, "must name a column"),
-        ({"episode": ["a", "b"]}, "must name one column"),
-        ({"terminated": False}, "must name one column"),
-        ({"next_observation": ["a"]}, "one for one"),
+        ({"actions": 3, "bounds": (0, 1)}, "set only one of them"),
+        ({"observation": []}, "expected at least one column"),
+        ({"observation": 3}, "expected a column or a list of columns"),
+        ({"episode": ["a", "b"]}, "expected the name of one column"),
+        ({"terminated": False}, "expected the name of one column"),
+        ({"next_observation": ["a"]}, "in the same order"),
         ({"next_action_mask": "m"}, "without action_mask"),
     ],
 )
@@ -74,7 +74,7 @@ def test_unreadable_mappings_are_refused(tmp_path: Path) -> None:
             Columns.from_file(tmp_path / name)
     with pytest.raises(ConfigError, match="cannot be read"):
         Columns.from_file(tmp_path / "none.toml")
-    with pytest.raises(ConfigError, match="action must name"):
+    with pytest.raises(ConfigError, match="action is not set"):
         Columns.from_mapping({"observation": "a"})
 
 
@@ -84,7 +84,7 @@ def test_rules_and_vocabularies_by_column(tmp_path: Path) -> None:
     )
     mapping = Columns.from_file(tmp_path / "c.toml")
     assert mapping.rules == {"a": "error", "b": "forward"}
-    assert mapping.words == {"a": ("y", "x")}
+    assert mapping.vocabulary_of == {"a": ("y", "x")}
     assert mapping == Columns.from_mapping(json.loads(json.dumps(asdict(mapping))))
     assert hash(mapping)
     assert Columns(observation="a", action="b", reward=None, missing="mean+flag").rules == {"a": "mean+flag"}

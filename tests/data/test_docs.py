@@ -4,20 +4,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tidelog.data import build as _build  # noqa: F401 (registers the checks)
-from tidelog.data.columns import Columns
-from tidelog.data.registry import CHECKS, as_table
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.registry import CHECKS, as_table
+from tidelog.data.validation import warnings as _warnings  # noqa: F401 (registers the checks)
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "data.md").read_text()
 
 
 def test_the_table_of_checks_is_the_registry() -> None:
-    assert f"\n\n{as_table()}\n\n" in PAGE, "paste what `python -m tidelog.data.registry` prints into docs/data.md"
+    assert f"\n\n{as_table()}\n\n" in PAGE, "paste what `python -m tidelog.data.validation` prints into docs/data.md"
     assert all(one.meaning.endswith(".") for one in CHECKS.values())
 
 
 def test_the_registry_prints_its_table() -> None:
-    words = [sys.executable, "-m", "tidelog.data.registry"]
+    words = [sys.executable, "-m", "tidelog.data.validation"]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip() == as_table()
 
 
@@ -28,15 +28,8 @@ def test_every_field_of_a_mapping_is_on_the_page() -> None:
 
 def test_the_room_loads_neither_jax_nor_what_it_does_not_need() -> None:
     code = (
-        "import sys; from tidelog.data import *; from tidelog.data.sources import minari;"
+        "import sys; from tidelog.data.io import inspect, readers; from tidelog.data.sources import minari;"
         "print([name for name in ('jax', 'equinox', 'minari', 'gymnasium', 'pandas', 'h5py') if name in sys.modules])"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
-
-
-def test_the_names_of_the_room_resolve() -> None:
-    import tidelog.data
-
-    assert sorted(tidelog.data.__all__) == dir(tidelog.data)
-    assert all(getattr(tidelog.data, name) is not None for name in tidelog.data.__all__)

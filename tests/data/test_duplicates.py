@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 
 Given = dict[str, Any]
 
@@ -47,7 +47,7 @@ def test_each_row_repeated_five_times_is_said(make: Any, shuffled: bool) -> None
     assert problem.count == 4 * count
     assert problem.found.startswith(f"{4 * count:,} of {5 * count:,} rows are exact copies of earlier ones")
     assert problem.found.endswith("5 times")
-    assert "cluster=" in problem.advice
+    assert "cluster=" in problem.fix
     if not shuffled:
         assert problem.rows == (2, 3, 4, 5, 7, 8, 9, 10, 12, 13)
 

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 
 from tests.data import damage
 from tests.data.damage import BINARY, BYTE_DAMAGE, TABLE_DAMAGE, TABLES, Elsewhere
-from tidelog.data import describe_table, read_log, read_npz, validate
-from tidelog.data.sources.pages import refuse_contradictions
+from tidelog.data.io.inspect import describe_table
+from tidelog.data.io.readers import read_log, read_npz, validate
+from tidelog.data.sources.parquet_guard import refuse_contradictions
 
 FINE = ("valid", "caught")
 SEEDS = st.integers(0, 2**32 - 1)

@@ -9,7 +9,9 @@ import pytest
 
 from tests.data.visits import mapping, visits
 from tests.shared import shared
-from tidelog.data import Columns, describe_table, inspect_log, read_log
+from tidelog.data.core.columns import Columns
+from tidelog.data.io.inspect import describe_table, inspect_log
+from tidelog.data.io.readers import read_log
 
 
 def test_a_log_in_numbers() -> None:
@@ -83,7 +85,7 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
     assert described.proposed is None
     assert described.interactions == {"user": "user", "item": "items", "time": "ts"}
     text = described.text()
-    for said in ("split the rows first", "'session_id' differs in every row", "# action = ...", "not complete"):
+    for said in ("split them, one item per row", "'session_id' differs in every row", "# action = ...", "not complete"):
         assert said in text
 
 

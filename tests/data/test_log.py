@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.data.visits import LENGTHS, NEXT, mapping, visits, with_next
-from tidelog.data import Log, read_log
+from tidelog.data.io.readers import read_log
+from tidelog.data.log import Log
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, MultiDiscrete, Vector
 
@@ -167,7 +168,7 @@ def test_taken_episodes_are_the_same_episodes() -> None:
             np.testing.assert_array_equal(mine.observation[name], theirs.observation[name])
         np.testing.assert_array_equal(mine.action_mask, theirs.action_mask)
         np.testing.assert_array_equal(mine.reward, theirs.reward)
-    with pytest.raises(LogError, match="counted from 0 to 11"):
+    with pytest.raises(LogError, match="out of range: expected 0 to 11"):
         log.take_episodes([12])
 
 

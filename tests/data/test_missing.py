@@ -7,7 +7,8 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from tidelog.data import Columns, read_log, validate
+from tidelog.data.core.columns import Columns
+from tidelog.data.io.readers import read_log, validate
 from tidelog.errors import LogError
 from tidelog.types import Codes, Vector
 
@@ -142,13 +143,13 @@ def test_declared_words_keep_their_codes() -> None:
     assert log.spec.observation["categorical"] == Codes((3,), ("w",), (tuple(words),))
     np.testing.assert_array_equal(log.observation["categorical"][:, 0], [2, 0, 2, 2, 0, 2])
     report = validate(frame, mapping(observation=["y", "w"], vocabularies={"w": ["a"]}))
-    assert [(one.check, one.column, one.rows) for one in report.errors] == [("unknown word", "w", (2, 5))]
+    assert [(one.check, one.column, one.rows) for one in report.errors] == [("unknown category", "w", (2, 5))]
     spoken = frame.with_columns(a=pl.Series(["up", "down"] * 3))
     log = read_log(spoken, mapping(vocabularies={"a": ["up", "stay", "down"]}, observation="y"))
     assert repr(log.spec.action) == "Discrete(n=3, names=('up', 'stay', 'down'))"
     np.testing.assert_array_equal(log.action, [0, 2] * 3)
     report = validate(spoken, mapping(vocabularies={"a": ["up"]}, observation="y"))
-    assert [(one.check, one.column) for one in report.errors] == [("unknown word", "a")]
+    assert [(one.check, one.column) for one in report.errors] == [("unknown category", "a")]
 
 
 @pytest.mark.parametrize("rule", ["mean+flag", "forward"])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.data.nstep import n_step
 from tests.data.test_log import small
-from tidelog.data import n_step
 from tidelog.errors import LogError
 
 
@@ -33,5 +33,5 @@ def test_one_step_is_the_transition() -> None:
     windows = n_step(log, np.array([5, 0]), 1, 0.9)
     np.testing.assert_array_equal(windows.reward, np.ones((2, 2)))
     np.testing.assert_allclose(windows.discount, [0.9, 0.9])
-    with pytest.raises(LogError, match="without rewards"):
+    with pytest.raises(LogError, match="no rewards"):
         n_step(small(reward=None), np.arange(6), 1, 0.9)

@@ -9,8 +9,10 @@ import polars as pl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.data.nstep import n_step
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data import Log, n_step, open_log, read_log, validate
+from tidelog.data.io.readers import open_log, read_log, validate
+from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)

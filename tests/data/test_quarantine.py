@@ -7,8 +7,8 @@ import pytest
 
 from tests.data.test_checks import put, write
 from tests.data.visits import mapping, visits
-from tidelog.data import validate
-from tidelog.data.offending import LINE, PROBLEMS, ROW, quarantine
+from tidelog.data.io.readers import validate
+from tidelog.data.validation.quarantine import LINE, PROBLEMS, ROW, quarantine
 from tidelog.errors import ConfigError
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from tests.data.test_log import small
 from tests.data.visits import mapping, visits
-from tidelog.data import Scaler, by_return_range, minus_one, read_log, unscaled
+from tidelog.data.io.readers import read_log
+from tidelog.data.scaling import Scaler, by_return_range, minus_one, unscaled
 from tidelog.errors import ConfigError
 
 

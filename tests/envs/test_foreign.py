@@ -95,9 +95,9 @@ def test_getting_there_and_running_out_of_time_are_told_apart(source):
     assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False, False], [False, False, True]]
     assert [one.truncated.tolist() for one in outcomes[2:]] == [[False, False, False], [False, True, True]]
     assert outcomes[2].reward.tolist() == [2, 0, 2]
-    assert outcomes[2].following.observation["observation"].tolist() == [[3, 3], [0, 3], [2, 3]]
-    assert outcomes[2].current.observation["observation"].tolist() == [[0, 0], [0, 3], [2, 3]]
-    assert outcomes[3].following.observation["observation"].tolist() == [[0, 1], [0, 4], [3, 4]]
+    assert outcomes[2].next_observation.observation["observation"].tolist() == [[3, 3], [0, 3], [2, 3]]
+    assert outcomes[2].current_observation.observation["observation"].tolist() == [[0, 0], [0, 3], [2, 3]]
+    assert outcomes[3].next_observation.observation["observation"].tolist() == [[0, 1], [0, 4], [3, 4]]
 
 
 class Many(OldGymnax):
@@ -192,9 +192,9 @@ def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
     assert [one.terminated.tolist() for one in outcomes] == [[0, 0, 0], [1, 0, 0], [0, 0, 1]]
     assert [one.truncated.tolist()[:2] for one in outcomes] == [[0, 0], [0, 0], [0, 1]]
     np.testing.assert_allclose(outcomes[1].reward, [-2.0, -0.5, -0.8])
-    np.testing.assert_allclose(outcomes[1].following.observation["observation"][0], [2, 1])
-    np.testing.assert_allclose(outcomes[1].current.observation["observation"][0], [0, 0])
-    np.testing.assert_allclose(outcomes[2].following.observation["observation"][:, 0], [1, 0.75, 1.2], rtol=1e-6)
+    np.testing.assert_allclose(outcomes[1].next_observation.observation["observation"][0], [2, 1])
+    np.testing.assert_allclose(outcomes[1].current_observation.observation["observation"][0], [0, 0])
+    np.testing.assert_allclose(outcomes[2].next_observation.observation["observation"][:, 0], [1, 0.75, 1.2], rtol=1e-6)
     played = play(environment, lambda observed, _: (np.full((3, 1), 0.1), None), episodes=6)
     assert played.lengths.tolist() == [3] * 6
     assert not played.terminated.any()
@@ -209,11 +209,11 @@ class Pictures(Slide):
     ("make_it", "error", "words"),
     [
         (lambda: FromBrax(AutoResetWrapper(Slide(), 3)), ConfigError, "AutoResetWrapper hides"),
-        (lambda: FromBrax(EpisodeWrapper(AutoResetWrapper(Slide(), 3), 3)), ConfigError, "bare environment"),
-        (lambda: FromBrax(Slide(), 0), ConfigError, "limit"),
+        (lambda: FromBrax(EpisodeWrapper(AutoResetWrapper(Slide(), 3), 3)), ConfigError, "env.unwrapped"),
+        (lambda: FromBrax(Slide(), 0), ConfigError, "limit = 0: expected at least 1"),
         (lambda: FromBrax(object()), ConfigError, "expected a brax"),
-        (lambda: FromBrax(Pictures()), SpecError, "no vector"),
-        (lambda: FromGymnax(Slide()), ConfigError, "without step_env"),
+        (lambda: FromBrax(Pictures()), SpecError, "expected a vector"),
+        (lambda: FromGymnax(Slide()), ConfigError, "has no step_env"),
     ],
 )
 def test_what_cannot_be_taken_is_said(make_it, error, words):

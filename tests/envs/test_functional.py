@@ -10,17 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.acting.rollout import collect
 from tidelog.envs import Tabular, make, play
-from tidelog.envs.classic import Cart, CartPole, Pendulum, Swing
-from tidelog.envs.finite import Finite, Place
-from tidelog.envs.functional import Functional, Moved, advance, begin, look
-from tidelog.envs.hosted import Hosted
-from tidelog.envs.maze import TMaze
+from tidelog.envs.functional import CopyStep, Functional, Hosted, advance, begin, look
+from tidelog.envs.functional_problems import Cart, CartPole, Finite, Pendulum, Place, Swing, TMaze
 from tidelog.envs.registry import functional
 from tidelog.envs.toys import chain
 from tidelog.envs.treatment import treatment
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.policies.rollout import collect
 from tidelog.types import Discrete, Spec, Vector
 
 NAMES = ("jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment")
@@ -84,14 +81,14 @@ def test_cartpole_ends_when_gymnasiums_does():
     assert min(lengths) < 60
 
 
-def maze_player(remembers):
+def maze_player(is_recurrent):
     """Forward, then to the side that the sign named, or without looking at it to the left."""
     signs = np.zeros(8)
 
     def act(observed, _):
         sign, corridor, divides = observed.observation["observation"].T
         signs[observed.first] = sign[observed.first]
-        side = np.where(remembers * signs > 0, 2, 1)
+        side = np.where(is_recurrent * signs > 0, 2, 1)
         assert (corridor + divides == 1).all()
         return np.where(divides > 0, side, 0).astype(np.int32), None
 
@@ -207,7 +204,9 @@ def test_every_copy_and_every_step_draws_for_itself():
         assert 16 < (np.asarray(moved.world.state) == 5).sum() < 48
     environment = make(finite, copies)
     environment.reset(0)
-    rights = [environment.step(np.ones(copies, int)).following.observation["observation"][:, 0] for _ in range(4)]
+    rights = [
+        environment.step(np.ones(copies, int)).next_observation.observation["observation"][:, 0] for _ in range(4)
+    ]
     moves = np.diff(np.stack(rights), axis=0)
     assert not np.array_equal(moves[0], moves[1])
 
@@ -220,15 +219,15 @@ def test_horizons_rewards_by_action_and_masks_are_kept():
     environment = make(Finite(problem), 2)
     observed = environment.reset(0)
     assert observed.action_mask.tolist() == [[False, True]] * 2
-    with pytest.raises(SpecError, match="copy 1 does not allow action 0"):
+    with pytest.raises(SpecError, match="action 0 is forbidden in copy 1"):
         environment.step(np.array([1, 0]))
     first, second = environment.step(np.ones(2, int)), environment.step(np.ones(2, int))
     assert first.reward.tolist() == [1, 1]
     assert second.reward.tolist() == [3, 3]
     assert second.truncated.all()
     assert not second.terminated.any()
-    assert second.following.observation["observation"].tolist() == [[2], [2]]
-    assert second.current.observation["observation"].tolist() == [[0], [0]]
+    assert second.next_observation.observation["observation"].tolist() == [[2], [2]]
+    assert second.current_observation.observation["observation"].tolist() == [[0], [0]]
 
 
 class Age(NamedTuple):
@@ -266,7 +265,7 @@ class Clock:
         age = world.age + 1
         ended = age == self.end
         reward = jnp.where((age == 3) & (self.fault == "reward"), jnp.inf, action.astype(jnp.float32))
-        return Moved(
+        return CopyStep(
             Age(age, world.mark), reward, ended & (self.how != "truncated"), ended & (self.how != "terminated")
         )
 
@@ -284,9 +283,9 @@ def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     assert last.valid is None
     assert (last.terminated == (how != "truncated")).all()
     assert (last.truncated == (how != "terminated")).all()
-    np.testing.assert_array_equal(last.following.observation["observation"], np.stack([first[:, 0], [2] * 3], 1))
-    assert last.current.observation["observation"][:, 1].tolist() == [0, 0, 0]
-    assert not set(last.current.observation["observation"][:, 0]) & set(first[:, 0])
+    np.testing.assert_array_equal(last.next_observation.observation["observation"], np.stack([first[:, 0], [2] * 3], 1))
+    assert last.current_observation.observation["observation"][:, 1].tolist() == [0, 0, 0]
+    assert not set(last.current_observation.observation["observation"][:, 0]) & set(first[:, 0])
 
 
 def test_seeds_repeat_and_differ():
@@ -365,9 +364,9 @@ def test_what_does_not_fit_is_refused(source, error, words):
 
 
 def test_observations_of_another_width_and_early_steps_are_said():
-    with pytest.raises(EnvironmentFailure, match=r"must have shape \(2, 2\), found \(2, 3\)"):
+    with pytest.raises(EnvironmentFailure, match=r"has shape \(2, 3\): expected \(2, 2\)"):
         make(Wide(), 2).reset(0)
-    with pytest.raises(EnvironmentFailure, match="reset it"):
+    with pytest.raises(EnvironmentFailure, match="was not reset"):
         make(Clock(), 2).step(np.zeros(2, int))
     with pytest.raises(ConfigError, match="at least 1"):
         make("jax:treatment", 0)

@@ -3,12 +3,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tidelog.envs.checks import Batch
-from tidelog.envs.gym import Gymnasium
+from tidelog.envs.gym import Gymnasium, action_space, readers
 from tidelog.envs.play import play
+from tidelog.envs.protocol import Batch
 from tidelog.envs.registry import make
-from tidelog.envs.spaces import action_space, readers
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import TabularEnvironment
 from tidelog.envs.toys import chain
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Vector
@@ -60,13 +59,13 @@ def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     assert second.reward.tolist() == [6, 7]  # actions start at 5 there, at 0 here
     assert second.terminated.tolist() == [False, "terminated" in how]
     assert second.truncated.tolist() == [False, "truncated" in how]
-    np.testing.assert_array_equal(shown(second.following), np.stack([first[:, 0], [2, 2]], 1))
-    assert shown(second.current)[:, 1].tolist() == [2, 0]
-    assert shown(second.current)[1, 0] != first[1, 0]
-    assert shown(second.current).dtype == np.float32
+    np.testing.assert_array_equal(shown(second.next_observation), np.stack([first[:, 0], [2, 2]], 1))
+    assert shown(second.current_observation)[:, 1].tolist() == [2, 0]
+    assert shown(second.current_observation)[1, 0] != first[1, 0]
+    assert shown(second.current_observation).dtype == np.float32
     third = environment.step(np.array([1, 1]))
-    assert shown(third.following)[:, 1].tolist() == [3, 1]
-    assert shown(third.current)[:, 1].tolist() == [0, 1]
+    assert shown(third.next_observation)[:, 1].tolist() == [3, 1]
+    assert shown(third.current_observation)[:, 1].tolist() == [0, 1]
 
 
 def test_seeds_repeat_and_copies_differ():
@@ -83,7 +82,7 @@ def test_seeds_repeat_and_copies_differ():
         ((0, np.array([0.0, np.nan])), "entry 1 is nan"),
         ((0, np.array([np.inf, 0.0])), "entry 0 is inf"),
         ((0, np.array([0.0, 1e300])), "entry 1 is 1e"),
-        ((0, np.zeros(3)), r"expected shape \(2,\), found \(3,\)"),
+        ((0, np.zeros(3)), r"found shape \(3,\), expected \(2,\)"),
         ((0, None), "observation is unusable"),
         ((1, np.nan), "the reward is nan"),
         ((1, -np.inf), "the reward is -inf"),
@@ -117,7 +116,7 @@ def test_a_failing_reset_is_named_too():
 
 
 def test_stepping_before_a_reset_is_said():
-    with pytest.raises(EnvironmentFailure, match="reset it"):
+    with pytest.raises(EnvironmentFailure, match="was not reset"):
         Gymnasium(Clock, 1).step(np.zeros(1, int))
 
 
@@ -161,7 +160,7 @@ def test_mappings_become_leaves_and_masks_are_passed_on():
     assert [leaf.dtype for leaf in observed.observation.values()] != [np.int64] * 3
     assert observed.observation["ward"].dtype == np.int32
     assert observed.action_mask.tolist() == [[True, False, True]] * 2
-    assert environment.step(np.array([0, 2])).following.action_mask.dtype == bool
+    assert environment.step(np.array([0, 2])).next_observation.action_mask.dtype == bool
 
 
 def test_a_mask_that_goes_missing_is_a_failure():
@@ -169,7 +168,7 @@ def test_a_mask_that_goes_missing_is_a_failure():
     environment = Gymnasium(lambda: made.append(Rich(spaces.Discrete(3))) or made[-1], 2)
     environment.reset(0)
     made[1].masked = False
-    with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: .*action_mask must have shape \(3,\)"):
+    with pytest.raises(EnvironmentFailure, match=r"copy 1, step 1: action_mask .* has shape .*: expected \(3,\)"):
         environment.step(np.array([0, 2]))
 
 
@@ -242,7 +241,7 @@ def test_an_episode_is_what_gymnasium_itself_plays():
     observed = [shown(environment.reset(7))[0]]
     for step in range(5):
         expected.append(alone.step(step % 2)[0])
-        observed.append(shown(environment.step(np.array([step % 2])).following)[0])
+        observed.append(shown(environment.step(np.array([step % 2])).next_observation)[0])
     np.testing.assert_array_equal(observed, expected)
     alone.close()
     environment.close()
@@ -255,11 +254,11 @@ def test_an_episode_is_what_gymnasium_itself_plays():
         ("treatmnt", "'treatment'"),
         ("icu-sepsis", "icu-sepsis:PATH"),
         ("icu-sepsi:x.npz", "icu-sepsis:PATH"),
-        ("nowhere/Zzz-v0", "no environment called"),
+        ("nowhere/Zzz-v0", "no environment 'nowhere/Zzz-v0'"),
         ("CartPole-v99", "CartPole-v1"),
         ("no_such_module:Env-v0", "no_such_module"),
         ("icu-sepsis:/no/such/file.npz", "does not exist"),
-        ("", "no environment called"),
+        ("", "no environment ''"),
     ],
 )
 def test_unknown_names_are_answered_with_known_ones(name, words):
@@ -317,7 +316,7 @@ def test_pictures_stay_bytes_also_within_mappings():
 @pytest.mark.parametrize(
     ("space", "found", "mend"),
     [
-        (spaces.Box(0, 255, (4, 84, 84), np.uint8), "channels stand first", r"np\.moveaxis\(x, 0, -1\)"),
+        (spaces.Box(0, 255, (4, 84, 84), np.uint8), "channels are first", r"np\.moveaxis\(x, 0, -1\)"),
         (spaces.Box(0, 1, (6, 5, 3), np.float32), "type float32", r"\(255 \* x\)\.astype\(np\.uint8\)"),
         (spaces.Box(0, 255, (6, 5), np.uint8), "no channels", r"x\[\.\.\., None\]"),
     ],
@@ -328,10 +327,10 @@ def test_pictures_of_another_layout_or_type_are_refused_by_name_with_the_mend(sp
 
 
 def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
-    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*\(6, 5, 3\) of uint8, found .* of float32"):
+    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .* of float32, expected .*\(6, 5, 3\) of uint8"):
         Gymnasium(lambda: Seeing(BYTES, np.zeros((6, 5, 3), np.float32)), 1)
     with pytest.raises(EnvironmentFailure, match=r"copy 0, step 0: .*found \(3, 6, 5\)"):
         Gymnasium(lambda: Seeing(BYTES, np.zeros((3, 6, 5), np.uint8)), 1)
     batch = Batch("eyes", 1, 4)
-    with pytest.raises(EnvironmentFailure, match=r"must be bytes.*found float64"):
+    with pytest.raises(EnvironmentFailure, match=r"has type float64: expected uint8"):
         batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tidelog.envs.play import play
-from tidelog.envs.protocol import Observed, Outcome
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.protocol import BatchObservation, Outcome
+from tidelog.envs.tabular import TabularEnvironment
 from tidelog.envs.toys import PointMass, chain
 from tidelog.errors import ConfigError
 from tidelog.types import Discrete, Spec, Vector
@@ -26,7 +26,7 @@ class Counting:
 
     def shown(self):
         where = np.stack([np.arange(self.count), self.episode, self.age], 1).astype(np.float32)
-        return Observed({"observation": where}, np.stack([self.age >= 0, self.age % 2 == 0], 1))
+        return BatchObservation({"observation": where}, np.stack([self.age >= 0, self.age % 2 == 0], 1))
 
     def step(self, action):
         self.age += 1
@@ -133,7 +133,7 @@ def test_progress_counts_up_to_what_was_asked():
 
 @pytest.mark.parametrize("asked", [{}, {"episodes": 3, "steps": 3}, {"episodes": 0}, {"steps": -1}])
 def test_asking_for_nothing_or_for_both_is_said(asked):
-    with pytest.raises(ConfigError, match="play"):
+    with pytest.raises(ConfigError, match=r"play: episodes = .*, steps = .*: expected (exactly one|at least 1)"):
         play(PointMass(1), idle, **asked)
 
 

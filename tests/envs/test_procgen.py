@@ -27,7 +27,9 @@ def taken(environment, actions):
 
 
 def same(one, other):
-    np.testing.assert_array_equal(one.current.observation["observation"], other.current.observation["observation"])
+    np.testing.assert_array_equal(
+        one.current_observation.observation["observation"], other.current_observation.observation["observation"]
+    )
     np.testing.assert_array_equal(one.reward, other.reward)
     np.testing.assert_array_equal(one.terminated, other.terminated)
 
@@ -41,7 +43,7 @@ def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch):
 
 def test_the_stand_in_for_gym_is_gone_afterwards():
     before, path = {name: sys.modules.get(name) for name in procgen._STAND_INS}, list(sys.path)
-    with procgen._gym_stood_in():
+    with procgen._gym_stub():
         from gym.envs.registration import register
 
         register(id="none")
@@ -57,7 +59,7 @@ def test_it_shows_bytes_and_takes_fifteen_actions():
     assert isinstance(environment, Resumable)
     assert environment.spec.observation == {"observation": Image(64, 64, 3)}
     assert environment.spec.action == Discrete(15)
-    with pytest.raises(EnvironmentFailure, match="reset it"):
+    with pytest.raises(EnvironmentFailure, match="was not reset"):
         environment.step(np.zeros(3, int))
     seen = environment.reset(0).observation["observation"]
     assert (seen.shape, seen.dtype) == ((3, 64, 64, 3), np.uint8)
@@ -65,7 +67,7 @@ def test_it_shows_bytes_and_takes_fifteen_actions():
     with pytest.raises(SpecError, match="0 up to 14"):
         environment.step(np.full(3, 15))
     outcome = environment.step(np.full(3, 7))
-    assert (outcome.current.observation["observation"] != seen).any()
+    assert (outcome.current_observation.observation["observation"] != seen).any()
     assert not outcome.truncated.any()
     assert not any(name in sys.modules for name in procgen._STAND_INS)
 
@@ -94,10 +96,12 @@ def test_it_goes_on_exactly_where_it_was_across_ends_of_episodes():
         same(a, b)
         ends += a.terminated.sum()
         if a.terminated.any():
-            before, after = (shown.observation["observation"][a.terminated] for shown in (a.following, a.current))
+            before, after = (
+                shown.observation["observation"][a.terminated] for shown in (a.next_observation, a.current_observation)
+            )
             assert (before != after).any()
     assert ends > 8
-    with pytest.raises(ConfigError, match="saved games are"):
+    with pytest.raises(ConfigError, match="saved games have"):
         second.restore_state({**saved, "games": saved["games"][:-1]})
     with pytest.raises(ConfigError, match="lengths"):
         make("procgen/bigfish-easy", 2).restore_state(saved)

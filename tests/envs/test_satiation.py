@@ -5,13 +5,13 @@ from tidelog.envs.registry import functional, make
 from tidelog.envs.satiation import (
     ITEMS,
     clicks,
-    editor,
     exact_value,
-    knowing,
+    logging_policy,
+    policy_of_histories,
     satiation,
+    simulate_visits,
     state_of,
-    visits,
-    within,
+    support,
 )  # fmt: skip
 from tidelog.errors import ConfigError
 from tidelog.types import Discrete, Vector
@@ -33,7 +33,7 @@ def felt(history, events):
 
 
 def worth(policy, users, seed):
-    returns = visits(knowing(policy), users, seed).returns
+    returns = simulate_visits(policy_of_histories(policy), users, seed).returns
     return returns.mean(), 4 * returns.std() / len(returns) ** 0.5
 
 
@@ -43,8 +43,8 @@ def test_its_values_are_those_that_its_page_states(optimum):
     assert exact_value(policy) == pytest.approx(best, abs=1e-9)
     assert exact_value(clicks().argmax(1)) == pytest.approx(6.23, abs=5e-3)
     assert exact_value(np.full((218, 12), 1 / 12)) == pytest.approx(6.22, abs=5e-3)
-    assert exact_value(editor()) == pytest.approx(6.04, abs=5e-3)
-    assert exact_value(editor().argmax(1)) == pytest.approx(exact_value(clicks().argmax(1)), abs=1e-12)
+    assert exact_value(logging_policy()) == pytest.approx(6.04, abs=5e-3)
+    assert exact_value(logging_policy().argmax(1)) == pytest.approx(exact_value(clicks().argmax(1)), abs=1e-12)
 
 
 def test_the_likeliest_click_now_is_not_the_best_item_to_show(optimum):
@@ -54,12 +54,12 @@ def test_the_likeliest_click_now_is_not_the_best_item_to_show(optimum):
 
 
 def test_the_best_within_the_support_lies_between_imitation_and_the_optimum(optimum):
-    problem, logger = satiation(), editor()
-    values = [problem.optimal(allowed=within(logger, threshold))[0] for threshold in (0.3, 0.2)]
+    problem, logger = satiation(), logging_policy()
+    values = [problem.optimal(allowed=support(logger, threshold))[0] for threshold in (0.3, 0.2)]
     assert values == pytest.approx([7.36, 9.64], abs=5e-3)
     assert exact_value(logger.argmax(1)) < values[0] < values[1] < optimum[0]
-    assert (within(logger, 1.0).sum(1)[:216] == 1).all()
-    assert within(logger, 0.0).all()
+    assert (support(logger, 1.0).sum(1)[:216] == 1).all()
+    assert support(logger, 0.0).all()
 
 
 def test_what_a_user_feels_follows_from_the_history():
@@ -81,14 +81,14 @@ def test_what_a_user_feels_follows_from_the_history():
 
 
 def test_simulated_visits_are_worth_what_the_arrays_say(optimum):
-    for seed, policy in enumerate([editor(), optimum[1]]):
+    for seed, policy in enumerate([logging_policy(), optimum[1]]):
         mean, tolerance = worth(policy, 5_000, seed)
         assert mean == pytest.approx(exact_value(policy), abs=tolerance)
         assert tolerance < 0.7
 
 
 def test_a_log_holds_what_was_shown_with_the_chance_of_showing_it():
-    log = visits(knowing(editor()), 500, seed=3, limit=20)
+    log = simulate_visits(policy_of_histories(logging_policy()), 500, seed=3, limit=20)
     assert len(log) == len(log.user) == len(log.propensity)
     assert (np.diff(log.time) > 0).all()
     assert (np.diff(log.user) >= 0).all()
@@ -103,10 +103,10 @@ def test_a_log_holds_what_was_shown_with_the_chance_of_showing_it():
     row = next(row for row in first if lengths[np.searchsorted(first, row)] > 6) + 5
     history = np.s_[row - 5 : row]
     state = state_of(log.item[None, history], log.event[None, history])[0]
-    assert log.propensity[row] == pytest.approx(editor()[state, log.item[row] - 1])
+    assert log.propensity[row] == pytest.approx(logging_policy()[state, log.item[row] - 1])
     assert log.propensity.min() >= 0.025
-    np.testing.assert_allclose(log.propensity[first], editor()[0, log.item[first] - 1], rtol=1e-6)
-    again = visits(knowing(editor()), 500, seed=3, limit=20)
+    np.testing.assert_allclose(log.propensity[first], logging_policy()[0, log.item[first] - 1], rtol=1e-6)
+    again = simulate_visits(policy_of_histories(logging_policy()), 500, seed=3, limit=20)
     np.testing.assert_array_equal(log.item, again.item)
 
 
@@ -117,15 +117,15 @@ def test_a_policy_of_histories_sees_no_more_than_it_is_shown():
         seen.append((histories.copy(), events.copy()))
         return np.eye(12)[np.zeros(len(histories), int)]
 
-    visits(act, 5, seed=0, length=3, limit=6)
+    simulate_visits(act, 5, seed=0, length=3, limit=6)
     assert seen[0][0].tolist() == [[0, 0, 0]] * 5
     assert seen[2][0][0].tolist() == [0, 1, 1]
     assert all(histories.shape == (len(histories), 3) for histories, _ in seen)
     assert all(((events > 0) == (histories > 0)).all() for histories, events in seen)
-    with pytest.raises(ConfigError, match=r"chances \[5, 12\], found \[5, 13\]"):
-        visits(lambda histories, events: np.ones((5, 13)), 5)
+    with pytest.raises(ConfigError, match=r"shape \[5, 13\]: expected \[5, 12\]"):
+        simulate_visits(lambda histories, events: np.ones((5, 13)), 5)
     with pytest.raises(ConfigError, match="sum to 1"):
-        visits(lambda histories, events: np.ones((5, 12)), 5)
+        simulate_visits(lambda histories, events: np.ones((5, 12)), 5)
 
 
 def test_it_is_an_environment_too():

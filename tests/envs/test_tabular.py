@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.shared import shared
-from tidelog.envs.icu import icu_sepsis
-from tidelog.envs.tabular import Tabular, features_view
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import Tabular, TabularEnvironment, features_view
 from tidelog.envs.toys import chain
+from tidelog.envs.treatment import icu_sepsis
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.types import Codes, Vector
 
@@ -91,13 +90,13 @@ def test_the_chain_is_worth_its_discounted_length():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"reward": np.zeros((3, 3))}, "reward must have shape"),
-        ({"initial": np.array([0.5, 0.2, 0.0])}, "initial must be positive and sum to 1"),
-        ({"initial": np.array([0.5, 0.5, 0.0])}, "cannot start in a final state"),
+        ({"reward": np.zeros((3, 3))}, "reward has shape"),
+        ({"initial": np.array([0.5, 0.2, 0.0])}, "initial is negative or does not sum to 1"),
+        ({"initial": np.array([0.5, 0.5, 0.0])}, "initial has mass on a final state"),
         ({"transition": np.full((3, 2, 3), 0.5)}, "sum to 1"),
         ({"transition": np.zeros((3, 2))}, r"\[S, A, S\]"),
         ({"horizon": 0}, "horizon"),
-        ({"views": {"observation": features_view(np.zeros((2, 4)))}}, "view observation must have 3 rows"),
+        ({"views": {"observation": features_view(np.zeros((2, 4)))}}, "view observation has 2 rows: expected 3"),
     ],
 )
 def test_arrays_that_are_no_problem_are_refused(changes, words):
@@ -120,13 +119,13 @@ def test_play_agrees_with_the_arrays():
     environment = TabularEnvironment(coin(), 20_000)
     assert environment.reset(0).observation["observation"].tolist() == [[0]] * 20_000
     outcome = environment.step(np.zeros(20_000, int))
-    arrived = outcome.following.observation["observation"][:, 0]
+    arrived = outcome.next_observation.observation["observation"][:, 0]
     assert set(arrived.tolist()) == {1, 2}
     assert (arrived == 1).mean() == pytest.approx(0.25, abs=0.015)
     np.testing.assert_array_equal(outcome.reward, (arrived == 1).astype(np.float32))
     assert outcome.terminated.all()
     assert not outcome.truncated.any()
-    assert (outcome.current.observation["observation"] == 0).all()
+    assert (outcome.current_observation.observation["observation"] == 0).all()
     stayed = environment.step(np.ones(20_000, int))
     assert not stayed.terminated.any()
     np.testing.assert_allclose(stayed.reward, 0.1, rtol=1e-6)
@@ -144,7 +143,7 @@ def test_every_row_is_sampled_from_its_own_probabilities():
     environment = TabularEnvironment(Tabular(full, np.zeros((8, 3)), initial, np.arange(8) >= 6), 60_000)
     before = environment.reset(1).observation["observation"][:, 0]
     action = generator.integers(3, size=60_000)
-    after = environment.step(action).following.observation["observation"][:, 0]
+    after = environment.step(action).next_observation.observation["observation"][:, 0]
     counts = np.zeros((8, 3, 8))
     np.add.at(counts, (before, action, after), 1)
     drawn = counts[:6] / counts[:6].sum(-1, keepdims=True)
@@ -169,7 +168,7 @@ def test_masks_are_shown_and_kept():
     environment = TabularEnvironment(coin(allowed=allowed), 2)
     assert environment.spec.masked
     assert environment.reset(0).action_mask.tolist() == [[False, True]] * 2
-    with pytest.raises(SpecError, match="action 0 is not allowed in state 0"):
+    with pytest.raises(SpecError, match="state 0: action 0 is forbidden"):
         environment.step(np.array([1, 0]))
 
 
@@ -182,7 +181,7 @@ def test_wrong_actions_are_refused(action):
 
 
 def test_stepping_before_a_reset_is_said():
-    with pytest.raises(EnvironmentFailure, match="reset it"):
+    with pytest.raises(EnvironmentFailure, match="was not reset"):
         TabularEnvironment(coin(), 1).step(np.array([0]))
 
 
@@ -190,7 +189,9 @@ def test_seeds_repeat():
     def play(seed):
         environment = TabularEnvironment(chain(4, 0.3), 8)
         environment.reset(seed)
-        return [environment.step(np.ones(8, int)).following.observation["observation"].tolist() for _ in range(6)]
+        return [
+            environment.step(np.ones(8, int)).next_observation.observation["observation"].tolist() for _ in range(6)
+        ]
 
     assert play(3) == play(3)
     assert play(3) != play(4)
@@ -236,7 +237,7 @@ def test_a_missing_or_foreign_icu_file_is_said(tmp_path):
     with pytest.raises(ConfigError, match="not a NumPy archive"):
         icu_sepsis(tmp_path / "text.npz")
     np.savez(tmp_path / "other.npz", tx_mat=np.zeros(1))
-    with pytest.raises(ConfigError, match="holds no array 'r_mat'"):
+    with pytest.raises(ConfigError, match="has no array 'r_mat'"):
         icu_sepsis(tmp_path / "other.npz")
     np.save(tmp_path / "single.npy", np.zeros(1))
     with pytest.raises(ConfigError, match="not a NumPy archive"):

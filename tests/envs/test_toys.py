@@ -40,7 +40,7 @@ def test_every_other_controller_earns_less():
 def test_bounds_cut_and_shapes_are_checked():
     environment = PointMass(1)
     start = environment.reset(0).observation["observation"]
-    moved = environment.step(np.array([[7.0]])).following.observation["observation"]
+    moved = environment.step(np.array([[7.0]])).next_observation.observation["observation"]
     assert moved - start == pytest.approx(0.2, abs=1e-6)
     for action in (np.zeros(1), np.array([[np.nan]])):
         with pytest.raises(SpecError):

@@ -19,7 +19,7 @@ from tidelog.envs.vault import (
     RED,
     Scene,
     after,
-    picture,
+    image,
     starts,
     vault,
 )
@@ -76,9 +76,9 @@ def test_every_state_has_a_picture_of_its_own():
     pictures = problem.observations()["observation"]
     assert pictures.dtype == np.uint8
     assert len(np.unique(pictures.reshape(len(pictures), -1), axis=0)) == problem.states == 289
-    shown = picture(Scene((2, 1), RED, (), NOTHING))
+    shown = image(Scene((2, 1), RED, (), NOTHING))
     assert (shown[4:6, 2:4] == 255).all()
-    assert (picture(Scene((2, 1), RED, (), BLUE)) != shown).any()
+    assert (image(Scene((2, 1), RED, (), BLUE)) != shown).any()
 
 
 @pytest.mark.parametrize("name", ["vault", "jax:vault"])
@@ -105,7 +105,8 @@ def test_it_goes_on_where_it_was():
         for action in (2, 3, 1, 1, 3) * 14:
             first, second = one.step(np.full(3, action)), other.step(np.full(3, action))
             np.testing.assert_array_equal(
-                first.current.observation["observation"], second.current.observation["observation"]
+                first.current_observation.observation["observation"],
+                second.current_observation.observation["observation"],
             )
         assert seen.shape == (3, 16, 16, 3)
 

@@ -103,7 +103,7 @@ def test_next_step_restarts_are_rows_of_no_decision(how):
     restarted = outcomes[2]
     assert restarted.reward.tolist() == [0, 103]
     assert not (restarted.terminated | restarted.truncated)[0]
-    assert restarted.current.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
+    assert restarted.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 3]]
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
@@ -112,8 +112,8 @@ def test_the_other_modes_restart_in_the_same_step(mode):
     environment.reset(0)
     outcome = environment.step(np.zeros(2, int))
     assert outcome.valid is None
-    assert outcome.following.observation["observation"].tolist() == [[0, 0, 1], [1, 0, 1]]
-    assert outcome.current.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 1]]
+    assert outcome.next_observation.observation["observation"].tolist() == [[0, 0, 1], [1, 0, 1]]
+    assert outcome.current_observation.observation["observation"].tolist() == [[0, 1, 0], [1, 0, 1]]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -123,12 +123,12 @@ def test_masks_belong_to_what_is_shown(mode):
     assert environment.spec.masked
     for _ in range(12):
         outcome = environment.step(np.zeros(4, int))
-        age = outcome.following.observation["observation"][:, 2]
-        np.testing.assert_array_equal(outcome.following.action_mask[:, 1], age % 2 == 0)
+        age = outcome.next_observation.observation["observation"][:, 2]
+        np.testing.assert_array_equal(outcome.next_observation.action_mask[:, 1], age % 2 == 0)
         waits = (outcome.terminated | outcome.truncated) & (mode is AutoresetMode.NEXT_STEP)
-        age = outcome.current.observation["observation"][:, 2]
-        np.testing.assert_array_equal(outcome.current.action_mask[:, 1], (age % 2 == 0) | waits)
-        observed = outcome.current
+        age = outcome.current_observation.observation["observation"][:, 2]
+        np.testing.assert_array_equal(outcome.current_observation.action_mask[:, 1], (age % 2 == 0) | waits)
+        observed = outcome.current_observation
     assert observed.action_mask.dtype == bool
 
 
@@ -201,7 +201,7 @@ def test_gymnasiums_own_is_what_the_copies_are_one_by_one(mode, how, copied):
 def keep(rows, outcome):
     for row, own in enumerate(rows):
         if outcome.valid is None or outcome.valid[row]:
-            followed = {name: leaf[row].tolist() for name, leaf in outcome.following.observation.items()}
+            followed = {name: leaf[row].tolist() for name, leaf in outcome.next_observation.observation.items()}
             own.append((outcome.reward[row], *(outcome.terminated[row], outcome.truncated[row]), followed))
 
 
@@ -223,7 +223,7 @@ def test_a_mode_may_be_told_by_its_word(how):
 def test_a_mode_that_is_not_told_is_not_guessed(told):
     source = Tickers(AutoresetMode.NEXT_STEP)
     source.metadata = {} if told is None else {"autoreset_mode": told}
-    with pytest.raises(ConfigError, match=r"does not say how it restarts.*metadata"):
+    with pytest.raises(ConfigError, match=r"autoreset_mode is .*, expected a known mode.*metadata"):
         make(source, 4)
 
 
@@ -283,13 +283,13 @@ def raising(_):
         (0, entry(2, 1, np.nan), "copy 2, step 3: entry 1 of the observation is nan"),
         (0, entry(1, 0, -np.inf), "copy 1, step 3: entry 0 of the observation is -inf"),
         (0, entry(1, 2, 1e300), r"copy 1, step 3: entry 2 of the observation is 1e\+300"),
-        (0, lambda array: array[:, :2], r"step 3: the observation must have shape \(3, 3\), found \(3, 2\)"),
-        (0, lambda array: None, r"step 3: the observation must have shape \(3, 3\), found \(\)"),
+        (0, lambda array: array[:, :2], r"step 3: the observation has shape \(3, 2\): expected \(3, 3\)"),
+        (0, lambda array: None, r"step 3: the observation has shape \(\): expected \(3, 3\)"),
         (1, entry(2, np.nan), "copy 2, step 3: the reward is nan"),
-        (1, lambda array: array[:2], r"step 3: the reward must have shape \(3,\), found \(2,\)"),
-        (1, lambda array: ["high"] * 3, "step 3: the reward must be numbers"),
-        (2, lambda array: array[None], r"step 3: terminated must have shape \(3,\), found \(1, 3\)"),
-        (3, lambda array: np.full(3, 0.5), "step 3: truncated must be true or false"),
+        (1, lambda array: array[:2], r"step 3: the reward has shape \(2,\): expected \(3,\)"),
+        (1, lambda array: ["high"] * 3, "step 3: the reward has type .*: expected numbers"),
+        (2, lambda array: array[None], r"step 3: terminated has shape \(1, 3\): expected \(3,\)"),
+        (3, lambda array: np.full(3, 0.5), "step 3: truncated has type float64: expected true or false"),
         (0, raising, "all copies, step 3: step raised RuntimeError: pump stuck"),
     ],
 )
@@ -303,7 +303,7 @@ def test_codes_outside_their_space_name_the_copy():
     environment.reset(0)
     for _ in range(8):
         environment.step(np.zeros(2, int))
-    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 9: observation 'beds' is 9, outside 0 .. 8"):
+    with pytest.raises(EnvironmentFailure, match=r"copy 0, step 9: observation 'beds' is 9: expected 0 to 8"):
         environment.step(np.zeros(2, int))
 
 
@@ -317,13 +317,13 @@ def test_a_mask_that_goes_missing_names_the_copy():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ConfigError, match="4 copies and 3 were asked for"):
+    with pytest.raises(ConfigError, match="4 copies: expected 3"):
         make(Tickers(AutoresetMode.DISABLED), 3)
     source = Tickers(AutoresetMode.DISABLED)
     source.single_observation_space = spaces.Box(0, 1, (2, 2))
     with pytest.raises(SpecError, match="FlattenObservation"):
         make(source, 4)
-    with pytest.raises(EnvironmentFailure, match="reset it"):
+    with pytest.raises(EnvironmentFailure, match="was not reset"):
         make(Tickers(AutoresetMode.DISABLED), 4).step(np.zeros(4, int))
 
 
@@ -333,7 +333,7 @@ def test_environments_whose_copies_wait_for_each_other_are_not_taken_as_they_are
     class FunctionalJaxVectorEnv(Tickers):
         pass
 
-    with pytest.raises(ConfigError, match="id instead"):
+    with pytest.raises(ConfigError, match="pass the environment's id"):
         make(FunctionalJaxVectorEnv(AutoresetMode.NEXT_STEP), 4)
 
 
@@ -376,11 +376,11 @@ def test_vectorised_cartpole_is_the_copies_one_by_one():
         assert found.valid is None
         for one in ("reward", "terminated", "truncated"):
             np.testing.assert_array_equal(getattr(found, one), getattr(wanted, one), err_msg=f"{one}, step {step}")
-        np.testing.assert_allclose(shown(found.following), shown(wanted.following), rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(shown(found.next_observation), shown(wanted.next_observation), rtol=1e-6, atol=1e-7)
         ended = found.terminated | found.truncated
-        seen = shown(found.current)
+        seen = shown(found.current_observation)
         assert (np.abs(seen[ended]) <= 0.05).all()
-        np.testing.assert_array_equal(seen[~ended], shown(found.following)[~ended])
+        np.testing.assert_array_equal(seen[~ended], shown(found.next_observation)[~ended])
         ends += [found.terminated.sum(), found.truncated.sum()]
     assert (ends > 3).all(), ends
 

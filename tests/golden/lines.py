@@ -1,11 +1,11 @@
-"""Networks of one or two numbers, small enough to be trained by hand, and three samples for them."""
+"""Networks of one or two numbers, small enough for training by hand, and three samples for them."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from tidelog.algorithms.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks.distributions import Gaussian
 from tidelog.types import Continuous, Spec, Transition, Vector
 
@@ -41,7 +41,7 @@ class LineActor(eqx.Module):
 
 
 def plain() -> optax.GradientTransformation:
-    """The gradient itself as direction of a step."""
+    """The gradient itself as update direction."""
     return optax.identity()
 
 

@@ -1,4 +1,4 @@
-"""One update of behaviour cloning on three samples and a network of one number, worked out by hand."""
+"""One update of behaviour cloning on three samples and a network of one number, computed by hand."""
 
 import jax.numpy as jnp
 import numpy as np

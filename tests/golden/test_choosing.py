@@ -1,4 +1,4 @@
-"""Errors of next items by hand."""
+"""Next-item losses, computed by hand."""
 
 import math
 
@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.choosing import importance, next_item_error, sampled_error, standardised
+from tidelog.recommend.next_item import next_item_error, sampled_error
+from tidelog.recommend.ranking import standardised
+from tidelog.recommend.recommender_bcq import importance
 
 
 def test_no_item_is_left_out_of_the_sum():
-    # logits 0 for both items, 9 for no item: log(e^0 + e^0) - 0 = log 2, whatever stands at index 0
+    # logits 0 for both items, 9 for no item: log(e^0 + e^0) - 0 = log 2, for every value at index 0
     assert float(next_item_error(jnp.array([9.0, 0.0, 0.0]), jnp.int32(1))) == pytest.approx(math.log(2.0))
 
 

@@ -1,10 +1,10 @@
-"""Several rewards: the weighted sum decides, the components are learnt."""
+"""Several rewards: the weighted sum selects, the components are learnt."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidelog.losses.components import average, smallest, spread, weigh
+from tidelog.losses.components import Components
 from tidelog.losses.expectile import expectile_error
 
 
@@ -12,21 +12,20 @@ def test_the_smallest_member_is_found_by_the_weighted_sum_and_keeps_its_componen
     # E = 2, B = 2, K = 2; weights (1, 10)
     values = jnp.asarray([[[5.0, 0.0], [1.0, 1.0]], [[0.0, 1.0], [2.0, 0.5]]])
     # sums: sample 0: 5 and 10 -> member 0; sample 1: 11 and 7 -> member 1
-    found = smallest(values, jnp.asarray([1.0, 10.0]))
+    found = Components(jnp.asarray([1.0, 10.0])).smallest(values)
     assert np.asarray(found).tolist() == [[5.0, 0.0], [2.0, 0.5]]
-    assert np.asarray(smallest(values[..., 0], None)).tolist() == [0.0, 1.0]
+    assert np.asarray(Components(None).smallest(values[..., 0])).tolist() == [0.0, 1.0]
 
 
 def test_the_weighted_advantage_decides_the_side_of_every_component() -> None:
     # u = (2, -1) with weights (1, 3): the sum is -1, so both components count with 1 - 0.9
-    u, weights = jnp.asarray([[2.0, -1.0]]), jnp.asarray([1.0, 3.0])
-    error = expectile_error(u, 0.9, spread(weigh(u, weights), weights))
+    u, rewards = jnp.asarray([[2.0, -1.0]]), Components(jnp.asarray([1.0, 3.0]))
+    error = expectile_error(u, 0.9, rewards.expand(rewards.total(u)))
     assert np.asarray(error)[0] == pytest.approx([0.1 * 4.0, 0.1 * 1.0])
-    assert float(average(error, weights)[0]) == pytest.approx(0.25)
+    assert float(rewards.average(error)[0]) == pytest.approx(0.25)
 
 
 def test_one_reward_passes_through() -> None:
     x = jnp.asarray([1.0, -2.0])
-    assert weigh(x, None) is x
-    assert average(x, None) is x
-    assert spread(x, None) is x
+    one = Components(None)
+    assert one.total(x) is one.average(x) is one.expand(x) is x

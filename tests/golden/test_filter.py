@@ -1,4 +1,4 @@
-"""The likelihood filter and discrete BCQ's losses, by hand."""
+"""The support filter and discrete BCQ's losses, computed by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
-from tidelog.algorithms.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.discrete_bcq import Networks, step, target_value, total_loss
 from tidelog.losses.imitation import mean_square
 from tidelog.support import best, supported
@@ -57,7 +57,7 @@ def test_the_penalty_is_a_mean_over_allowed_actions():
 
 
 class Fixed:
-    """The same values or logits as rows of a table, by the number that is seen."""
+    """The same values or logits as rows of a table, by the observed number."""
 
     def __init__(self, rows):
         self.rows = jnp.array(rows)

@@ -1,4 +1,4 @@
-"""One update of IQL on three samples and networks of one or two numbers, worked out by hand."""
+"""One update of IQL on three samples and networks of one or two numbers, computed by hand."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""Losses and their gradients on tiny tensors, against arithmetic done by hand."""
+"""Losses and their gradients on tiny tensors, against arithmetic by hand."""
 
 import math
 
@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from tidelog.algorithms.optim import cosine, descend, follow, linear
+from tidelog.algorithms.core.optimisation import cosine, descend, linear, polyak_update
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
 from tidelog.losses.policy import advantage_weight
@@ -99,4 +99,4 @@ def test_descent_clips_the_norm_of_the_gradient(clip, moved):
 
 
 def test_following_moves_by_a_share_of_the_gap():
-    close(follow(jnp.array([1.0, -2.0]), jnp.array([3.0, 2.0]), 0.25), [1.5, -1.0])  # a quarter of 2 and of 4
+    close(polyak_update(jnp.array([1.0, -2.0]), jnp.array([3.0, 2.0]), 0.25), [1.5, -1.0])  # a quarter of 2 and of 4

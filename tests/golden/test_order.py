@@ -1,4 +1,4 @@
-"""What each part of an IQL update reads: recomputed outside the update, with the old and with the new networks."""
+"""The inputs of each part of an IQL update: recomputed outside the update, with the old and the new networks."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ BATCH = drawn(H, LOG)
 
 @pytest.fixture(scope="module")
 def before():
-    """A state whose target critics are not its critics."""
+    """Return a state whose target critics differ from its critics."""
     state = H.init(LOG.spec, jax.random.key(0), 100)
     return state._replace(target_critic=H.init(LOG.spec, jax.random.key(1), 100).critic)
 
@@ -72,7 +72,7 @@ def expected_critic(before, value):
 
 
 def distance(one, two):
-    """The largest difference between two networks of one shape."""
+    """Return the largest difference between two networks of one shape."""
     return max(float(jnp.abs(a - b).max()) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
 
 

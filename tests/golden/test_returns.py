@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from tidelog import PPG
-from tidelog.algorithms.auxiliary import Rewards, scale_rewards, standardised
-from tidelog.algorithms.running import nothing_seen
+from tidelog.algorithms.core.running_statistics import empty_statistics
+from tidelog.algorithms.phasic import Rewards, scale_rewards, standardise
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence, ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, discounted, value_error
 from tidelog.networks.distributions import Categorical, Gaussian, Several
 
 
 class SimpleState(NamedTuple):
-    """Of a state, what scaling reads."""
+    """The parts of a state that scaling reads."""
 
     rewards: Any
 
@@ -33,7 +33,7 @@ def estimate(reward, value, following, terminated=NO, truncated=NO, valid=ALL, d
 
 
 def test_a_chain_without_an_end():
-    # surprises: 1 + .5*2 - 1 = 1; 0 + .5*4 - 2 = 0; 2 + .5*0 - 4 = -2; 1 + .5*6 - 0 = 4; passes .25
+    # TD errors: 1 + .5*2 - 1 = 1; 0 + .5*4 - 2 = 0; 2 + .5*0 - 4 = -2; 1 + .5*6 - 0 = 4; decay .25
     # backwards: 4; -2 + .25*4 = -1; 0 + .25*-1 = -.25; 1 + .25*-.25 = .9375
     found = estimate([1, 0, 2, 1], [1, 2, 4, 0], [2, 4, 0, 6])
     np.testing.assert_allclose(found, [0.9375, -0.25, -1.0, 4.0])
@@ -137,7 +137,7 @@ def test_the_gaussian_divergence_agrees_with_samples():
 
 
 def rollout(reward, ended=(False, False)):
-    """The columns that scaling reads, of one copy with two steps."""
+    """The columns for scaling, of one copy with two steps."""
     flags = jnp.asarray([list(ended)])
     return {
         "reward": jnp.asarray([reward], jnp.float32), "terminated": flags, "truncated": jnp.zeros_like(flags),
@@ -147,7 +147,7 @@ def rollout(reward, ended=(False, False)):
 
 def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
     h = PPG(environments=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
-    state = SimpleState(Rewards(nothing_seen(), jnp.zeros(1)))
+    state = SimpleState(Rewards(empty_statistics(), jnp.zeros(1)))
     state, first = scale_rewards(h, state, rollout([2.0, 0.0]))
     # returns 2, 1: mean 1.5, deviation .5; rewards 4 and 0, cut at 1.2
     np.testing.assert_allclose(first, [[1.2, 0.0]])
@@ -162,5 +162,5 @@ def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_a
 
 def test_advantages_are_standardised_over_what_counts():
     values, valid = jnp.asarray([[1.0, 3.0], [5.0, 100.0]]), jnp.asarray([[True, True], [True, False]])
-    found = standardised(values, valid)
+    found = standardise(values, valid)
     np.testing.assert_allclose(found[valid], np.asarray([-2.0, 0.0, 2.0]) / np.sqrt(8 / 3), rtol=1e-5, atol=1e-7)

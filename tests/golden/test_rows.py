@@ -1,4 +1,4 @@
-"""Windows of n steps over a log of six rows, worked out by hand."""
+"""Windows of n steps over a log of six rows, computed by hand."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 
 from tidelog import Columns, read_log
-from tidelog.algorithms.contract import Keep
-from tidelog.algorithms.draws import Choice, Draw, Row
-from tidelog.data import Scaler
-from tidelog.training.stores import stored
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
+from tidelog.data.scaling import Scaler
+from tidelog.training.engine.stores import stored
 
-# Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, what followed unknown.
-# Episode 2: reward 32, truncated, what followed known (observation 60).
+# Episode 0: rewards 1, 2, 4, terminated. Episode 1: rewards 8, 16, truncated, next observation unknown.
+# Episode 2: reward 32, truncated, next observation known (observation 60).
 LOG = read_log(
     pl.DataFrame(
         {
@@ -30,7 +30,7 @@ LOG = read_log(
         terminated="died", truncated="left",
     ),
 )  # fmt: skip
-STORE = stored(LOG, Keep(("reward", "terminated")), Scaler())
+STORE = stored(LOG, StoreSpec(("reward", "terminated")), Scaler())
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ STORE = stored(LOG, Keep(("reward", "terminated")), Scaler())
     ],
 )
 def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
-    rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and nothing is known of what followed
-    found = Row(n, 0.5).gather(STORE, jnp.asarray(rows)).data
+    rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and the next observation is unknown
+    found = NStep(n, 0.5).gather(STORE, jnp.asarray(rows)).data
     np.testing.assert_array_equal(found.reward, reward)
     np.testing.assert_array_equal(found.discount, discount)
     np.testing.assert_array_equal(found.observation["numeric"][:, 0], rows * 10.0)
@@ -55,13 +55,13 @@ def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
 
 
 def test_a_row_without_a_target_is_never_drawn_but_can_be_cloned():
-    np.testing.assert_array_equal(Row(2, 0.5).rows(STORE)[1], [0, 1, 2, 3, 5])
-    assert Choice().rows(stored(LOG, Keep(()), Scaler())) == (6, None)
+    np.testing.assert_array_equal(NStep(2, 0.5).rows(STORE)[1], [0, 1, 2, 3, 5])
+    assert LoggedAction().rows(stored(LOG, StoreSpec(()), Scaler())) == (6, None)
 
 
 def test_the_weight_of_a_sample_is_the_logs_times_the_orders():
     store = STORE._replace(weight=jnp.array([1.0, 2, 3, 4, 5, 6]))
-    batch = Draw("log", 2, Row(1, 0.5)).at(store, jnp.array([1, 5]), importance=jnp.array([0.5, 0.1]))
+    batch = Sampler("log", 2, NStep(1, 0.5)).at(store, jnp.array([1, 5]), importance=jnp.array([0.5, 0.1]))
     np.testing.assert_allclose(batch.weight, [1.0, 0.6], rtol=1e-6)
     # errors 3 and 10: (3 * 1 + 10 * 0.6) / 2
     np.testing.assert_allclose(batch.mean(jnp.array([3.0, 10.0])), 4.5, rtol=1e-6)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.golden.test_filter import LIKELY, QT, ROWS, Q, hand
-from tidelog.algorithms.contract import Batch
+from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.discrete_bcq import losses, step, target_value
-from tidelog.algorithms.running import Running, counted, deviation, nothing_seen
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG = world("discrete")
@@ -25,25 +25,25 @@ def rewards(*values, weight=None, valid=None):
 
 def test_batches_are_merged_to_the_deviation_of_all_rewards():
     # 1, 3: mean 2, variance 1. With 5, 7: mean 4, variance (9 + 1 + 1 + 9) / 4 = 5.
-    first = counted(nothing_seen(), rewards(1.0, 3.0))
+    first = add_batch(empty_statistics(), rewards(1.0, 3.0))
     close(first, [2.0, 2.0, 1.0])
-    close(counted(first, rewards(5.0, 7.0)), [4.0, 4.0, 5.0], rtol=1e-6)
-    rng, running, seen = np.random.default_rng(0), nothing_seen(), []
+    close(add_batch(first, rewards(5.0, 7.0)), [4.0, 4.0, 5.0], rtol=1e-6)
+    rng, running, seen = np.random.default_rng(0), empty_statistics(), []
     for size in (1, 7, 2, 64):
         seen += (values := list(rng.normal(100.0, 3.0, size)))
-        running = counted(running, rewards(*values))
+        running = add_batch(running, rewards(*values))
     close(deviation(running), np.std(seen), rtol=1e-3)
 
 
 def test_weights_and_valid_steps_count():
     # 1 once, 3 three times: mean 2.5, variance (2.25 + 3 * 0.25) / 4 = 0.75. The rest does not count.
-    close(counted(nothing_seen(), rewards(1.0, 3.0, 9.0, weight=jnp.array([1.0, 3.0, 0.0]))), [4.0, 2.5, 0.75])
+    close(add_batch(empty_statistics(), rewards(1.0, 3.0, 9.0, weight=jnp.array([1.0, 3.0, 0.0]))), [4.0, 2.5, 0.75])
     window = rewards([1.0, 3.0], [5.0, 100.0], valid=jnp.array([[True, True], [True, False]]))
-    close(counted(nothing_seen(), window), [3.0, 3.0, 8.0 / 3.0], rtol=1e-6)
-    assert jnp.isfinite(jnp.array(counted(nothing_seen(), rewards(1.0, weight=jnp.zeros(1))))).all()
+    close(add_batch(empty_statistics(), window), [3.0, 3.0, 8.0 / 3.0], rtol=1e-6)
+    assert jnp.isfinite(jnp.array(add_batch(empty_statistics(), rewards(1.0, weight=jnp.zeros(1))))).all()
 
 
-@pytest.mark.parametrize("running", [nothing_seen(), Running(jnp.array(9.0), jnp.array(-1.0), jnp.array(0.0))])
+@pytest.mark.parametrize("running", [empty_statistics(), Running(jnp.array(9.0), jnp.array(-1.0), jnp.array(0.0))])
 def test_rewards_that_do_not_differ_stay_as_they_are(running):
     close(deviation(running), 1.0)
 

@@ -11,12 +11,12 @@ import pytest
 from tests.golden.lines import SPEC, LineCritic, column, plain
 from tidelog import BCQ
 from tidelog.algorithms.bcq import generator_loss, perturbation_loss, step, target_value
-from tidelog.algorithms.contract import Batch
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.td import between
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
 from tidelog.networks.critic import Ensemble
-from tidelog.networks.encode import Sight
-from tidelog.networks.perturbation import Perturbation, moved
+from tidelog.networks.encode import EncoderConfig
+from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator
 from tidelog.types import Continuous, Spec, Transition, Vector
 
@@ -37,7 +37,7 @@ jax.tree_util.register_static(LineGenerator)
 
 
 class LinePerturbation(LineGenerator):
-    """Always half the way up."""
+    """Always half of the direction."""
 
     def __call__(self, observation, action):
         return jnp.full(action.shape, 0.5)
@@ -75,7 +75,7 @@ def test_divergence_by_hand():
 
 def test_reconstruction_is_a_mean_over_dimensions():
     close(reconstruction_error(jnp.array([[1.0, 0.0]]), jnp.array([[0.0, 0.5]])), [0.625])  # (1 + 0.25) / 2
-    with pytest.raises(TypeError, match="shapes must agree"):
+    with pytest.raises(TypeError, match="expected equal shapes"):
         reconstruction_error(jnp.ones((2, 1)), jnp.ones(2))
 
 
@@ -131,18 +131,18 @@ def test_perturbation_loss_reads_the_first_critic_alone():
 
 def test_a_perturbation_has_one_output_a_dimension():
     spec = Spec({"s": Vector(1)}, Continuous((-1.0,) * 3, (1.0,) * 3))
-    made = Perturbation.create(np.random.default_rng(0), spec, hidden=(8,), sight=Sight(2, 8))
+    made = Perturbation.create(np.random.default_rng(0), spec, hidden=(8,), encoder_config=EncoderConfig(2, 8))
     action = jnp.zeros((5, 3))
     direction = made({"s": jnp.arange(5.0)[:, None]}, action)
     assert direction.shape == (5, 3)
     assert len(np.unique(np.asarray(direction[1]))) == 3
     with pytest.raises(TypeError, match="one shape"):
-        moved(action, direction[:, :1], 0.05)
-    close(moved(jnp.array([0.99, -0.2]), jnp.array([1.0, -1.0]), 0.05), [1.0, -0.25], rtol=1e-6)
+        perturb(action, direction[:, :1], 0.05)
+    close(perturb(jnp.array([0.99, -0.2]), jnp.array([1.0, -1.0]), 0.05), [1.0, -0.25], rtol=1e-6)
 
 
 def test_the_generators_spread_is_clamped_and_its_latents_are_split():
-    made = Generator.create(np.random.default_rng(0), SPEC, hidden=(8,), latent=2, sight=Sight(2, 8))
+    made = Generator.create(np.random.default_rng(0), SPEC, hidden=(8,), latent=2, encoder_config=EncoderConfig(2, 8))
     huge = jax.tree.map(lambda leaf: leaf * 1e4, made)
     mean, log_std = huge.encode({"s": column(1.0, -1.0)}, column(0.5, -0.5))
     assert mean.shape == log_std.shape == (2, 2)

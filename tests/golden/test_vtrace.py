@@ -24,17 +24,17 @@ def traced(ratio=RATIO, terminated=NO, truncated=TRUNCATED, valid=ALL, **dials):
 
 
 def test_a_segment_with_a_truncation_inside():
-    # surprises: 1 + .5*2 - 1 = 1; 0 + .5*8 - 2 = 2 (what truly followed is worth 8); 2 + 0 - 4 = -2; 1 + .5*6 - 0 = 4
-    # rho = min(1, ratio) = .5, 1, .25, 1; c = rho / 2; a trace passes .5 c = .125, 0 (truncated), .0625, 0 (the end)
+    # TD errors: 1 + .5*2 - 1 = 1; 0 + .5*8 - 2 = 2 (V of the next observation is 8); 2 + 0 - 4 = -2; 1 + .5*6 - 0 = 4
+    # rho = min(1, ratio) = .5, 1, .25, 1; c = rho / 2; a trace decays by .5 c = .125, 0 (truncated), .0625, 0 (the end)
     # excess v - V backwards: 1*4 = 4; .25*-2 + .0625*4 = -.25; 1*2 + 0 = 2; .5*1 + .125*2 = .75
     target, advantage = traced()
     np.testing.assert_allclose(target, [1.75, 4.0, 3.75, 4.0])
-    # advantages: surprise + .25 (v' - V') where the trace goes on: 1 + .25*2; 2; -2 + .25*4; 4
+    # advantages: TD error + .25 (v' - V') where the trace continues: 1 + .25*2; 2; -2 + .25*4; 4
     np.testing.assert_allclose(advantage, [1.5, 2.0, -1.0, 4.0])
 
 
 def test_a_termination_bootstraps_nothing():
-    # the second surprise is 0 - 2 = -2; the first excess .5*1 + .125*-2 = .25
+    # the second TD error is 0 - 2 = -2; the first excess .5*1 + .125*-2 = .25
     target, advantage = traced(terminated=TRUNCATED, truncated=NO)
     np.testing.assert_allclose(target, [1.25, 0.0, 3.75, 4.0])
     np.testing.assert_allclose(advantage, [0.5, -2.0, -1.0, 4.0])
@@ -45,14 +45,14 @@ def test_a_row_that_only_restarts_is_its_value_with_advantage_0_and_ends_the_tra
     np.testing.assert_allclose(target, [1.75, 4.0, 4.0, 4.0])
     np.testing.assert_allclose(advantage, [1.5, 2.0, 0.0, 4.0])
     alone = traced(valid=[True, False, True, True], truncated=NO)
-    np.testing.assert_allclose(alone[0][0], 1 + 0.5 * 1)  # nothing comes from beyond
+    np.testing.assert_allclose(alone[0][0], 1 + 0.5 * 1)  # nothing comes from later segments
 
 
 def test_bars_cut_what_a_surprise_and_a_trace_count():
     # rho up to 2: .5, 2, .25, 2; excess: 8; -.5 + .0625*8 = 0; 4; .5 + .125*4 = 1
     target, _ = traced(rho_bar=2.0)
     np.testing.assert_allclose(target, [2.0, 6.0, 4.0, 8.0])
-    # c up to .25: .25, -, .25: passes .0625, 0, .0625: the first excess .5 + .0625*2
+    # c up to .25: .25, -, .25: decay .0625, 0, .0625: the first excess .5 + .0625*2
     target, _ = traced(c_bar=0.25)
     np.testing.assert_allclose(target, [1.625, 4.0, 3.75, 4.0])
 
@@ -61,7 +61,7 @@ def test_bars_cut_what_a_surprise_and_a_trace_count():
 def test_where_the_policy_is_who_played_these_are_lambda_returns_and_generalised_advantages(seed):
     draw = np.random.default_rng(seed)
     reward, value, following = (jnp.asarray(draw.normal(size=(3, 12)), jnp.float32) for _ in range(3))
-    following = following.at[:, :-1].set(value[:, 1:])  # where nothing ended, the next step is what followed
+    following = following.at[:, :-1].set(value[:, 1:])  # where nothing ended, the next step is the next observation
     terminated, truncated, restarts = (jnp.asarray(draw.random((3, 12)) < 0.15) for _ in range(3))
     rows = reward, value, following, terminated, truncated, ~restarts
     target, advantage = vtrace(jnp.zeros((3, 12)), *rows, 0.97, 0.9)

@@ -1,13 +1,13 @@
-"""BCQ and discrete BCQ solve what they should from others' bad habits, where cloning repeats them; in seconds."""
+"""BCQ and discrete BCQ solve tasks from imperfect logs that cloning repeats; in seconds."""
 
 import numpy as np
 import pytest
 
 from tests.learns.test_iql import DISCOUNT, TINY, target, throws, trained, walks
 from tidelog import BC, BCQ, DiscreteBCQ, rollout
-from tidelog.acting.rollout import log_of
 from tidelog.envs import make, play
 from tidelog.envs.toys import PointMass, chain
+from tidelog.policies.rollout import log_of
 
 __all__ = ["throws", "walks"]  # fixtures
 

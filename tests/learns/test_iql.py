@@ -1,11 +1,11 @@
-"""IQL solves what it should from logs of others' bad habits, where cloning repeats them; known optima, in seconds."""
+"""IQL solves tasks from imperfect logs that cloning repeats; known optima, in seconds."""
 
 import numpy as np
 import pytest
 
 from tidelog import BC, IQL, Log, fit
 from tidelog.envs.play import play
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import TabularEnvironment
 from tidelog.envs.toys import chain
 
 TINY = {"hidden": (32, 32), "batch_size": 64}
@@ -19,7 +19,7 @@ def trained(algorithm, log, steps):
 
 @pytest.fixture(scope="module")
 def walks():
-    """Two hundred walks in a slippery corridor of five states by someone who goes left three times in five."""
+    """Two hundred walks in a slippery corridor of five states by a policy that goes left with probability 3/5."""
 
     def habit(observed, generator):
         left = generator.random(len(observed.observation["observation"])) < 0.6
@@ -51,7 +51,7 @@ def target(s):
 
 @pytest.fixture(scope="module")
 def throws():
-    """Throws at a target that moves with what is seen, by someone who aims 0.4 too low and scatters."""
+    """Throws at a target that depends on the observation, by a policy with a bias of -0.4 and noise."""
     rng = np.random.default_rng(0)
     s = rng.uniform(-1, 1, (2000, 1)).astype(np.float32)
     action = np.clip(target(s) - 0.4 + 0.4 * rng.standard_normal(s.shape), -1.5, 1.5).astype(np.float32)

@@ -1,4 +1,4 @@
-"""A shop in which the likelier item pays at once and the rarer one pays later, and more: Q has to prefer the rarer."""
+"""A shop where the likelier item pays at once and the rarer one pays later, and more: Q must prefer the rarer one."""
 
 import numpy as np
 import polars as pl
@@ -8,7 +8,7 @@ import tidelog as tl
 
 
 def shop(users: int = 150, rounds: int = 4) -> tl.Interactions:
-    """Behind `door` most take `toffee` (worth 0.4, then `crumbs`), others `oven` (worth 0, then `bread`, worth 2)."""
+    """After `door` most select `toffee` (reward 0.4, then `crumbs`), others `oven` (0, then `bread`, reward 2)."""
     rng = np.random.default_rng(0)
     rows = []
     for user in range(users):
@@ -34,7 +34,7 @@ def policy() -> tl.Policy:
 
 
 def club(users: int = 60) -> tl.Interactions:
-    """Even users take `tea` and then `milk`, odd ones `coffee` and then `milk`; a table says who is who."""
+    """Even users select `tea` and then `milk`, odd ones `coffee` and then `milk`; a table has the user's parity."""
     rows = [(user, item, 10.0 * user + step) for user in range(users)
             for step, item in enumerate((("tea", "coffee")[user % 2], "milk"))]  # fmt: skip
     frame = pl.DataFrame(rows, schema=["user", "item", "time"], orient="row")
@@ -50,7 +50,7 @@ def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None
     )  # fmt: skip
     policy = tl.fit(algorithm, club(), steps=120, every=120).policy()
     if not told:
-        with pytest.raises(tl.SpecError, match="reads nothing of users"):
+        with pytest.raises(tl.SpecError, match="policy has no user features"):
             policy.recommend([[]], users=[{"club": "odd"}])
         return
     found = policy.recommend([[], [], ["tea"], ["coffee"]], 1, users=[{"club": one} for one in ("even", "odd") * 2])

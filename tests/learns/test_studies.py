@@ -1,4 +1,4 @@
-"""Learning studies with kept results: `pytest -m slow`."""
+"""Learning studies with stored results: `pytest -m slow`."""
 
 import json
 

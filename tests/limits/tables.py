@@ -1,4 +1,4 @@
-"""Networks that are tables, so that an algorithm's fixed point is an exact number and not a matter of fitting."""
+"""Networks that are tables: an algorithm's fixed point is then an exact number, without fitting error."""
 
 import equinox as eqx
 import jax
@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import optax
 
 from tidelog import IQL, Log
-from tidelog.algorithms.contract import Batch, Keep
-from tidelog.algorithms.draws import Row
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import Batch, NStep
 from tidelog.algorithms.iql import step
-from tidelog.data import Scaler
+from tidelog.data.scaling import Scaler
 from tidelog.losses.imitation import pick
 from tidelog.networks.distributions import Categorical
-from tidelog.training.stores import stored
+from tidelog.training.engine.stores import stored
 
 
 def state_of(observation):
@@ -20,7 +20,7 @@ def state_of(observation):
 
 
 class StateTable(eqx.Module):
-    """V(s), one number a state."""
+    """V(s), one number per state."""
 
     values: jax.Array
 
@@ -29,7 +29,7 @@ class StateTable(eqx.Module):
 
 
 class ActionTable(eqx.Module):
-    """Q(s, a), one number a state and action."""
+    """Q(s, a), one number per state and action."""
 
     values: jax.Array
 
@@ -38,7 +38,7 @@ class ActionTable(eqx.Module):
 
 
 class LogitTable(eqx.Module):
-    """A policy of free logits, one a state and action."""
+    """A policy of free logits, one per state and action."""
 
     logits: jax.Array
 
@@ -47,7 +47,7 @@ class LogitTable(eqx.Module):
 
 
 def plain() -> optax.GradientTransformation:
-    """The gradient itself as direction of a step."""
+    """The gradient itself as update direction."""
     return optax.identity()
 
 
@@ -76,8 +76,8 @@ def _descend(h, state, batch, updates):
 
 
 def solved(h: IQL, log: Log, updates: int = 1500):
-    """The state after many steps on the whole log at once: nothing is sampled, so the fixed point is reached."""
-    store = stored(log, Keep(("reward", "terminated")), Scaler())
+    """Return the state after many updates on the whole log at once, without sampling: the fixed point."""
+    store = stored(log, StoreSpec(("reward", "terminated")), Scaler())
     rows = jnp.arange(len(log))
-    batch = Batch(Row(1, h.discount).gather(store, rows).data, rows)
+    batch = Batch(NStep(1, h.discount).gather(store, rows).data, rows)
     return _descend(h, h.init(log.spec, jax.random.key(0), updates), batch, updates)

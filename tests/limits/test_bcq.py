@@ -1,4 +1,4 @@
-"""What both BCQs are at the ends of their dials, and that neither ever leaves what is supported."""
+"""Both BCQs at the limits of their hyper-parameters; neither ever leaves the support."""
 
 import dataclasses
 
@@ -11,12 +11,12 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
-from tidelog.algorithms import check_fit
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
 from tidelog.algorithms.bcq import step as bcq_step
-from tidelog.algorithms.choose import Among
+from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.algorithms.discrete_bcq import seeing, step, step_along
+from tidelog.algorithms.names import check_fit
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
 from tidelog.support import best, supported
@@ -47,7 +47,7 @@ def after(h, log, updates=5):
 def test_phi_0_acts_exactly_as_the_generator():
     h = small("bcq", phi=0.0, samples=1)
     state = after(h, MOVES)
-    found = h.act(h.acting(state), SHOWN).action
+    found = h.act(h.policy_params(state), SHOWN).action
     latent = jnp.broadcast_to(state.latents, (len(MOVES), state.latents.shape[1]))
     equal(found, state.generator.decode(SHOWN, latent))
 
@@ -55,7 +55,7 @@ def test_phi_0_acts_exactly_as_the_generator():
 def test_every_action_is_a_candidate_and_the_first_critics_best():
     h = small("bcq", samples=7)
     state = after(h, MOVES)
-    found = h.act(h.acting(state), SHOWN).action
+    found = h.act(h.policy_params(state), SHOWN).action
     latents = jnp.broadcast_to(state.latents[:, None], (7, len(MOVES), state.latents.shape[1]))
     made = [state.generator.decode(SHOWN, z) for z in latents]
     made = [jnp.clip(a + 0.05 * state.perturbation(SHOWN, a), -1, 1) for a in made]
@@ -67,8 +67,8 @@ def test_every_action_is_a_candidate_and_the_first_critics_best():
 def test_a_small_phi_moves_by_no_more_than_phi():
     h = small("bcq", phi=0.05, samples=1)
     state = after(h, MOVES)
-    far = h.act(h.acting(state), SHOWN).action
-    near = dataclasses.replace(h, phi=0.0).act(h.acting(state), SHOWN).action
+    far = h.act(h.policy_params(state), SHOWN).action
+    near = dataclasses.replace(h, phi=0.0).act(h.policy_params(state), SHOWN).action
     assert 0.0 < float(jnp.abs(far - near).max()) <= 0.05 + 1e-6
 
 
@@ -95,7 +95,7 @@ def test_a_delay_keeps_perturbation_and_targets_but_not_critics_and_generator():
     state, start = after(h, MOVES, 1), fresh(h, MOVES)
     for name in ("perturbation", "target_perturbation", "target_critic"):
         jax.tree.map(equal, getattr(state, name), getattr(start, name))
-    jax.tree.map(equal, state.optimisers.perturbation, start.optimisers.perturbation)
+    jax.tree.map(equal, state.opt_states.perturbation, start.opt_states.perturbation)
     for name in ("critic", "generator"):
         moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), getattr(state, name), getattr(start, name))
         assert max(jax.tree.leaves(moved)) > 1e-4
@@ -124,12 +124,12 @@ def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
     h = small("bcq", samples=5)
     state = after(h, MOVES, 1)
     many = {name: np.concatenate([leaf] * 12)[:600] for name, leaf in SHOWN.items()}
-    together = h.act(h.acting(state), many).action
+    together = h.act(h.policy_params(state), many).action
     assert together.shape == (600, 2)
     for row in (0, 255, 256, 599):
-        alone = h.act(h.acting(state), {name: leaf[row : row + 1] for name, leaf in many.items()}).action
+        alone = h.act(h.policy_params(state), {name: leaf[row : row + 1] for name, leaf in many.items()}).action
         close(alone[0], together[row], atol=1e-5)
-    sampled = h.act(h.acting(state), many, key=jax.random.key(0)).action
+    sampled = h.act(h.policy_params(state), many, key=jax.random.key(0)).action
     same_row = len(MOVES)
     assert (np.asarray(sampled[0]) != np.asarray(sampled[same_row])).any()
     close(together[0], together[same_row], atol=1e-6)
@@ -137,16 +137,16 @@ def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
 
 def test_there_is_no_density():
     h = small("bcq")
-    acting = h.acting(fresh(h, MOVES))
-    assert h.distribution(acting, SHOWN) is None
-    assert h.act(acting, SHOWN, key=jax.random.key(0)).log_probability is None
+    params = h.policy_params(fresh(h, MOVES))
+    assert h.distribution(params, SHOWN) is None
+    assert h.act(params, SHOWN, key=jax.random.key(0)).log_probability is None
 
 
 # Discrete.
 
 
 def double_dqn(critic, target_critic, batch, memory, rate):
-    """One step of double Q-learning, written out."""
+    """One update of double Q-learning, written out."""
     row = batch.data
     picked = jnp.argmax(jnp.where(row.next_mask, critic.all_actions(row.next_observation), -jnp.inf), axis=1)
     rows = jnp.arange(len(picked))
@@ -177,10 +177,10 @@ def test_threshold_0_is_double_q_learning():
 def test_threshold_1_is_greedy_cloning_with_ties_by_q():
     h = small("discrete-bcq", threshold=1.0)
     state = after(h, LOG)
-    found = h.act(h.acting(state), SEEN, mask=ALLOWED).action
-    logits = seeing(h.acting(state))(SEEN).logits
+    found = h.act(h.policy_params(state), SEEN, mask=ALLOWED).action
+    logits = seeing(h.policy_params(state))(SEEN).logits
     equal(found, jnp.argmax(jnp.where(ALLOWED, logits, -jnp.inf), axis=1))
-    tied = Among(jnp.array([[1.0, 3.0, 9.0]]), supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), 0.0)
+    tied = EpsilonGreedy(jnp.array([[1.0, 3.0, 9.0]]), supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), 0.0)
     equal(tied.mode(), [1])
 
 
@@ -196,7 +196,7 @@ def test_never_an_unsupported_or_masked_action(threshold, scale):
     assert kept.any(axis=1).all()
     rows = jnp.arange(RANDOM)
     for epsilon in (0.0, 0.5, 1.0):
-        policy = Among(values, kept, epsilon)
+        policy = EpsilonGreedy(values, kept, epsilon)
         for action in (policy.mode(), policy.sample(jax.random.key(0))):
             assert kept[rows, action].all()
             assert mask[rows, action].all()
@@ -216,11 +216,11 @@ def test_no_nan_at_either_end(threshold):
 
 
 def test_epsilon_is_over_supported_actions():
-    policy = Among(jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[True, True, True, False]]), 0.3)
+    policy = EpsilonGreedy(jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[True, True, True, False]]), 0.3)
     close(policy.probabilities(), [[0.1, 0.1, 0.8, 0.0]], rtol=1e-6)
     h = small("discrete-bcq", threshold=1.0, epsilon=1.0)
-    acting = h.acting(after(h, LOG))
-    equal(h.act(acting, SEEN, mask=ALLOWED, key=jax.random.key(0)).action, h.act(acting, SEEN, mask=ALLOWED).action)
+    params = h.policy_params(after(h, LOG))
+    equal(h.act(params, SEEN, mask=ALLOWED, key=jax.random.key(0)).action, h.act(params, SEEN, mask=ALLOWED).action)
 
 
 def test_a_shared_trunk_for_pictures_and_the_same_target():
@@ -229,7 +229,7 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
     state = shared.init(spec, jax.random.key(0), 1)
     assert state.imitator.encoder is None
     picture = np.random.default_rng(0).integers(0, 256, (3, 40, 40, 1)).astype(np.uint8)
-    assert shared.act(shared.acting(state), {"picture": picture}).action.shape == (3,)
+    assert shared.act(shared.policy_params(state), {"picture": picture}).action.shape == (3,)
     apart = dataclasses.replace(shared, shared="never").init(spec, jax.random.key(0), 1)
     assert apart.imitator.encoder is not None
     assert after(small("discrete-bcq"), LOG, 0).imitator.encoder is not None
@@ -237,31 +237,33 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
 
 
 def test_hidden_states_are_apart():
-    h = small("discrete-bcq", memory=3, shared="always")
-    acting = h.acting(fresh(h, LOG))
-    first = h.act(acting, SEEN, mask=ALLOWED)
+    h = small("discrete-bcq", recurrent_size=3, shared="always")
+    params = h.policy_params(fresh(h, LOG))
+    first = h.act(params, SEEN, mask=ALLOWED)
     assert first.carry.shape == (len(LOG), 6)
-    values, logits, _ = step_along(acting, SEEN, first.carry)
-    others, same_logits, _ = step_along(acting, SEEN, first.carry.at[:, :3].set(0.0))
+    values, logits, _ = step_along(params, SEEN, first.carry)
+    others, same_logits, _ = step_along(params, SEEN, first.carry.at[:, :3].set(0.0))
     assert (others != values).any()
     equal(same_logits, logits)
-    same_values, others, _ = step_along(acting, SEEN, first.carry.at[:, 3:].set(0.0))
+    same_values, others, _ = step_along(params, SEEN, first.carry.at[:, 3:].set(0.0))
     assert (others != logits).any()
     equal(same_values, values)
 
 
 def test_two_target_modes_are_refused_with_the_mend():
-    with pytest.raises(ConfigError, match=r"target_rate = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* to None"):
+    with pytest.raises(
+        ConfigError, match=r"target_rate = 0\.005 and DiscreteBCQ\.copy_period = 8000: .* make one of them None"
+    ):
         small("discrete-bcq", copy_period=8000)
     assert small("discrete-bcq", copy_period=8000, target_rate=None).copy_period == 8000
 
 
 def test_the_wrong_kind_of_action_is_refused():
-    with pytest.raises(SpecError, match="DiscreteBCQ acts on Discrete actions, but this log has Continuous ones"):
+    with pytest.raises(SpecError, match="DiscreteBCQ requires Discrete actions, but this log has Continuous actions"):
         check_fit(small("discrete-bcq"), MOVES.spec)
-    with pytest.raises(SpecError, match="BCQ acts on Continuous actions, but this log has Discrete ones"):
+    with pytest.raises(SpecError, match="BCQ requires Continuous actions, but this log has Discrete actions"):
         check_fit(small("bcq"), LOG.spec)
-    with pytest.raises(SpecError, match="learns from one reward, this log has 2"):
+    with pytest.raises(SpecError, match="learns from one reward, but this log has 2"):
         small("bcq").stores(dataclasses.replace(MOVES.spec, rewards=2))
 
 

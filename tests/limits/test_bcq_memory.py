@@ -1,4 +1,4 @@
-"""BCQ with a memory: one scan a network whatever the candidates, windows masked, acting as along a window."""
+"""Recurrent BCQ: one scan per network for all candidates, masked windows, and acting equal to a window."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ from tidelog.networks.encode import now
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG = world("continuous")
-H = small("bcq", memory=5, window=3, burn_in=1, batch_size=16)
+H = small("bcq", recurrent_size=5, window=3, burn_in=1, batch_size=16)
 BATCH = drawn(H, LOG)
 
 
@@ -27,7 +27,7 @@ def fresh(h=H):
 
 
 def scans(h):
-    """Shapes of what every recurrent scan of one update carries."""
+    """Return the carry shapes of every recurrent scan of one update."""
     arrays, rest = eqx.partition((fresh(h), drawn(h, LOG)), eqx.is_array)
     traced = jax.make_jaxpr(lambda a: step(h, *eqx.combine(a, rest))[1].metrics)(arrays)
     found = []
@@ -48,7 +48,7 @@ def scans(h):
 def test_candidates_do_not_multiply_the_scan():
     few, many = scans(dataclasses.replace(H, target_samples=2)), scans(dataclasses.replace(H, target_samples=9))
     assert few == many
-    assert set(many) == {(16, 5), (5, 15)}  # memories forwards; backwards, the slope of their weights
+    assert set(many) == {(16, 5), (5, 15)}  # forward carries; backward, the gradient of their weights
 
 
 def test_what_followed_is_rated_from_its_predecessors_state():
@@ -90,34 +90,34 @@ def test_steps_that_do_not_count_are_in_no_loss():
 
 @pytest.mark.parametrize("seed", [None, 0])
 def test_acting_goes_on_from_what_was_seen(seed):
-    acting = H.acting(fresh())
+    params = H.policy_params(fresh())
     rows = [{name: leaf[LOG.position[t : t + 3]] for name, leaf in LOG.observation.items()} for t in range(4)]
     key = None if seed is None else jax.random.key(seed)
-    carry = H.start(acting, 3)
+    carry = H.start(params, 3)
     assert carry.shape == (3, 15)
     for row in rows:
-        done = H.act(acting, row, carry=carry, key=key)
+        done = H.act(params, row, carry=carry, key=key)
         carry = done.carry
-    forgotten = H.act(acting, rows[-1], key=key)
+    forgotten = H.act(params, rows[-1], key=key)
     assert float(jnp.abs(done.action - forgotten.action).max()) > 1e-4
     assert done.log_probability is None
     window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
-    seen = acting.generator.encoder(window, jnp.ones((3, 4), bool))
+    seen = params.generator.encoder(window, jnp.ones((3, 4), bool))
     close(carry[:, :5], seen[:, -1], atol=1e-6)
-    # each unit is its own network's: clearing one leaves what the others see
-    for part, network in enumerate((acting.generator, acting.perturbation, acting.critic)):
+    # each unit is its own network's: a reset of one does not change the others
+    for part, network in enumerate((params.generator, params.perturbation, params.critic)):
         alone = network.encoder(window, jnp.ones((3, 4), bool))[:, -1]
         close(carry[:, 5 * part : 5 * part + 5], alone, atol=1e-6)
 
 
 def test_many_rows_act_in_blocks_with_their_memories():
-    acting = H.acting(fresh())
+    params = H.policy_params(fresh())
     pick = np.arange(300) % LOG.steps
     many = {name: leaf[LOG.position[pick]] for name, leaf in LOG.observation.items()}
     carry = jax.random.normal(jax.random.key(3), (300, 15))
-    done = H.act(acting, many, carry=carry)
+    done = H.act(params, many, carry=carry)
     for row in (0, 255, 256, 299):
-        alone = H.act(acting, {n: leaf[row : row + 1] for n, leaf in many.items()}, carry=carry[row : row + 1])
+        alone = H.act(params, {n: leaf[row : row + 1] for n, leaf in many.items()}, carry=carry[row : row + 1])
         close(done.action[row], alone.action[0], atol=1e-5)
         close(done.carry[row], alone.carry[0], atol=1e-6)
 
@@ -129,20 +129,20 @@ def test_features_made_before_are_taken_as_they_are():
 
 
 def test_a_memory_is_for_its_own_networks():
-    with pytest.raises(ConfigError, match=r"BCQ\.memory is for its own networks"):
-        small("bcq", memory=3, critic_network=own_critic)
+    with pytest.raises(ConfigError, match=r"BCQ\.recurrent_size = 3 does not support networks of your own"):
+        small("bcq", recurrent_size=3, critic_network=own_critic)
 
 
 def test_discrete_networks_go_on_from_what_each_of_them_saw():
-    h, log = small("discrete-bcq", memory=5, window=3), world("discrete")
-    acting = h.acting(h.init(log.spec, jax.random.key(0), 9))
+    h, log = small("discrete-bcq", recurrent_size=5, window=3), world("discrete")
+    params = h.policy_params(h.init(log.spec, jax.random.key(0), 9))
     rows = [{name: leaf[log.position[t : t + 3]] for name, leaf in log.observation.items()} for t in range(4)]
-    carry = h.start(acting, 3)
+    carry = h.start(params, 3)
     for row in rows:
-        values, logits, carry = step_along(acting, row, carry)
+        values, logits, carry = step_along(params, row, carry)
     window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
     real = jnp.ones((3, 4), bool)
-    close(values, acting.critic.all_actions(window, real=real)[:, -1], atol=1e-6)
-    close(logits, acting.imitator(window, real=real).logits[:, -1], atol=1e-6)
-    first, _, _ = step_along(acting, rows[-1], h.start(acting, 3))
+    close(values, params.critic.all_actions(window, real=real)[:, -1], atol=1e-6)
+    close(logits, params.imitator(window, real=real).logits[:, -1], atol=1e-6)
+    first, _, _ = step_along(params, rows[-1], h.start(params, 3))
     assert float(jnp.abs(values - first).max()) > 1e-4

@@ -1,4 +1,4 @@
-"""What IQL is at the ends of its other dials, and that offline training moves everything."""
+"""IQL at the limits of its other hyper-parameters; offline training changes every part."""
 
 import dataclasses
 
@@ -9,8 +9,8 @@ import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
 from tidelog.algorithms.bc import step as bc_step
-from tidelog.algorithms.choose import Mixed
-from tidelog.algorithms.draws import Row
+from tidelog.algorithms.core.choosing_actions import EpsilonMode
+from tidelog.algorithms.core.sampling import NStep
 from tidelog.algorithms.iql import step
 from tidelog.networks.actor import HEADS
 from tidelog.networks.distributions import Categorical
@@ -82,7 +82,7 @@ def test_every_head_clones_one_action_of_one_state(head):
     one = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], len(leaf), axis=0), batch)
     for _ in range(60):
         state, _ = cloned(h, state, one)
-    found = h.act(h.acting(state), one.data.observation).action
+    found = h.act(h.policy_params(state), one.data.observation).action
     np.testing.assert_allclose(found, one.data.action, atol=0.1)
 
 
@@ -122,8 +122,8 @@ def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
     rows = len(LOG)
     single = world("discrete", episode=None, terminated=np.arange(rows) % 2 == 0, truncated=np.arange(rows) % 2 == 1)
     store = stores(small("iql"), single)["log"]
-    usable = jnp.asarray(Row(1, 0.9).rows(store)[1])
-    same(Row(1, 0.9).gather(store, usable).data, Row(5, 0.9).gather(store, usable).data)
+    usable = jnp.asarray(NStep(1, 0.9).rows(store)[1])
+    same(NStep(1, 0.9).gather(store, usable).data, NStep(5, 0.9).gather(store, usable).data)
 
 
 def test_dropout_0_and_a_wide_clip_are_neither():
@@ -141,7 +141,7 @@ def test_dropout_differs_from_update_to_update():
 
 def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():
     base = Categorical(jnp.array([[0.0, 1.0, 2.0]] * 500))
-    np.testing.assert_allclose(Mixed(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
-    np.testing.assert_array_equal(Mixed(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
-    assert set(np.asarray(Mixed(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
-    assert set(np.asarray(Mixed(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}
+    np.testing.assert_allclose(EpsilonMode(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
+    np.testing.assert_array_equal(EpsilonMode(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
+    assert set(np.asarray(EpsilonMode(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
+    assert set(np.asarray(EpsilonMode(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}

@@ -1,4 +1,4 @@
-"""The expectile's dial: 1/2 is the value of who made the log, near 1 the best of what the log shows."""
+"""Limits of the expectile: 1/2 is the value of the logging policy, near 1 the best of the logged actions."""
 
 import dataclasses
 

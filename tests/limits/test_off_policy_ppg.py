@@ -1,4 +1,4 @@
-"""Off-policy PPG where it must be something known: on fresh segments PPG, and an average that is what it says."""
+"""Limits of off-policy PPG: on new segments it is PPG, and its average has the stated weights."""
 
 import equinox as eqx
 import jax
@@ -18,8 +18,15 @@ from tests.algorithms.players import (
 )
 from tests.conformance.cases import differ, same
 from tidelog import OffPolicyPPG
-from tidelog.algorithms.contract import Collecting
-from tidelog.algorithms.off_policy_ppg import Proximal, averaged, judged, policy_loss, restarted, traced
+from tidelog.algorithms.core.contract import Collecting
+from tidelog.algorithms.off_policy_ppg import (
+    Proximal,
+    averaged,
+    policy_loss,
+    restarted,
+    with_policy_inputs,
+    with_vtrace,
+)
 from tidelog.losses.returns import advantages
 
 ALIKE = {"auxiliary_epochs": 0, "entropy_bonus": 0.02, "value_weight": 0.3, "gae_lambda": 0.8}
@@ -27,11 +34,11 @@ ONCE = {"update_per_collect": 1, "policy_capacity": 4, "value_capacity": 4, "pol
 
 
 def batches(h, learner):
-    """A minibatch of each store."""
-    reads = h.phases()[0].reads
+    """Return a minibatch of each store."""
+    samplers = h.phases()[0].samplers
     return {
         name: draw.batch(learner.segments[name], None, jax.random.key(i), jnp.zeros(()))[0]
-        for i, (name, draw) in enumerate(reads.items())
+        for i, (name, draw) in enumerate(samplers.items())
     }
 
 
@@ -52,26 +59,26 @@ def test_on_a_fresh_rollout_the_first_update_is_ppgs(env, values):
     one, two = (moved(players((h, 0), env=env), 1).learners[0].state for h in (ours, theirs))
     same(one.network, two.network, rtol=1e-4, atol=2e-5)
     same(one.rewards, two.rewards, rtol=1e-6)
-    same(one.optimisers.policy, two.optimisers.policy, rtol=1e-3, atol=1e-5)
-    assert differ(one.network, ours.init(players((ours, 0), env=env)._places.spec, jax.random.key(0), 1).network)
+    same(one.opt_states.policy, two.opt_states.policy, rtol=1e-3, atol=1e-5)
+    assert differ(one.network, ours.init(players((ours, 0), env=env)._assignment.spec, jax.random.key(0), 1).network)
 
 
 def test_targets_read_the_networks_as_they_stand():
     h, learner = replaying(), replayed(2 * POLICY_UPDATES)
     batch = batches(h, learner)["value"]
-    run = eqx.filter_jit(lambda state: traced(h, state, batch).data)
+    run = eqx.filter_jit(lambda state: with_vtrace(h, state, batch).data)
     now = run(learner.state)
     later = run(replayed(2 * POLICY_UPDATES + AUXILIARY_UPDATES).state)
     assert differ(now["target"], later["target"], by=1e-3)
     assert differ(now["log_behaviour"], later["log_behaviour"], by=1e-4)
     data, played = batch.data, learner.state._replace(rewards=None)
-    stood = eqx.filter_jit(lambda: traced(h, played, batch).data)()
-    value, following = (played.network.worth(data[name]) for name in ("observation", "following"))
+    stood = eqx.filter_jit(lambda: with_vtrace(h, played, batch).data)()
+    value, following = (played.network.value_of(data[name]) for name in ("observation", "following"))
     flags = data["terminated"], data["truncated"], data["valid"]
     alike = advantages(data["reward"], value, following, *flags, h.discount, h.gae_lambda)
-    assert differ(stood["advantage"], alike, by=1e-4)  # played by another policy
+    assert differ(stood["advantage"], alike, by=1e-4)  # collected by another policy
     fresh = batch._replace(data=data | {"log_probability": data["log_probability"] + stood["log_behaviour"]})
-    again = eqx.filter_jit(lambda: traced(h, played, fresh).data)()
+    again = eqx.filter_jit(lambda: with_vtrace(h, played, fresh).data)()
     np.testing.assert_allclose(again["advantage"], alike, rtol=1e-4, atol=1e-5)
 
 
@@ -96,7 +103,7 @@ def test_the_average_steps_with_the_policy_and_begins_anew_in_the_auxiliary_phas
 def test_with_decay_0_the_clip_never_binds_and_the_gradient_is_the_weighted_one():
     h, learner = replaying(proximal_decay=0.0, entropy_bonus=0.0), replayed(2 * POLICY_UPDATES, proximal_decay=0.0)
     same(learner.state.proximal.network, learner.state.network)
-    batch = eqx.filter_jit(judged)(h, learner.state, batches(h, learner)["policy"])
+    batch = eqx.filter_jit(with_policy_inputs)(h, learner.state, batches(h, learner)["policy"])
     data, clipped = batch.data, eqx.filter_grad(lambda n: policy_loss(n, h, batch)[0])(learner.state.network)
 
     def weighted(network):
@@ -111,7 +118,7 @@ def test_with_decay_0_the_clip_never_binds_and_the_gradient_is_the_weighted_one(
 
 def test_with_the_average_at_who_played_the_loss_is_ppos():
     h, learner = replaying(entropy_bonus=0.0), replayed(2 * POLICY_UPDATES)
-    batch = eqx.filter_jit(judged)(h, learner.state, batches(h, learner)["policy"])
+    batch = eqx.filter_jit(with_policy_inputs)(h, learner.state, batches(h, learner)["policy"])
     batch = batch._replace(data=batch.data | {"log_proximal": jnp.zeros_like(batch.data["log_proximal"])})
     data, network = batch.data, learner.state.network
 

@@ -1,4 +1,4 @@
-"""PPG where it must be something known: PPO without its second phase, a clone that stands still, gradients stopped."""
+"""Limits of PPG: PPO without the auxiliary phase, a clone term without effect, stopped gradients."""
 
 from functools import cache
 
@@ -11,13 +11,14 @@ import pytest
 from tests.algorithms.players import AUXILIARY_UPDATES, POLICY_UPDATES, after, moved, players, tiny
 from tests.conformance.cases import differ, same
 from tidelog import PPG, PPO
-from tidelog.algorithms.auxiliary import auxiliary_loss, freeze, value_unit
-from tidelog.algorithms.contract import Batch, Collecting
-from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
-from tidelog.algorithms.running import Running
+from tidelog.algorithms.core.contract import Collecting
+from tidelog.algorithms.core.running_statistics import Running
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.phasic import auxiliary_loss, freeze, value_unit
+from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
-from tidelog.training.learner import as_arrays
+from tidelog.training.engine.learner import as_arrays
 
 SPEC = functional("jax:CartPole-v1").spec
 
@@ -27,18 +28,18 @@ def phase(h, name):
 
 
 def batch(h, learner, name):
-    """The first minibatch of a phase."""
-    draw = phase(h, name).reads
+    """Return the first minibatch of a phase."""
+    draw = phase(h, name).samplers
     return draw.batch(learner.segments[draw.store], learner.orders[name], jax.random.key(0), jnp.zeros(()))[0]
 
 
 @cache
 def remembered(env="jax:CartPole-v1", **changes):
-    """The learner before its first auxiliary phase, the phase prepared."""
+    """Return the learner before its first auxiliary phase, with the phase prepared."""
     h, learner = tiny(**changes), after(2 * POLICY_UPDATES, env=env, **changes)
-    memory = learner.segments["memory"]
+    memory = learner.segments["phase_buffer"]
     columns = memory.columns | eqx.filter_jit(freeze)(as_arrays(h), learner.state, memory.columns)[1]
-    return learner._replace(segments=learner.segments | {"memory": memory._replace(columns=columns)})
+    return learner._replace(segments=learner.segments | {"phase_buffer": memory._replace(columns=columns)})
 
 
 def clone_loss(network, data):
@@ -92,7 +93,7 @@ def test_at_the_first_auxiliary_minibatch_the_clone_neither_costs_nor_pulls(env)
 @pytest.mark.parametrize("env", ["jax:CartPole-v1", "jax:Pendulum-v1", "jax:treatment"])
 def test_fifty_clone_only_steps_bring_a_perturbed_policy_back(env):
     learner = remembered(env)
-    data, adam = learner.segments["memory"].columns, optax.adam(5e-3)
+    data, adam = learner.segments["phase_buffer"].columns, optax.adam(5e-3)
     leaves, form = jax.tree.flatten(learner.state.network)
     keys = jax.random.split(jax.random.key(1), len(leaves))
     noisy = [leaf + 0.2 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
@@ -120,7 +121,7 @@ def test_beta_holds_the_policy_while_the_auxiliary_value_is_learnt():
         training = moved(players((tiny(beta_clone=beta, **changes), 0)), 2 * POLICY_UPDATES)
         (learner,) = training.learners
         firm = eqx.tree_at(lambda n: n.head.linear.weight, learner.state.network, replace_fn=lambda w: 100.0 * w)
-        training._learners = [learner._replace(state=learner.state._replace(network=firm))]  # one that has opinions
+        training._learners = [learner._replace(state=learner.state._replace(network=firm))]  # a policy far from uniform
         before = eqx.filter_jit(estimate_of)(training.learners[0])
         training.report()
         moved(training, 5 * AUXILIARY_UPDATES)
@@ -132,11 +133,11 @@ def test_beta_holds_the_policy_while_the_auxiliary_value_is_learnt():
 
 def estimate_of(learner):
     """The auxiliary value's mean squared error over the memory."""
-    data = learner.segments["memory"].columns
+    data = learner.segments["phase_buffer"].columns
     return jnp.mean(jnp.square(learner.state.network.both_values(data["observation"])[2] - data["target"]))
 
 
-# Where gradients go, and who is read.
+# Gradients and inputs.
 
 
 def moves(slope):
@@ -243,7 +244,7 @@ def test_before_an_update_no_value_is_clipped_whatever_its_unit():
 
 
 def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
-    """Schulman et al. 2017, written down anew: two networks, one Adam, clipped ratios, squared values, entropy."""
+    """Schulman et al. 2017, written out: two networks, one Adam, clipped ratios, squared values, entropy."""
     h, learner = tiny(auxiliary_epochs=0), after(0 + POLICY_UPDATES, auxiliary_epochs=0)
     data = batch(h, learner, "policy").data
     state, network = learner.state, learner.state.network
@@ -258,7 +259,7 @@ def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
         return -gain - 0.01 * entropy + 0.5 * jnp.square(value - data["target"]).mean()
 
     adam = optax.scale_by_adam()
-    step, _ = jax.jit(adam.update)(jax.jit(jax.grad(textbook))(network), state.optimisers.policy)
+    step, _ = jax.jit(adam.update)(jax.jit(jax.grad(textbook))(network), state.opt_states.policy)
     expected = jax.tree.map(lambda leaf, d: leaf - 1e-2 * d, network, step)
     found, _ = eqx.filter_jit(phase(h, "policy").step)(as_arrays(h), state, batch(h, learner, "policy"))
     same(found.network, expected, rtol=1e-4, atol=1e-6)
@@ -268,6 +269,6 @@ def test_one_update_without_an_auxiliary_phase_is_the_textbooks():
 def test_until_its_first_auxiliary_phase_ppg_is_ppo_to_the_bit():
     ours, theirs = after(2 * POLICY_UPDATES), after(2 * POLICY_UPDATES, auxiliary_epochs=0)
     same(ours.state.network, theirs.state.network)
-    same(ours.state.optimisers.policy, theirs.state.optimisers.policy)
-    assert "memory" not in theirs.segments
-    assert theirs.state.optimisers.auxiliary is None
+    same(ours.state.opt_states.policy, theirs.state.opt_states.policy)
+    assert "phase_buffer" not in theirs.segments
+    assert theirs.state.opt_states.auxiliary is None

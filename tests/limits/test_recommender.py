@@ -1,4 +1,4 @@
-"""What recommenders are known to get wrong, each shown not to happen here."""
+"""Known mistakes of recommenders, each with a test that it does not happen here."""
 
 from dataclasses import replace
 
@@ -9,22 +9,20 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
-from tidelog.acting.arrays import named_arrays
-from tidelog.algorithms import proposals
-from tidelog.algorithms import recommender_bcq as page
-from tidelog.algorithms.next_item import facts, from_factors, recall_loss
-from tidelog.algorithms.optim import descend
-from tidelog.algorithms.proposals import GENERATORS, clipped, taken_before, without
-from tidelog.algorithms.scenes import scene
+from tidelog.algorithms.core.optimisation import descend
 from tidelog.losses.td import between
-from tidelog.networks.catalogue import Items
-from tidelog.training.learner import as_arrays
+from tidelog.policies.named_arrays import named_arrays
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.networks import Items, clipped_latents
+from tidelog.recommend.next_item import from_factors, item_facts, next_item_loss
+from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
+from tidelog.training.engine.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
 
 
 def kind(generator):
-    """One of two recommenders whose programs all tests here share."""
+    """Return one of two recommenders; all tests here share their programs."""
     return small(generator="vae", negative_weight=0.5) if generator == "vae" else small()
 
 
@@ -39,18 +37,18 @@ def step(h, state, row):
 
 @GENERATED
 def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
-    """A generator that may move the vectors it reconstructs collapses them: with its rate at 0 nothing else does."""
+    """A generator that may move the vectors it reconstructs collapses them: at rate 0 no other part moves them."""
     h, log = kind(generator), described()
     state, row = fresh(h, log), batch(h, log)
     still = step(replace(h, learning_rate=0.0), state, row)
-    assert not moved(state.recall, still.recall)
+    assert not moved(state.next_item, still.next_item)
     assert moved(state.critic, still.critic)
-    if state.imagination is not None:
-        assert moved(state.imagination.generator, still.imagination.generator)
-        assert moved(state.imagination.perturbation, still.imagination.perturbation)
+    if state.generation is not None:
+        assert moved(state.generation.generator, still.generation.generator)
+        assert moved(state.generation.perturbation, still.generation.perturbation)
     stepped = step(h, state, row)
-    assert moved(state.recall.table, stepped.recall.table)
-    assert moved(state.recall.reader, stepped.recall.reader)
+    assert moved(state.next_item.table, stepped.next_item.table)
+    assert moved(state.next_item.reader, stepped.next_item.reader)
 
 
 @GENERATED
@@ -58,13 +56,13 @@ def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
     h, log = kind(generator), described()
     state, row = fresh(h, log), batch(h, log)
     key = jax.random.split(jax.random.fold_in(state.key, 0), 5)[0]
-    _, slope = eqx.filter_jit(eqx.filter_value_and_grad(recall_loss, has_aux=True))(
-        state.recall, as_arrays(h), row, state.known, key
+    _, slope = eqx.filter_jit(eqx.filter_value_and_grad(next_item_loss, has_aux=True))(
+        state.next_item, as_arrays(h), row, state.facts, key
     )
     rate = jnp.float32(h.learning_rate)
-    alone, _ = descend(h.optimiser, state.recall, slope, state.optimisers.recall, rate, None)
+    alone, _ = descend(h.optimiser, state.next_item, slope, state.opt_states.next_item, rate, None)
     stepped = step(h, state, row)
-    for name, array in named_arrays(stepped.recall).items():
+    for name, array in named_arrays(stepped.next_item).items():
         np.testing.assert_allclose(array, named_arrays(alone)[name], atol=2e-4)
 
 
@@ -73,7 +71,7 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
     """Published ports train the critic on generated actions with the logged reward."""
     h, log = small(generator=generator, discount=0.0, normalise_rewards=False), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     np.testing.assert_array_equal(seen.vectors, seen.items.vectors[row.data.chosen])
     loss, q = page.critic_loss(state.critic, h, row, seen, row.data.reward, None)
     by_hand = state.critic(seen.states, seen.items.vectors[row.data.chosen])
@@ -86,7 +84,7 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
 def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator):
     h, log = small(generator=generator, exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     chosen, items = np.asarray(chosen), np.asarray(row.data.items)
     assert chosen.min() >= 1
@@ -98,24 +96,27 @@ def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator
 
 
 def test_every_position_of_the_attention_reader_is_learnt_and_read():
-    """A state behind the last event stands on the last position; one of its own would be random for ever."""
+    """A state after the last event uses the last position; its own position would stay random."""
     h, log = small(encoder="attention", targets=1, history=4, dropout=None), described()
     state = fresh(h, log)
     row = batch(h, log)
-    _, slope = eqx.filter_value_and_grad(recall_loss, has_aux=True)(state.recall, h, row, state.known, None)
+    _, slope = eqx.filter_value_and_grad(next_item_loss, has_aux=True)(state.next_item, h, row, state.facts, None)
     told = np.abs(slope.reader.body.positions).max(axis=1)
     assert told.shape == (4,)
     assert told.min() > 1e-5
     last = eqx.tree_at(
-        lambda one: one.reader.body.positions, state.recall, replace_fn=lambda p: p.at[-1].multiply(-2.0)
+        lambda one: one.reader.body.positions, state.next_item, replace_fn=lambda p: p.at[-1].multiply(-2.0)
     )
-    seen, other = (scene(recall, recall.reader, state.known, row.data).around for recall in (state.recall, last))
+    seen, other = (
+        critic_inputs(state._replace(next_item=recall, target_reader=recall.reader), row.data).around
+        for recall in (state.next_item, last)
+    )
     assert np.abs(seen - other)[:, -1].max() > 1e-2
 
 
 def test_items_are_drawn_as_often_as_is_said_among_a_million():
     counts = np.append(0, np.random.default_rng(0).zipf(1.3, 1_000_000).clip(max=10**6))
-    known = facts(counts, None)
+    known = item_facts(counts, None)
     parts = np.diff(np.asarray(known.cumulative, np.int64), prepend=0)
     said = np.exp(np.asarray(known.log_drawn, np.float64)[1:])
     assert parts.min() >= 1
@@ -136,20 +137,20 @@ def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
 
 
 def test_what_may_be_chosen_by_hand():
-    barred, scores = taken_before(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
-    assert jnp.isfinite(without(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
-    assert jnp.isfinite(without(scores, barred))[0].tolist() == [
-        [False, True, False, True, True],  # behind item 2
-        [False, True, False, False, True],  # behind item 3
+    barred, scores = page.history_items(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
+    assert jnp.isfinite(page.exclude_items(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
+    assert jnp.isfinite(page.exclude_items(scores, barred))[0].tolist() == [
+        [False, True, False, True, True],  # after item 2
+        [False, True, False, False, True],  # after item 3
     ]
 
 
 def test_with_everything_taken_nothing_is_bootstrapped():
     h, log = small(exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     items = jnp.tile(jnp.arange(1, 8), (len(row.rows), 1))
-    few = state._replace(known=state.known._replace(cumulative=state.known.cumulative[:6]))
+    few = state._replace(facts=state.facts._replace(cumulative=state.facts.cumulative[:6]))
     less = seen._replace(items=jax.tree.map(lambda leaf: leaf[:7], seen.items))
     value, chosen = page.values(h, few, row._replace(data=row.data._replace(items=items)), less, jax.random.key(0))
     assert float(jnp.abs(value[:, -1]).max()) == 0.0
@@ -160,9 +161,9 @@ def test_the_target_by_hand():
     """`r + discount * max over supported items of 3/4 min + 1/4 max`, no bootstrap where a session ended."""
     h, log = small(threshold=0.0, candidates=10, normalise_rewards=False, history=6), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     value, _ = page.values(h, state, row, seen, jax.random.key(0))
-    q = state.target_critic(row.data.following(seen.target_around)[:, :, None], seen.items.vectors[1:][None, None])
+    q = state.target_critic(row.data.next_states(seen.target_around)[:, :, None], seen.items.vectors[1:][None, None])
     best = jnp.max(between(q, 0.75), axis=-1)
     np.testing.assert_allclose(value[:, 1:], best, atol=1e-5)
     target = page.target_value(h, state, row.data, value)
@@ -175,7 +176,7 @@ def test_the_target_by_hand():
 def test_threshold_1_is_the_likeliest_item():
     h, log = small(threshold=1.0), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     _, chosen = page.values(h, state, row, seen, jax.random.key(0))
     logits = seen.around @ seen.items.vectors.T + seen.items.bias
     np.testing.assert_array_equal(chosen, 1 + jnp.argmax(logits[..., 1:], axis=-1))
@@ -185,16 +186,16 @@ def test_threshold_1_is_the_likeliest_item():
 def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(generator, monkeypatch):
     h, log = small(generator=generator, candidates=3, threshold=0.0), described()
     state = fresh(h, log)
-    items = state.recall.table(None, None)
+    items = state.next_item.table(None, None)
     states = jax.random.normal(jax.random.key(1), (7, h.size))
     for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
-        asked = (h, state.imagination, states, items, barred, jax.random.key(2))
+        asked = (h, state.generation, states, items, barred, jax.random.key(2))
         whole = h.generator(*asked)
-        monkeypatch.setattr(proposals, "CELLS", 66)  # a few states at a time
+        monkeypatch.setattr(page, "CELLS", 66)  # a few states at a time
         parts = h.generator(*asked)
         monkeypatch.undo()
         np.testing.assert_array_equal(parts.items, whole.items)
-        np.testing.assert_array_equal(parts.kept, whole.kept)
+        np.testing.assert_array_equal(parts.is_valid, whole.is_valid)
     assert 4 not in np.asarray(parts.items)[2]
     assert np.asarray(parts.items).min() >= 1
 
@@ -204,7 +205,7 @@ def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
     """The memory of a step among many items is bounded: 1,408 states of 100,000 would be 140 million marks."""
     h = small(generator=generator, batch_size=128, targets=10, history=10, full_softmax=0, target_samples=10)
     items, states = Items(jnp.zeros((100_001, 8)), jnp.zeros(100_001)), jnp.zeros((128 * 11, 8))
-    imagination = fresh(h, described()).imagination
+    imagination = fresh(h, described()).generation
     traced = jax.jit(lambda states, key: h.generator(h, imagination, states, items, None, key))
     used = traced.lower(states, jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
     assert used < 120e6
@@ -213,24 +214,26 @@ def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
 def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
     h, log = small(generator="vae", phi=0.0), described()
     state = fresh(h, log)
-    items = state.recall.table(None, None)
+    items = state.next_item.table(None, None)
     states = jax.random.normal(jax.random.key(1), (5, h.size))
     allowed = jnp.ones((5, 11), bool).at[:, 0].set(False).at[:, 4].set(False)
     barred = jnp.full((5, 1), 4, jnp.int32)
-    proposed = h.generator(h, state.imagination, states, items, barred, jax.random.key(2))
-    made = state.imagination.generator.decode(states, clipped(h, jax.random.key(2), (3, 5, h.latent_size)))
+    proposed = h.generator(h, state.generation, states, items, barred, jax.random.key(2))
+    made = state.generation.generator.decode(
+        states, clipped_latents(jax.random.key(2), (3, 5, h.latent_size), h.latent_clip)
+    )
     nearest = 1 + jnp.argmax(jnp.where(allowed[:, 1:], made @ items.vectors[1:].T, -jnp.inf), axis=-1)
     np.testing.assert_array_equal(proposed.items, nearest.T)
-    assert bool(proposed.kept.all())
+    assert bool(proposed.is_valid.all())
     assert not (proposed.items == 4).any()
 
 
 def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
     h, log = small(negative_weight=0.5), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = scene(state.recall, state.target_reader, state.known, row.data)
+    seen = critic_inputs(state, row.data)
     value = jnp.arange(row.rows.shape[0] * 4.0).reshape(-1, 4)
-    found = page.passed_over(h, state, row.data, seen, value, jax.random.key(0))
+    found = page.negative_items(h, state, row.data, seen, value, jax.random.key(0))
     np.testing.assert_allclose(found.target, h.discount * value[:, :-1])  # r = 0, s' = s
     valid = np.asarray(row.valid)
     np.testing.assert_allclose(np.asarray(found.weight)[valid], 0.5)
@@ -243,12 +246,12 @@ def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
 def test_drawn_negatives_are_weighed_as_if_drawn_by_popularity():
     h, log = small(negative_weight=1.0), unshown()
     state = fresh(h, log)
-    drawn = state.known.draw(jax.random.key(0), (4000,))
+    drawn = state.facts.draw(jax.random.key(0), (4000,))
     often = np.bincount(drawn, minlength=11)[1:] / 4000
-    np.testing.assert_allclose(often, np.exp(state.known.log_drawn[1:]), atol=0.03)
-    ratio = np.exp(np.asarray(state.known.log_share - state.known.log_drawn))[1:]
+    np.testing.assert_allclose(often, np.exp(state.facts.log_drawn[1:]), atol=0.03)
+    ratio = np.exp(np.asarray(state.facts.log_share - state.facts.log_drawn))[1:]
     share = (log.counts[1:] + 1.0) / (log.counts[1:] + 1.0).sum()
-    np.testing.assert_allclose(ratio * np.exp(state.known.log_drawn[1:]), share, rtol=1e-4)
+    np.testing.assert_allclose(ratio * np.exp(state.facts.log_drawn[1:]), share, rtol=1e-4)
 
 
 def test_rewards_far_apart_do_not_move_the_likelihoods():
@@ -256,12 +259,12 @@ def test_rewards_far_apart_do_not_move_the_likelihoods():
     state, row = fresh(h, log), batch(h, log)
     rich = row._replace(data=row.data._replace(reward=1000.0 * row.data.reward))
     one, two = (step(h, state, each) for each in (row, rich))
-    assert not moved(one.recall, two.recall)
+    assert not moved(one.next_item, two.next_item)
 
 
 @GENERATED
 def test_every_target_network_is_read_and_moves(generator):
-    h, log = replace(kind(generator), phi=5.0), described()  # far enough that other items are the nearest
+    h, log = replace(kind(generator), phi=5.0), described()  # large enough to change the nearest items
     state, row = fresh(h, log), batch(h, log)
     stepped = step(h, state, row)
     for name in [field for field in state._fields if field.startswith("target_")]:

@@ -1,7 +1,7 @@
-"""Mistakes that published versions of BCQ and discrete BCQ make, each with a test that fails on it.
+"""Mistakes of published versions of BCQ and discrete BCQ, each with a test that fails on it.
 
-Others of them are caught next to what they are about: targets of several states (golden/test_vae.py), targets unread
-and masks unread (conformance), hidden states and softmax (limits/test_bcq.py), update order (golden/test_order.py).
+Other tests are next to their topics: targets of several states (golden/test_vae.py), unread targets and masks
+(conformance), hidden states and softmax (limits/test_bcq.py), update order (golden/test_order.py).
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.conformance.cases import CASES
 from tidelog.algorithms.bcq import BCQ, generator_loss
 from tidelog.algorithms.bcq import step as bcq_step
+from tidelog.algorithms.core.optimisation import OPTIMISERS
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ, Networks, seeing, step, target_value, total_loss
-from tidelog.algorithms.optim import OPTIMISERS
 from tidelog.losses.td import huber, squared
 from tidelog.losses.vae import normal_divergence
 from tidelog.types import Continuous, Spec, Vector
@@ -69,15 +69,15 @@ def test_targets_read_the_target_perturbation_and_not_the_one_that_learns():
 def test_logits_of_imitation_are_of_both_signs():
     h = small("discrete-bcq")
     state = fresh(h, LOG)
-    logits = seeing(h.acting(state))({name: leaf[LOG.position] for name, leaf in LOG.observation.items()}).logits
+    logits = seeing(h.policy_params(state))({name: leaf[LOG.position] for name, leaf in LOG.observation.items()}).logits
     assert float(logits.min()) < -1e-3
     assert float(logits.max()) > 1e-3
     assert (np.asarray(logits) != 0.0).mean() > 0.99
 
 
-@pytest.mark.parametrize("memory", [None, 3])
-def test_imitation_moves_nothing_of_q_and_q_nothing_of_imitation(memory):
-    h = small("discrete-bcq", memory=memory, window=3, shared="never")
+@pytest.mark.parametrize("recurrent_size", [None, 3])
+def test_imitation_moves_nothing_of_q_and_q_nothing_of_imitation(recurrent_size):
+    h = small("discrete-bcq", recurrent_size=recurrent_size, window=3, shared="never")
     state, batch = fresh(h, LOG), drawn(h, LOG)
 
     def part(name):

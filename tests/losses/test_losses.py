@@ -1,4 +1,4 @@
-"""What all losses share: one error a sample, shapes refused when they do not fit, agreement with plain NumPy."""
+"""Common properties of all losses: one error per sample, refused shapes, agreement with plain NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ def test_shapes_that_do_not_fit_are_refused():
         lambda: categorical_log_probability(column, jnp.zeros((3, 1), int)),
         lambda: allow(jnp.ones((3, 2)), jnp.ones((3, 1), bool)),
     ):
-        with pytest.raises(TypeError, match=r"shape|must"):
+        with pytest.raises(TypeError, match="shape"):
             call()
 
 

@@ -1,4 +1,4 @@
-"""Convolutions and pools with gradients of their own agree with XLA's; pictures become features as IMPALA's do."""
+"""Convolutions and pools with custom gradients agree with XLA's; pictures become features as IMPALA's do."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from tidelog import PPG
 from tidelog.networks import convolution, convolve
 from tidelog.networks.convolution import Convolutions, Stack, features, impala
 from tidelog.networks.convolve import max_pool
-from tidelog.networks.encode import Picture, Sight
+from tidelog.networks.encode import EncoderConfig, Picture
 from tidelog.types import Discrete, Image, Spec, Vector
 
 LAYERS = {  # side, channels, out, kernel, stride, padding
@@ -42,7 +42,7 @@ def slopes_in_a_loop(function, *inputs):
 
 @pytest.fixture
 def elsewhere(monkeypatch):
-    """What is traced now is for another kind of device."""
+    """The current trace is for another kind of device."""
     return lambda: monkeypatch.setattr(convolve, "on_cpu", lambda: False)
 
 
@@ -110,7 +110,7 @@ def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devic
 
 def test_stacks_begin_as_in_the_reference():
     leaf = Image(16, 16, 3)
-    picture = Picture.create(np.random.default_rng(0), leaf, Sight(2, 256, impala))
+    picture = Picture.create(np.random.default_rng(0), leaf, EncoderConfig(2, 256, impala))
     assert picture.convolutions.shapes == (Stack(16), Stack(32), Stack(32))
     for stack in picture.convolutions.layers:
         assert np.linalg.norm(stack.first.weight, axis=0) == pytest.approx(1.0, abs=1e-5)

@@ -1,4 +1,4 @@
-"""Dense networks: how they start, and what their switches do."""
+"""Dense networks: initialisation and options."""
 
 import math
 

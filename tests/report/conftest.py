@@ -31,7 +31,7 @@ def continuous(tmp_path_factory):
         episode=np.arange(60) // 6, terminated=np.arange(60) % 6 == 5,
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("continuous") / "doses"
-    finish(begin(bc(memory=4, window=3), made, folder, held_out=0.0))
+    finish(begin(bc(recurrent_size=4, window=3), made, folder, held_out=0.0))
     return folder, made
 
 

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
-from tidelog.judging.results import Estimate, Estimates, Support, Verdict
+from tidelog.ope.estimators.support import Estimate, Estimates, Support
+from tidelog.ope.verdict.results import Verdict
+from tidelog.policies.statistics import Interval
 
 MIDDLE = {"better": 0.08, "worse": -0.09, "no difference shown": 0.01, "unsupported": 0.2}
 HALF = {"better": 0.05, "worse": 0.04, "no difference shown": 0.05, "unsupported": 0.4}

@@ -6,11 +6,22 @@ import numpy as np
 import pytest
 
 from tests.report.pages import Page
-from tidelog.acting.statistics import Interval, bootstrap_interval, mean
-from tidelog.report.axes import Axis, axis, short
-from tidelog.report.charts import Curve, Reach, curves, intervals
+from tidelog.policies.statistics import Interval, bootstrap_interval, mean
+from tidelog.report.charts import (
+    Axis,
+    Curve,
+    Reach,
+    Source,
+    axis,
+    binned,
+    curves,
+    intervals,
+    overlaid,
+    ridges,
+    shares,
+    short,
+)
 from tidelog.report.learning_part import MOST_POINTS, over_seeds, thin
-from tidelog.report.overlays import Source, binned, overlaid, ridges, shares
 
 RANGES = [(0.0, 1.0), (-3.0, 17.0), (1e-9, 2e-9), (1e6, 1e6 + 3), (-3e38, 3e38), (5.0, 5.0), (0.0, 0.0)]
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from benchmarks.curves import draw_curves
 from tidelog import ConfigError
-from tidelog.report.curves import draw_curves, series
+from tidelog.report.learning_part import series
 
 
 def reports(members=2, slope=1.0):

@@ -9,10 +9,12 @@ import pytest
 
 from tests.data.visits import mapping, visits
 from tests.report.pages import Page, alone
-from tidelog.data import Log, describe_table, read_log, validate
+from tidelog.data.io.inspect import describe_table
+from tidelog.data.io.readers import read_log, validate
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
+from tidelog.report.charts import bins
 from tidelog.report.data_page import data_page, write_data_page
-from tidelog.report.svg import bins
 
 
 def page_of(log: Log) -> tuple[str, Page]:
@@ -36,7 +38,7 @@ def test_a_page_says_what_the_log_and_the_door_say() -> None:
     said = " ".join(page_of(log)[1].said)
     for problem in log.report.problems:
         assert problem.check in said
-        assert problem.advice in said
+        assert problem.fix in said
     for words in ("Accepted", "12 episodes", "39 steps", "age", "sofa", "ward", "hall, east", "First rows"):
         assert words in " ".join(said.split()), words
 

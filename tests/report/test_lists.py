@@ -9,10 +9,10 @@ from tests.algorithms.recommenders import small
 from tests.data.clicks import ROLES, clicks
 from tests.report.pages import Page, alone
 from tests.training.runs import begin, finish
-from tidelog.data import read_interactions
-from tidelog.judging.histories import next_events
-from tidelog.judging.rankers import Popularity
-from tidelog.judging.ranking import compare
+from tidelog.recommend.interactions.held_out import next_events
+from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.metrics.baselines import Popularity
+from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.report.run_page import report_of
 
 

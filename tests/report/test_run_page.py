@@ -10,19 +10,19 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits
-from tests.judging.made import evidence_of
+from tests.ope.made import evidence_of
 from tests.report.crafted import estimate, played, put, verdict
 from tests.report.pages import Page, alone
 from tests.training.runs import EVERY, bc, begin, finish
 from tidelog import read_log
-from tidelog.acting.statistics import Interval
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
-from tidelog.judging.results import Estimates
-from tidelog.judging.risk import risk_of
+from tidelog.ope.estimators.risk import risk_of
+from tidelog.ope.estimators.support import Estimates
+from tidelog.policies.statistics import Interval
 from tidelog.report.run_page import report_of
-from tidelog.training.acting import member_policy
-from tidelog.training.agreement import agreement
-from tidelog.training.record import Record
+from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.policies import member_policy
+from tidelog.training.runs.record import Record
 
 
 def page_of(folders, out, **options):
@@ -51,7 +51,7 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
     given = verdict(decision).difference
     assert f"policy minus logger {given.estimate:.4g} ({given.low:.4g} to {given.high:.4g})" in said
     assert "This was the first look at these held-out episodes" in said
-    assert ("Not an answer" in said) == (decision == "unsupported")
+    assert ("Do not use these numbers" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
 
@@ -78,7 +78,7 @@ def test_worst_episodes_stand_beside_the_loggers(runs):
     damaged = verdict("better", risk=risk).to_json()
     damaged["risk"]["policy"]["low"] = "none"
     (runs / "bc" / "verdicts" / "now.json").write_text(json.dumps(damaged))
-    with pytest.raises(CheckpointError, match="is no verdict, or was damaged"):
+    with pytest.raises(CheckpointError, match="is not a verdict, or it is damaged"):
         report_of([runs / "bc"], runs / "report.html")
 
 
@@ -97,7 +97,7 @@ def test_of_several_verdicts_the_newest_counts_and_their_number_is_said(runs):
     put(runs / "bc", "c", verdict("worse", before=5))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner better" in text
-    assert "had been looked at 6 times before" in said
+    assert "were judged 6 times before" in said
     in_order(said, "All verdicts on this run", "-0.13 to -0.05", "-0.2 to 0.6")
 
 
@@ -118,9 +118,9 @@ def test_the_date_of_a_verdict_says_which_is_the_newest(runs):
         put(runs / "bc", name, verdict(decision, context=context))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner better" in text
-    assert "looked at 2 times before" in said
+    assert "judged 2 times before" in said
     put(runs / "bc", "d", verdict("better", context={"date": "yesterday"}))
-    with pytest.raises(CheckpointError, match=r"d\.json is no verdict, or was damaged"):
+    with pytest.raises(CheckpointError, match=r"d\.json is not a verdict, or it is damaged"):
         report_of([runs / "bc"], runs / "other.html")
 
 
@@ -132,11 +132,11 @@ def test_policies_that_were_judged_at_once_have_a_table(runs):
     context = {"name": "member-0", "judged_before": 1, "together": {"level": 0.975, "rows": rows}}
     put(runs / "bc", "a", verdict("better", level=0.975, context=context))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "2 policies judged at once", "97.5% for all together", "0.01 to 0.15", "member-1")
-    assert "looked at once before; the interval of the difference is that of 97.5%" in said
+    in_order(said, "2 policies judged together", "97.5% for all together", "0.01 to 0.15", "member-1")
+    assert "judged once before, so the interval of the difference is stricter: it has a level of 97.5%" in said
     del rows[1]["low"]
     put(runs / "bc", "a", verdict("better", context=context))
-    with pytest.raises(CheckpointError, match=r"a\.json is no verdict, or was damaged"):
+    with pytest.raises(CheckpointError, match=r"a\.json is not a verdict, or it is damaged"):
         report_of([runs / "bc"], runs / "other.html")
 
 
@@ -145,7 +145,7 @@ def test_verdicts_that_differ_between_policies_of_a_run_are_pointed_out(runs):
         context = {"name": name, "sample": False, "judged_before": place}
         put(runs / "bc", f"{place}", verdict(decision, context=context))
         _, _, said = page_of([runs / "bc"], runs / "report.html")
-        warned = "judged differently. member-0, deterministic: better; member-1, deterministic: worse" in said
+        warned = "have different verdicts. member-0, deterministic: better; member-1, deterministic: worse" in said
         assert warned == (place == 1)
 
 
@@ -155,12 +155,12 @@ def test_without_a_verdict_the_command_that_makes_one_is_given(runs, continuous)
     assert f"tidelog judge {runs / 'bc'}" in said
     assert "on its 6 held-out episodes" in said
     _, _, said = page_of([continuous[0]], runs / "other.html")
-    assert "this run held no episodes out" in said
+    assert "it held no episodes out" in said
 
 
 def test_curves_show_training_and_held_out_losses_together_and_evaluations_apart(runs):
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "Losses in training", "imitation_loss", "Evaluations while training", "worth", "Other", "entropy")
+    in_order(said, "Losses in training", "imitation_loss", "Evaluations during training", "worth", "Other", "entropy")
     (drawn,) = re.findall(r"<figcaption><b>imitation_loss</b></figcaption>(.*?)</svg>", text)
     assert len(re.findall(r'<path class="curve c0"', drawn)) == 1
     assert len(re.findall(r'<path class="curve dashed c0"', drawn)) == 1
@@ -177,7 +177,7 @@ def test_runs_and_members_of_a_population_are_overlaid_and_their_differences_lis
     (drawn,) = re.findall(r"<figcaption><b>entropy</b></figcaption>(.*?)</svg>", text)
     assert {"c0", "c1", "c2"} == set(re.findall(r'<path class="curve (c\d)"', drawn))
     in_order(said, "No verdict yet", "Worse", "iql [temperature 1]", "iql [temperature 3]")
-    (table,) = re.findall(r"<caption>In what they differ, of the settings that they share</caption>(.*?)</table>", text)
+    (table,) = re.findall(r"<caption>Common settings that differ</caption>(.*?)</table>", text)
     named = re.findall(r'<th scope="row">(.*?)</th>', table)
     assert {"algorithm", "seeds", "temperature", "own evaluators"} <= set(named)
     assert not {"hidden", "steps", "batch_size", "every", "expectile"} & set(named)
@@ -210,7 +210,7 @@ def test_returns_stand_beside_the_loggers(runs, log):
 
 def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    assert re.search(r"At all \d+ steps of the held-out episodes", said)
+    assert re.search(r"choices, at all \d+ steps of the held-out episodes", said)
     (drawn,) = re.findall(r"<figcaption><b>action</b></figcaption>(.*?)</svg>", text)
     for kind in ("log", "c0"):
         widths = [float(width) for width in re.findall(rf'<rect class="{kind}".*?width="([\d.]+)"', drawn)]
@@ -231,7 +231,7 @@ def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
 def test_a_log_in_memory_is_asked_for_and_may_be_given(continuous, runs):
     folder, made = continuous
     _, _, said = page_of([folder], runs / "report.html")
-    assert "made in memory and cannot be read again: give it with --log" in said
+    assert "in memory only and cannot be reopened. fix: pass it with --log" in said
     assert "action[0]" not in said
     text, _, said = page_of([folder], runs / "report.html", log=made)
     assert "mean distance to the logged actions" in said
@@ -251,7 +251,7 @@ def test_a_report_is_made_without_the_log_and_without_checkpoints(runs, saved, t
     assert f"The run's log is no longer at {tmp_path / 'gone.tidelog'}" in said
     shutil.rmtree(runs / "iql" / "checkpoints")
     _, _, said = page_of([runs / "iql"], runs / "report.html")
-    assert "its policy cannot be asked" in said
+    assert "its policy cannot be loaded" in said
     assert "no complete checkpoint" in said
 
 
@@ -261,7 +261,7 @@ def test_a_log_that_changed_since_is_not_taken_for_the_runs(runs, log, tmp_path)
     record["data"]["origin"]["source"] = str(tmp_path / "changed.tidelog")
     (runs / "bc" / "run.json").write_text(json.dumps(record))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    assert "changed.tidelog is another one than the run's" in said
+    assert "changed.tidelog is not the run's log" in said
 
 
 def test_numbers_that_are_none_are_said_in_words(runs):
@@ -290,7 +290,7 @@ def test_words_of_others_stay_text(evil, runs, log):
     (runs / "bc" / "metrics.jsonl").write_text(rows)
     record = json.loads((runs / "bc" / "run.json").read_text())
     record["spec"]["action"]["names"] = [evil, *record["spec"]["action"]["names"][1:]]
-    record["machine"][evil] = record["settings"]["best"] = evil
+    record["machine"][evil] = record["options"]["best"] = evil
     (runs / "bc" / "run.json").write_text(json.dumps(record))
     named = runs / evil.replace("/", "-")
     (runs / "bc").rename(named)
@@ -313,7 +313,7 @@ def test_names_of_columns_and_actions_stay_text(tmp_path):
 def many(run, reports, seeds):
     """Let a run have made that many reports with that many seeds."""
     record = json.loads((run / "run.json").read_text())
-    record["settings"]["seeds"] = list(range(seeds))
+    record["options"]["seeds"] = list(range(seeds))
     (run / "run.json").write_text(json.dumps(record))
     row = json.loads((run / "metrics.jsonl").read_text().split("\n")[0])
     noise = iter(np.random.default_rng(0).random(reports * seeds * len(row)).tolist())
@@ -330,7 +330,7 @@ def test_many_reports_are_thinned_to_what_can_be_seen(runs):
     played(runs / "bc", "treatment", [np.random.default_rng(0).random(1000).tolist()] * 5)
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert len(text) < 500_000
-    assert "500 reports, drawn as means of neighbours" in said
+    assert "500 reports, shown as means of neighbours" in said
 
 
 def damaged(run, name):
@@ -343,14 +343,14 @@ def damaged(run, name):
             return "is no run folder"
         case "no report":
             metrics.write_text("")
-            return f"has made no report yet.*first comes at update {EVERY}.*tidelog resume"
+            return f"has no metrics yet.*first report is at update {EVERY}.*tidelog resume"
         case "no metrics":
             metrics.unlink()
-            return "has made no report yet"
+            return "has no metrics yet"
         case "a record without its log":
             record = json.loads((run / "run.json").read_text())
             (run / "run.json").write_text(json.dumps(record | {"data": {"steps": 3}}))
-            return "run.json does not say which data"
+            return "run.json does not name the log that the run learnt from"
         case "a cut line":
             metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
             return r"metrics.jsonl, line 2 is damaged \("
@@ -365,14 +365,14 @@ def damaged(run, name):
             return "metrics.jsonl, line 1 is damaged"
         case "a member that there is not":
             metrics.write_text("\n".join([lines[0].replace('"member": 0', '"member": 7'), *lines[1:]]))
-            return "line 1: there is no member 7"
+            return "line 1: member = 7: expected a number below"
         case "an evaluation":
             played(run, "treatment", [[0.0, None]])
-            return "deterministic-0.json is no evaluation, or was damaged"
+            return "deterministic-0.json is not an evaluation, or it is damaged"
         case "half an evaluation":
             evaluations.mkdir()
             (evaluations / "x.json").write_text('{"env"')
-            return "x.json is no evaluation, or was damaged"
+            return "x.json is not an evaluation, or it is damaged"
     path = put(run, "now", verdict())
     content = json.loads(path.read_text())
     match name:
@@ -382,7 +382,7 @@ def damaged(run, name):
             path.write_text("[]")
         case "an unknown decision":
             path.write_text(json.dumps(content | {"decision": "best"}))
-            return "the decision is 'best'"
+            return "decision = 'best'"
         case "a missing part":
             del content["support"]["pareto_k"]
             path.write_text(json.dumps(content))
@@ -391,8 +391,8 @@ def damaged(run, name):
             path.write_text(json.dumps(content | {"difference": {"estimate": "x", "low": 0, "high": 1}}))
         case "a broken histogram":
             path.write_text(json.dumps(content | {"weights": {"zeros": 0, "counts": [1, 2], "log10_edges": [0, 1]}}))
-            return "'weights' is no histogram"
-    return "now.json is no verdict, or was damaged"
+            return "'weights' is not a histogram"
+    return "now.json is not a verdict, or it is damaged"
 
 
 @pytest.mark.parametrize("name", [
@@ -417,12 +417,12 @@ def test_only_reports_are_written_over(runs, monkeypatch):
     assert out.read_text() != first
     (runs / "notes.html").write_text("<p>mine</p>")
     (runs / "folder").mkdir()
-    for path, message in ((runs / "notes.html", "is no report of tidelog"), (runs / "folder", "is a folder"),
-                          (runs / "nowhere" / "report.html", "is no folder")):  # fmt: skip
+    for path, message in ((runs / "notes.html", "is not a report of tidelog"), (runs / "folder", "is a folder"),
+                          (runs / "nowhere" / "report.html", "is not a folder")):  # fmt: skip
         with pytest.raises(ConfigError, match=f"{message}.*nothing was written"):
             report_of([runs / "bc"], path)
     assert (runs / "notes.html").read_text() == "<p>mine</p>"
-    for folders, message in (([], "at least one run"), ([runs / "bc", runs / "bc" / ".." / "bc"], "named twice")):
+    for folders, message in (([], "expected at least one"), ([runs / "bc", runs / "bc" / ".." / "bc"], "named twice")):
         with pytest.raises(ConfigError, match=message):
             report_of(folders, out)
 

@@ -1,4 +1,4 @@
-"""Small untrained policies of every kind that an artefact has to carry, and artefacts of them."""
+"""Small untrained policies of every kind that an artefact supports, and artefacts of them."""
 
 import importlib.util
 from functools import cache
@@ -8,9 +8,9 @@ import numpy as np
 
 from tests.algorithms.recommenders import described, fresh, small
 from tidelog import BC, BCQ, IQL, PPG, DiscreteBCQ, OffPolicyPPG
-from tidelog.acting.policy import Policy
 from tidelog.data.scaling import Scaler
 from tidelog.networks.convolution import Stack
+from tidelog.policies.policy import Policy
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 LISTS = {
@@ -36,42 +36,42 @@ BOX = Continuous((-1.0, -2.0), (1.0, 6.0))
 CASES = {
     "iql, choice": (IQL(**SMALL, layer_norm=True), SEEN, FIVE),
     "iql, choice, several rewards, mixed": (IQL(**SMALL, epsilon=0.2, reward_weights=(1.0, 0.5)), SEEN, FIVE),
-    "iql, memory": (IQL(**SMALL, memory=4), SEEN, FIVE),
+    "iql, memory": (IQL(**SMALL, recurrent_size=4), SEEN, FIVE),
     "iql, box": (IQL(**SMALL), SEEN, BOX),
     "iql, box, spread by state, mixed": (IQL(**SMALL, actor_head="state-gaussian", epsilon=0.3), SEEN, BOX),
     "bc, point": (BC(**SMALL, actor_head="deterministic"), SEEN, BOX),
     "bcq": (BCQ(**NARROW), SEEN, BOX),
-    "bcq, memory": (BCQ(**NARROW, memory=3), SEEN, BOX),
+    "bcq, memory": (BCQ(**NARROW, recurrent_size=3), SEEN, BOX),
     "discrete bcq": (DiscreteBCQ(**SMALL, epsilon=0.1), SEEN, FIVE),
-    "discrete bcq, memory": (DiscreteBCQ(**SMALL, memory=3), SEEN, FIVE),
+    "discrete bcq, memory": (DiscreteBCQ(**SMALL, recurrent_size=3), SEEN, FIVE),
     "discrete bcq, pictures": (DiscreteBCQ(**SMALL), PICTURED, FIVE),
     "ppg, pictures in stacks": (PPG(**SMALL, convolutions=lambda image: (Stack(4, 1),)), PICTURED, FIVE),
     "ppg, dials": (PPG(**SMALL), SEEN, DIALS),
     "ppg, box": (PPG(**SMALL, activation="tanh"), SEEN, BOX),
     "ppg, choice": (PPG(**SMALL, architecture="shared"), SEEN, FIVE),
-    "ppg, memory": (PPG(**SMALL, memory=4), SEEN, FIVE),
+    "ppg, memory": (PPG(**SMALL, recurrent_size=4), SEEN, FIVE),
     "off-policy ppg, choice": (OffPolicyPPG(**SMALL, architecture="single"), SEEN, FIVE),
 }  # fmt: skip
 
 
 @cache
 def policy(name):
-    """A policy whose scales are not the identity, nor its biases zeros, nor its heads as small as they begin."""
+    """A policy with scaling, nonzero biases, and larger heads than the initial ones."""
     algorithm, leaves, space = CASES[name]
     spec = Spec(leaves, space, rewards=2 if "several" in name else None)
     mean, std = np.asarray([1.0, -2.0, 0.5, 0.1], np.float32), np.asarray([2.0, 0.5, 1.5, 0.3], np.float32)
     scaler = Scaler({"numeric": mean}, {"numeric": std}) if "numeric" in leaves else Scaler()
-    acting = algorithm.acting(algorithm.init(spec, jax.random.key(len(name)), 1))
+    params = algorithm.policy_params(algorithm.init(spec, jax.random.key(len(name)), 1))
     generator = np.random.default_rng(len(name))
-    acting = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
-    return Policy(algorithm, spec, scaler, acting, {"data": "none", "learnt_from": {"x": [1, 2]}})
+    params = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), params)
+    return Policy(algorithm, spec, scaler, params, {"data": "none", "learnt_from": {"x": [1, 2]}})
 
 
 @cache
 def listing(name):
-    """A policy that ranks ten items, moved as far from where networks begin."""
+    """A policy that ranks ten items, far from the initial networks."""
     algorithm, log = small(**LISTS[name]), described()
     generator = np.random.default_rng(len(name))
-    acting = algorithm.acting(fresh(algorithm, log))
-    moved = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), acting)
-    return Policy(algorithm, log.spec, Scaler(), moved._replace(weight=acting.weight), {"data": "none"})
+    params = algorithm.policy_params(fresh(algorithm, log))
+    moved = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), params)
+    return Policy(algorithm, log.spec, Scaler(), moved._replace(weight=params.weight), {"data": "none"})

@@ -8,11 +8,11 @@ import pytest
 
 from tests.runtime.cases import CASES, ONNX, WITHOUT, policy
 from tidelog import CheckpointError, ExportError, RecommenderBCQ, SpecError, runtime
-from tidelog.acting import parity
-from tidelog.acting.export import Logged, export, recheck
-from tidelog.acting.parity import random_masks, random_observations
-from tidelog.algorithms import ALGORITHMS
-from tidelog.runtime.saved import WEIGHTS, Saved, write
+from tidelog.algorithms.names import ALGORITHMS
+from tidelog.policies.export import parity
+from tidelog.policies.export.artefact import Logged, export, recheck
+from tidelog.policies.export.parity import random_masks, random_observations
+from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
 from tidelog.runtime.session import load_onnx
 from tidelog.types import Continuous, Discrete
 
@@ -26,7 +26,7 @@ def test_every_algorithm_is_among_the_cases():
 
 @pytest.mark.parametrize("name", CASES)
 def test_numpy_and_onnx_answer_as_jax_does(name, tmp_path):
-    """Tracing takes time: ONNX where the nodes differ."""
+    """Tracing is slow: ONNX where the nodes differ."""
     whole, traced = policy(name), ONNX and name not in SAME_NODES
     kept = Logged(random_observations(whole, 256, seed=7), random_masks(whole, 256, seed=8))
     record = export(whole, tmp_path / "policy.zip", onnx=traced, logged=kept)
@@ -47,10 +47,10 @@ def test_actions_are_rated_alike(name, artefacts):
 
 
 def test_a_reader_that_differs_is_not_exported(tmp_path, monkeypatch):
-    """The bound is what decides: with none at all, rounding is too much."""
+    """With a bound of 0, rounding is too large."""
     tight = {kind: parity.Bound(0.0, 0.0) for kind in parity.BOUNDS}
     monkeypatch.setattr(parity, "BOUNDS", tight)
-    with pytest.raises(ExportError, match="numpy does not give the answers of JAX within"):
+    with pytest.raises(ExportError, match=r"numpy differs from JAX by .*, allowed"):
         export(policy("iql, box"), tmp_path / "policy", onnx=False)
     assert list(tmp_path.iterdir()) == []
 
@@ -62,7 +62,7 @@ def test_an_artefact_is_held_to_its_own_bound(tmp_path):
     saved = Saved(path)
     stated = saved.manifest["parity"] | {"bound": {"difference": 1e-12, "apart": 0.0}}
     rewritten(path, saved, parity=stated)
-    with pytest.raises(ExportError, match=r"within \{.difference.: 1e-12"):
+    with pytest.raises(ExportError, match=r"numpy differs from JAX by .*, allowed \{.difference.: 1e-12"):
         recheck(path)
 
 
@@ -111,28 +111,29 @@ def test_candidates_are_drawn_anew_within_the_bounds(artefacts):
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
 def test_the_onnx_reader_takes_what_the_numpy_reader_takes(tmp_path):
-    """By name, with a missing value, an unknown word, a memory; samples too, from the same stream of numbers."""
+    """By name, with a missing value, an unknown value, a memory; also samples, from the same stream of numbers."""
     row = {"age": 3.0, "dose": math.nan, "pressure": 1.0, "ward": "b", "sex": "m"}
     for name in ("iql, box", "bcq, memory"):
         export(policy(name), tmp_path / name)
         plain, other = runtime.load(tmp_path / name), load_onnx(tmp_path / name)
         rows, answers = {feature: [value, value] for feature, value in row.items()}, []
         for reader in (plain, other):
-            memory = reader.start(2) if reader.remembers else None
+            memory = reader.start(2) if reader.is_recurrent else None
             steps = [reader(rows, None, memory) for _ in range(2)]
             answers.append([*steps, reader.sample(rows, 3, None, memory)])
         np.testing.assert_allclose(*answers, atol=1e-5)
-        with pytest.raises(SpecError, match="'ward' has the word 'd' in row 0"):
+        with pytest.raises(SpecError, match="'ward' is 'd' in row 0, unknown in the log"):
             other(row | {"ward": "d"})
 
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
 def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
-    """Raw columns with NaN where a value is missing, no mask, no noise: what the README of another program would do."""
+    """Raw columns with NaN for a missing value, no mask, no noise: the calls of another program."""
     import onnxruntime
 
     whole = policy("iql, choice")
-    path = whole.export_onnx(tmp_path / "policy.onnx")
+    path = tmp_path / "policy.onnx"
+    export(whole, path)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(path, options)
@@ -143,13 +144,13 @@ def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
     action, chances = session.run(["action", "probabilities"], {"categorical": codes, "numeric": columns})
     rows = [
         {"age": 1.0, "dose": math.nan, "pressure": 2.0, "ward": "a", "sex": "m"},
-        {"age": 0.0, "dose": 1.0, "pressure": 0.5, "ward": "c", "sex": "f"},  # 0.5 stands in
+        {"age": 0.0, "dose": 1.0, "pressure": 0.5, "ward": "c", "sex": "f"},  # 0.5 is the fill
     ]
     for i, row in enumerate(rows):
         assert action[i] == whole(row)
         np.testing.assert_allclose(chances[i], whole.probabilities(row), atol=1e-6)
-    with pytest.raises(ExportError, match="exists: choose another file"):
-        whole.export_onnx(path)
+    with pytest.raises(ExportError, match=r"exists, nothing was written\. fix: choose another path"):
+        export(whole, path)
 
 
 def test_kinds_of_action_have_their_bounds():
@@ -187,7 +188,7 @@ def test_the_onnx_reader_refuses_flags_that_it_cannot_tell_and_data_outside_of_i
     kept = {name: value for name, value in saved.manifest.items() if name not in ("kind", "schema", "files")}
     write(path, {WEIGHTS: saved.read(WEIGHTS), "policy.onnx": model.SerializeToString()}, kept)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError, match="is refused by onnxruntime"):
+    with pytest.raises(CheckpointError, match="onnxruntime refuses it"):
         load_onnx(path)
 
 
@@ -195,7 +196,9 @@ def test_a_policy_without_another_reader_has_nothing_to_check(tmp_path):
     path = tmp_path / "policy"
     export(policy("iql, box"), path, onnx=False)
     rewritten(path, Saved(path), recipe=None)
-    with pytest.raises(ExportError, match="has no reader beside JAX"):
+    with pytest.raises(
+        ExportError, match=r"contains a custom module; only the JAX runtime can run it\. fix: use the networks"
+    ):
         recheck(path)
 
 

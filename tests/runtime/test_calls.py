@@ -1,4 +1,4 @@
-"""What the NumPy reader takes and says, and what it costs to start."""
+"""Inputs and outputs of the NumPy runtime, and its start-up cost."""
 
 import resource
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from tests.runtime.cases import policy
 from tidelog import CheckpointError, SpecError, load_policy, runtime
-from tidelog.acting.parity import random_observations
+from tidelog.policies.export.parity import random_observations
 
 ROW = {"age": 3.0, "dose": 1.0, "pressure": 1.0, "ward": "b", "sex": "m"}
 
@@ -42,9 +42,9 @@ def test_what_does_not_fit_is_said_as_the_policy_on_jax_says_it(artefacts):
         with pytest.raises(SpecError) as two:
             whole(given, memory=whole.start(1))
         assert str(one.value) == str(two.value)
-    with pytest.raises(SpecError, match="this policy has a memory"):
+    with pytest.raises(SpecError, match="this policy is recurrent"):
         plain(ROW)
-    with pytest.raises(SpecError, match="the memory is of 2 episodes, and 1 observations"):
+    with pytest.raises(SpecError, match="the memory has 2 episodes for 1 observations"):
         plain(ROW, memory=plain.start(2))
     still = runtime.load(artefacts["bcq"])
     for call in (lambda: still.start(1), lambda: still.probabilities(ROW), lambda: still.q_values(ROW)):
@@ -65,7 +65,7 @@ def test_zips_and_folders_are_the_same_policy(artefacts, tmp_path):
     whole.save(tmp_path / "policy.zip")
     assert (tmp_path / "policy.zip").read_bytes() == first
     (tmp_path / "notes.zip").write_bytes(b"mine")
-    with pytest.raises(CheckpointError, match="exists and is no saved policy"):
+    with pytest.raises(CheckpointError, match="exists and is not a saved policy"):
         whole.save(tmp_path / "notes.zip")
 
 

@@ -1,4 +1,4 @@
-"""Files that somebody else made, or damaged: refused by name, and nothing but our own errors."""
+"""Foreign or damaged files: refused by name, and only with our own errors."""
 
 import io
 import json
@@ -11,7 +11,7 @@ import pytest
 
 from tests.runtime.cases import policy
 from tidelog import CheckpointError, TidelogError, load_policy, runtime
-from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
 
 NAME = "iql, memory"
 
@@ -26,7 +26,7 @@ def whole(tmp_path_factory):
 
 
 def read(path):
-    """Whether it was read; other errors than ours fail the test that asks."""
+    """Return whether it was read; other errors than ours fail the test."""
     try:
         runtime.load(path)
     except TidelogError:
@@ -60,13 +60,13 @@ def test_a_zip_holds_the_files_of_a_policy_and_nothing_else(name, whole, tmp_pat
 def test_links_and_doubles_and_what_unfolds_are_refused(whole, tmp_path):
     members = members_of(whole[0])
     bombs = [(MANIFEST, b"0" * 10_000_000), *members[1:]]
-    with pytest.raises(CheckpointError, match=r"'manifest.json' is not one plain file, stored as it is"):
+    with pytest.raises(CheckpointError, match=r"'manifest.json' is not one plain, uncompressed file"):
         runtime.load(zipped(tmp_path / "bomb.zip", bombs, compression=zipfile.ZIP_DEFLATED))
-    with pytest.raises(CheckpointError, match="is not one plain file"):
+    with pytest.raises(CheckpointError, match="is not one plain, uncompressed file"):
         runtime.load(zipped(tmp_path / "link.zip", members, mode=stat.S_IFLNK | 0o777))
     with pytest.warns(UserWarning, match="Duplicate name"):
         zipped(tmp_path / "twice.zip", [*members, members[1]])
-    with pytest.raises(CheckpointError, match=r"'weights.safetensors' is not one plain file"):
+    with pytest.raises(CheckpointError, match=r"'weights.safetensors' is not one plain, uncompressed file"):
         runtime.load(tmp_path / "twice.zip")
 
 
@@ -77,19 +77,19 @@ def test_a_zip_that_says_it_holds_more_than_it_has_is_refused(whole, tmp_path):
     for place in (start + 20, start + 24):  # compressed and plain size of the first member
         content[place : place + 4] = struct.pack("<I", len(content))
     (tmp_path / "p.zip").write_bytes(content)
-    with pytest.raises(CheckpointError, match="more than it has room for"):
+    with pytest.raises(CheckpointError, match="declares array sizes larger than the archive"):
         runtime.load(tmp_path / "p.zip")
 
 
 @pytest.mark.parametrize(("change", "message"), [
-    ({"later": 1}, "has 'later', which this tidelog does not know"),
-    ({"masks": {"actions": 5, "true": "forbidden", "in_the_log": False}}, "'masks' is not what the spec says"),
-    ({"scaler": {"observation": {"numeric": {"mean": [0.0], "std": [1.0]}}}}, "scales must be 4 finite numbers"),
-    ({"scaler": {"observation": {"numeric": {"mean": [0.0] * 4, "std": [0.0] * 4}}}}, "the standard deviations of"),
-    ({"recipe": {"kind": "script", "code": "import os"}}, "a node of unknown kind 'script'"),
-    ({"recipe": {"kind": "linear", "weight": {"array": "x"}, "bias": None}}, "names the array 'x'"),
-    ({"recipe": {"kind": "recipe", "act": None, "values": None}}, "a node of kind 'recipe' lacks 'carry'"),
-    ({"recipe": None}, "has no recipe for NumPy"),
+    ({"later": 1}, "has the unknown field 'later'"),
+    ({"masks": {"actions": 5, "true": "forbidden", "in_the_log": False}}, "'masks' differs from the spec"),
+    ({"scaler": {"observation": {"numeric": {"mean": [0.0], "std": [1.0]}}}}, "expected 4 finite numbers"),
+    ({"scaler": {"observation": {"numeric": {"mean": [0.0] * 4, "std": [0.0] * 4}}}}, "a standard deviation of"),
+    ({"recipe": {"kind": "script", "code": "import os"}}, "a node of the unknown kind 'script'"),
+    ({"recipe": {"kind": "linear", "weight": {"array": "x"}, "bias": None}}, "needs the array 'x'"),
+    ({"recipe": {"kind": "recipe", "act": None, "values": None}}, "a node of kind 'recipe' has no field 'carry'"),
+    ({"recipe": None}, "contains a custom module"),
 ])  # fmt: skip
 def test_what_is_not_understood_is_refused_by_name(change, message, whole, tmp_path):
     write(tmp_path / "p", {WEIGHTS: whole[2]}, json.loads(whole[1]) | change)
@@ -102,7 +102,7 @@ def test_fields_that_lack_are_named(whole, tmp_path):
         kept = json.loads(whole[1])
         del kept[name]
         write(tmp_path / name, {WEIGHTS: whole[2]}, kept)
-        with pytest.raises(CheckpointError, match=f"lacks '{name}'"):
+        with pytest.raises(CheckpointError, match=f"has no '{name}'"):
             runtime.load(tmp_path / name)
 
 
@@ -111,7 +111,7 @@ def test_nothing_is_reserved_for_sizes_that_the_weights_do_not_have(whole, tmp_p
     manifest["spec"]["observation"]["numeric"] |= {"size": 10**12, "names": [], "fills": []}
     manifest |= {"scaler": {"observation": {}}, "missing": {}}
     write(tmp_path / "p", {WEIGHTS: whole[2]}, manifest)
-    with pytest.raises(CheckpointError, match="speaks of sizes"):
+    with pytest.raises(CheckpointError, match="declares sizes"):
         runtime.load(tmp_path / "p")
 
 
@@ -204,7 +204,7 @@ ODD = (
 
 
 def test_manifests_with_one_odd_value_are_read_or_refused(whole, tmp_path):
-    """Checksums are right, as an attacker's would be; every place of the spec, scaler and recipe gets odd values."""
+    """Valid checksums, as an attacker would write; every place of the spec, scaler and recipe gets odd values."""
     generator, manifest = np.random.default_rng(0), json.loads(whole[1])
     places = [
         p for p in places_of(manifest) if p and p[0] in ("spec", "scaler", "recipe", "masks", "missing", "origin")
@@ -230,7 +230,7 @@ def test_bytes_flipped_anywhere_are_refused(whole, tmp_path):
             damaged[place : place + 1] = bytes([generator.integers(256)])
         path.write_bytes(damaged)
         read_at_all += read(path)
-    assert read_at_all < 120  # what lies in parts of a zip that say nothing: dates, attributes
+    assert read_at_all < 120  # changes of unused parts of a zip: dates, attributes
 
 
 def test_other_files_are_no_policies(tmp_path):
@@ -241,17 +241,17 @@ def test_other_files_are_no_policies(tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(CheckpointError):
             runtime.load(tmp_path / name)
-    with pytest.raises(CheckpointError, match=r"is no tidelog policy: it has no manifest\.json"):
+    with pytest.raises(CheckpointError, match=r"is not a tidelog policy: it has no manifest\.json"):
         runtime.load(tmp_path)
     deep = tmp_path / "deep"
     deep.mkdir()
     (deep / MANIFEST).write_text("[" * 200_000)
-    with pytest.raises(CheckpointError, match="cut off or cannot be read"):
+    with pytest.raises(CheckpointError, match="incomplete or cannot be read"):
         runtime.load(deep)
 
 
 def changed(whole, tmp_path, *changes):
-    """A zip like the whole one with values replaced, and the right checksums."""
+    """Return a copy of the zip with replaced values, and valid checksums."""
     manifest = json.loads(whole[1])
     for place, value in changes:
         manifest = replaced(manifest, place, value)
@@ -289,7 +289,7 @@ def test_recipes_that_would_fail_later_are_refused_at_once(place, value, whole, 
 
 
 def test_what_takes_little_room_here_may_not_take_much_on_the_way(tmp_path):
-    """A picture that few weights look at through wide kernels; attention over many steps."""
+    """A picture that few weights process through wide kernels; attention over many steps."""
     from tests.runtime.cases import listing
 
     saved = policy("discrete bcq, pictures").save(tmp_path / "pictures")
@@ -298,7 +298,7 @@ def test_what_takes_little_room_here_may_not_take_much_on_the_way(tmp_path):
         manifest = {k: v for k, v in found.manifest.items() if k not in ("kind", "schema", "files")}
         edit(manifest)
         write(tmp_path / "p", {WEIGHTS: found.read(WEIGHTS)}, manifest)
-        with pytest.raises(CheckpointError, match=r"would take|were not made for"):
+        with pytest.raises(CheckpointError, match=r"intermediate values|declares sizes"):
             runtime.load(tmp_path / "p")
 
 
@@ -318,25 +318,25 @@ def test_a_folder_whose_manifest_never_ends_is_refused(tmp_path):
         folder.mkdir()
         make(folder / MANIFEST)
         for load in (runtime.load, load_policy):
-            with pytest.raises(CheckpointError, match="is no plain file"):
+            with pytest.raises(CheckpointError, match="is not a regular file"):
                 load(folder)
 
 
 def test_a_folder_is_kept_whatever_it_is_called(tmp_path):
-    """What may be replaced is told by what stands there, not by words."""
+    """The content of a folder, not its name, decides whether it may be replaced."""
     folder = tmp_path / "has schema version x"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="is no saved policy: choose another folder"):
+    with pytest.raises(CheckpointError, match=r"is not a saved policy, nothing was written\. fix: choose another path"):
         policy(NAME).save(folder)
     assert (folder / "notes.txt").read_text() == "mine"
 
 
 def test_jax_builds_no_networks_that_the_weights_were_not_made_for(whole, tmp_path):
     path = changed(whole, tmp_path, (("config", "hidden"), [30_000, 30_000]))
-    with pytest.raises(CheckpointError, match=r"hidden = \[30000, 30000\] speaks of networks"):
+    with pytest.raises(CheckpointError, match=r"hidden = \[30000, 30000\] needs more than the .* weights"):
         load_policy(path)
-    with pytest.raises(CheckpointError, match="were not made for"):
-        load_policy(changed(whole, tmp_path, (("config", "memory"), 10**12)))
-    with pytest.raises(CheckpointError, match="not larger than 0"):
+    with pytest.raises(CheckpointError, match=r"declares sizes|larger networks than its weights"):
+        load_policy(changed(whole, tmp_path, (("config", "recurrent_size"), 10**12)))
+    with pytest.raises(CheckpointError, match="is 0 or less"):
         load_policy(changed(whole, tmp_path, (("scaler", "observation", "numeric", "std"), [0.0] * 4)))

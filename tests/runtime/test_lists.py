@@ -1,4 +1,4 @@
-"""Policies that rank items: the same lists with NumPy and onnxruntime as with JAX, and files that lie are refused."""
+"""Policies that rank items: NumPy and onnxruntime return JAX's lists; invalid files are refused."""
 
 import json
 
@@ -9,11 +9,11 @@ from tests.algorithms.recommenders import described
 from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tests.runtime.test_hostile import ODD, places_of, read, replaced, zipped
 from tidelog import CheckpointError, SpecError, load_policy, runtime
-from tidelog.acting import onnx_lists
-from tidelog.acting.export import Logged, export, recheck
-from tidelog.acting.parity import random_masks, random_observations
-from tidelog.runtime.ranking import Found, ordered
-from tidelog.runtime.saved import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.policies.export import onnx
+from tidelog.policies.export.artefact import Logged, export, recheck
+from tidelog.policies.export.parity import random_masks, random_observations
+from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.session import load_onnx
 
 TRACED = ("lists, gru", "lists, attention", "lists, imagined")
@@ -22,7 +22,7 @@ HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A folder a case, with the ONNX file where the nodes differ, and what was measured when it was written."""
+    """A folder per case, with the ONNX file where the nodes differ, and the measured parity."""
     place, found = tmp_path_factory.mktemp("lists"), {}
     for name in LISTS:
         whole = listing(name)
@@ -59,11 +59,11 @@ def test_the_same_call_gives_the_same_lists(name, exported):
         np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
     told = plain.recommend([["i1", "i2"]], 3, events=[["click", "buy"]])
     assert told.items.tolist() == whole.recommend([["i1", "i2"]], 3, events=[["click", "buy"]]).items.tolist()
-    with pytest.raises(SpecError, match="history 0 names the item 'i77'"):
+    with pytest.raises(SpecError, match="history 0 has the unknown item 'i77'"):
         plain.recommend([["i77"]])
-    with pytest.raises(SpecError, match=r"ranks items of a catalogue: call policy\.recommend"):
+    with pytest.raises(SpecError, match=r"ranks items of a catalogue. fix: call policy\.recommend"):
         plain({"history": [1]})
-    assert not plain.remembers
+    assert not plain.is_recurrent
 
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
@@ -100,10 +100,10 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
         one, two = (reader.recommend(HISTORIES[:3], 3, **choices) for reader in (plain, other))
         np.testing.assert_array_equal(one.items, two.items)
         np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
-    with pytest.raises(SpecError, match="k = 5: the ONNX file makes lists of 4 items"):
+    with pytest.raises(SpecError, match="k = 5: the ONNX file has lists of 4 items"):
         other.recommend([["i1"]], 5)
     assert plain.recommend([["i1"]], 5).items.shape == (1, 5)
-    with pytest.raises(SpecError, match="history 0 has 3 candidates"):
+    with pytest.raises(SpecError, match="history 0 has only 3 candidates"):
         other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"])
 
 
@@ -127,9 +127,9 @@ def test_a_reader_of_other_users_is_refused(exported, tmp_path):
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     about = kept["spec"]["observation"]["user"]
     for name, wrong, said in (
-        ("fewer", {field: values[:-1] for field, values in about.items() if field != "kind"}, "features of users"),
-        ("none", {"mean": []}, "cannot be understood"),
-        ("flat", {"spread": [0.0] * len(about["spread"])}, "cannot be understood"),
+        ("fewer", {field: values[:-1] for field, values in about.items() if field != "kind"}, "user features"),
+        ("none", {"mean": []}, "is invalid"),
+        ("flat", {"spread": [0.0] * len(about["spread"])}, "is invalid"),
     ):
         changed = json.loads(json.dumps(kept))
         changed["spec"]["observation"]["user"] |= wrong
@@ -139,16 +139,16 @@ def test_a_reader_of_other_users_is_refused(exported, tmp_path):
 
 
 def test_unsupported_items_come_last_in_the_file_as_they_do_here():
-    """Their scores are lowered to the least supported one's, and still they stand behind it."""
+    """Their scores are lowered to the least supported one's, and they still rank after it."""
     generator = np.random.default_rng(3)
     found = np.stack([generator.permutation(12) + 1 for _ in range(2000)]).astype(np.int32)
     likelihood, rating = generator.standard_normal((2, 2000, 12)).astype(np.float32)
     first = generator.random((2000, 12)) < 0.4
     first[:, -1] = True
-    wanted, scores = ordered(Found(found, likelihood, rating, first), 12, 2.0)
+    wanted, scores = order_found(Found(found, likelihood, rating, first), 12, 2.0)
     assert (np.diff(scores, axis=1) <= 0).all()
     score = likelihood + np.where(first, np.float32(2.0) * rating, 0.0).astype(np.float32)
-    items, made = onnx_lists._ordered(found, score, first, np.ones_like(first), 12)
+    items, made = onnx._order_lists(found, score, first, np.ones_like(first), 12)
     np.testing.assert_array_equal(items, wanted)
     np.testing.assert_allclose(made, scores, atol=1e-5)
     assert (np.diff(made, axis=1) <= 0).all()
@@ -169,13 +169,13 @@ def test_other_interactions_are_no_log_of_the_policy(exported):
     from dataclasses import replace
 
     renamed = replace(described(), items=np.asarray([f"j{n}" for n in range(10)]))
-    with pytest.raises(SpecError, match="of other items, events or users than the policy's"):
+    with pytest.raises(SpecError, match="have other items, events or users than the policy's"):
         Logged.of(renamed, listing("lists, gru"))
 
 
 @pytest.mark.parametrize("name", ["lists, attention", "lists, imagined"])
 def test_manifests_with_one_odd_value_are_read_or_refused(name, exported, tmp_path):
-    """As an attacker would write them, with the right checksums."""
+    """As an attacker would write them, with valid checksums."""
     saved = Saved(exported[name][0])
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     manifest = json.loads(json.dumps(kept | {"onnx": None}))

@@ -1,4 +1,4 @@
-"""Requests that do not fit, each with its status and what it is told, and random ones."""
+"""Invalid requests, each with its status and message, and random ones."""
 
 import json
 
@@ -9,33 +9,33 @@ BODIES = {
     "none at all": ({"observation": {}}, 422, "the observation is empty. fix: give every feature a value"),
     "too few": ({"observation": {k: v for k, v in ROW.items() if k != "ward"}}, 422, "missing features ward"),
     "no value": ({"observation": ROW | {"age": None}}, 422, "'age' is missing or infinite in row 0"),
-    "a string": ({"observation": ROW | {"age": "3"}}, 422, "'age' must be a number, found a string"),
-    "a list": ({"observation": ROW | {"age": [3]}}, 422, "'age' must be one value, found a list"),
+    "a string": ({"observation": ROW | {"age": "3"}}, 422, "'age' is a string, expected a number"),
+    "a list": ({"observation": ROW | {"age": [3]}}, 422, "'age' is a list, expected one value"),
     "infinite": ({"observation": ROW | {"age": 1e300}}, 422, "'age' is missing or infinite"),
-    "beyond numbers": ({"observation": ROW | {"age": 10**400}}, 422, "'age' is larger than any number"),
-    "a word": ({"observation": ROW | {"ward": "d"}}, 422, "'ward' has the word 'd' in row 0, never seen in the log"),
-    "rows differ": ({"observations": [ROW, {"age": 1.0}]}, 422, "observations[1] lacks the feature"),
+    "beyond numbers": ({"observation": ROW | {"age": 10**400}}, 422, "'age' is too large for a float"),
+    "a word": ({"observation": ROW | {"ward": "d"}}, 422, "'ward' is 'd' in row 0, unknown in the log"),
+    "rows differ": ({"observations": [ROW, {"age": 1.0}]}, 422, "observations[1] does not have the feature"),
     "mixed": ({"observations": [ROW, [1, 2]]}, 422, "mixes observations by name and by position"),
     "by position": ({"observation": [1.0, 2.0]}, 422, "name the features"),
-    "leaf width": ({"observation": {"numeric": [1], "categorical": [0, 0]}}, 422, "'numeric' must have shape [4]"),
-    "a code": ({"observation": {"numeric": [1, 2, 3, 0], "categorical": [9, 0]}}, 422, "whole codes 0 to 2, found 9"),
-    "too many": ({"observations": [ROW] * 4}, 413, "'observations' has 4 rows, this server takes at most 3"),
+    "leaf width": ({"observation": {"numeric": [1], "categorical": [0, 0]}}, 422, "has shape [1, 1], expected [4]"),
+    "a code": ({"observation": {"numeric": [1, 2, 3, 0], "categorical": [9, 0]}}, 422, "9 in row 0, expected codes 0"),
+    "too many": ({"observations": [ROW] * 4}, 413, "'observations' has 4 rows, at most 3 are allowed"),
     "none": ({"observations": []}, 422, "at least one observation"),
     "a field": ({"observation": ROW, "maks": [True] * 5}, 422, "unknown field 'maks': did you mean 'mask'?"),
-    "both": ({"observation": ROW, "observations": [ROW]}, 422, "expected {"),
-    "nothing": ([], 422, "expected {"),
-    "mask width": ({"observation": ROW, "mask": [True]}, 422, "mask must have shape"),
-    "mask words": ({"observation": ROW, "mask": ["yes"] * 5}, 422, "'mask' must hold true and false"),
-    "mask allows nothing": ({"observation": ROW, "mask": [False] * 5}, 422, "allows no action at all"),
+    "both": ({"observation": ROW, "observations": [ROW]}, 422, "the body needs {"),
+    "nothing": ([], 422, "the body needs {"),
+    "mask width": ({"observation": ROW, "mask": [True]}, 422, "mask has shape [1, 1], expected [1, 5]"),
+    "mask words": ({"observation": ROW, "mask": ["yes"] * 5}, 422, "'mask' has other values than true and false"),
+    "mask allows nothing": ({"observation": ROW, "mask": [False] * 5}, 422, "allows no action"),
     "ragged mask": ({"observations": [ROW] * 2, "masks": [[True], [True, True]]}, 422, "different lengths"),
-    "a memory": ({"observation": ROW, "memory": [0.0]}, 422, "this policy has no memory"),
-    "a seed": ({"observation": ROW, "seed": -1}, 422, "'seed' must be a whole number"),
+    "a memory": ({"observation": ROW, "memory": [0.0]}, 422, "this policy is feed-forward and has no memory"),
+    "a seed": ({"observation": ROW, "seed": -1}, 422, "'seed' is not a whole number"),
 }  # fmt: skip
 ODD = (None, True, -1, 0, 10**400, 1e308, "", "x", "b", [], {}, [[[[[[[1]]]]]]], [None], ["a", 1], {"age": 1})
 
 
 def random_body(generator):
-    """A good body with a few values replaced, names changed, or bytes cut and flipped."""
+    """A valid body with a few replaced values, changed names, or cut and flipped bytes."""
     body = {"observations": [dict(ROW) for _ in range(generator.integers(1, 4))]}
     if generator.random() < 0.5:
         body = {"observation": dict(ROW)}

@@ -1,4 +1,4 @@
-"""What a client is told: answers that are those of the NumPy reader, and for all else a status and a sentence."""
+"""Answers to a client: those of the NumPy runtime, and for all else a status and a sentence."""
 
 import json
 import time
@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
-from tidelog.serving.acts import Acts
 from tidelog.serving.app import Bounds, application
+from tidelog.serving.endpoints import ActEndpoint
 
 
 def asked(policy, *requests, bounds=None):
-    """The answers of a server to (method, path, options), one after the other."""
+    """Return the answers of a server to (method, path, options), one after the other."""
 
     async def go():
         transport = httpx.ASGITransport(application(policy, bounds))
@@ -77,7 +77,10 @@ def test_pictures_are_whole_numbers_to_255(plain):
     seen = {"picture": picture.astype(np.uint8), "x": np.asarray([0.5, 1.0])}
     answer = act(policy, {"observation": {"picture": picture.tolist(), "x": [0.5, 1.0]}})
     assert answer.json()["action"] == policy(seen)
-    assert "'picture' must be pictures" in act(policy, {"observation": {"picture": [[[256]]], "x": [0, 0]}}).text
+    assert (
+        "'picture' is a picture, expected whole numbers"
+        in act(policy, {"observation": {"picture": [[[256]]], "x": [0, 0]}}).text
+    )
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -88,12 +91,12 @@ def test_what_does_not_fit_is_named(name, plain):
 
 
 RAW = {
-    "no JSON": (b"{", JSON, 400, "the body is no JSON"),
-    "not even text": (b"\xff\xfe\x00", JSON, 400, "the body is no JSON"),
-    "NaN": (b'{"observation": {"age": NaN}}', JSON, 400, "NaN is no JSON: send null"),
-    "twice": (b'{"observation": {"age": 1, "age": 2}}', JSON, 400, "the field 'age' is given twice"),
+    "no JSON": (b"{", JSON, 400, "the body is not JSON"),
+    "not even text": (b"\xff\xfe\x00", JSON, 400, "the body is not JSON"),
+    "NaN": (b'{"observation": {"age": NaN}}', JSON, 400, "NaN is not JSON. fix: send null"),
+    "twice": (b'{"observation": {"age": 1, "age": 2}}', JSON, 400, "the field 'age' appears twice"),
     "a tower": (b"[" * 20_000, JSON, 400, "nested too deeply"),
-    "a giant": (b'{"observation": {"age": ' + b"9" * 9_000 + b"}}", JSON, 400, "the body is no JSON"),
+    "a giant": (b'{"observation": {"age": ' + b"9" * 9_000 + b"}}", JSON, 400, "the body is not JSON"),
     "a form": (b"age=1", {"content-type": "application/x-www-form-urlencoded"}, 415, "expected application/json"),
     "no type": (b"{}", {}, 415, "expected application/json"),
     "large": (b" " * 30_001, JSON, 413, "larger than 30,000 bytes"),
@@ -125,7 +128,7 @@ def test_a_body_that_does_not_come_and_an_answer_that_takes_long(plain, monkeypa
     quick = Bounds(seconds=0.05)
     request = ("POST", "/act", {"content": stuck(), "headers": JSON})
     assert asked(plain["iql, choice"], request, bounds=quick)[0].status_code == 408
-    monkeypatch.setattr(Acts, "compute", lambda acts, asked: __import__("time").sleep(0.5))
+    monkeypatch.setattr(ActEndpoint, "compute", lambda acts, asked: __import__("time").sleep(0.5))
     assert act(plain["iql, choice"], {"observations": [ROW] * 20}, bounds=quick).status_code == 503
 
 
@@ -133,7 +136,7 @@ def test_what_goes_wrong_within_stays_within(plain, monkeypatch, caplog):
     def broken(server, asked):
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(Acts, "compute", broken)
+    monkeypatch.setattr(ActEndpoint, "compute", broken)
     answer = act(plain["iql, choice"], {"observation": ROW})
     assert answer.status_code == 500
     assert "secret" not in answer.text
@@ -174,7 +177,7 @@ def test_letters_and_numbers_beyond_what_fits_are_answered_in_json(plain):
     assert act(policy, {"observation": ROW | {"ward": "b\0"}}).status_code == 422
     far = act(memory, {"observation": ROW, "memory": [1e300] * memory.start().carry.shape[1]})
     assert far.status_code == 422
-    assert "must be numbers of shape" in far.json()["error"]
+    assert "expected numbers of shape" in far.json()["error"]
     beyond = act(policy, {"observation": ROW | {"age": 3e38}, "seed": 1})
     assert beyond.status_code == 422 or np.isfinite(beyond.json()["propensity"])
 
@@ -183,7 +186,7 @@ def test_many_fields_given_twice_are_found_quickly(plain):
     names = ",".join(f'"{n}":0' for n in range(60_000))
     begin = time.perf_counter()
     answer = asked(plain["iql, choice"], ("POST", "/act", {"content": f'{{{names},"z":0,"z":0}}', "headers": JSON}))[0]
-    assert "the field 'z' is given twice" in answer.json()["error"]
+    assert "the field 'z' appears twice" in answer.json()["error"]
     assert time.perf_counter() - begin < 10  # one by one against all: a minute
 
 

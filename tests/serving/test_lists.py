@@ -1,4 +1,4 @@
-"""Lists over HTTP: answers that are those of the NumPy reader, and for all else a status and a sentence."""
+"""Lists over HTTP: answers of the NumPy runtime, and for all else a status and a sentence."""
 
 import tracemalloc
 
@@ -44,26 +44,26 @@ def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
 
 
 BODIES = {
-    "nothing": ({}, 422, 'expected {\"history\"'),
+    "nothing": ({}, 422, 'the body needs {\"history\"'),
     "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
-    "no list": ({"history": "i1"}, 422, "'history' must be a list, the latest last"),
-    "no lists": ({"histories": ["i1"]}, 422, "'histories[0]' must be a list"),
-    "no id": ({"histories": [["i1"], [1.5]]}, 422, "'histories[1][0]' must be a string or a whole number"),
-    "an item": ({"history": ["i77"]}, 422, "history 0 names the item 'i77'"),
-    "an event": ({"history": ["i1"], "events": ["buys"]}, 422, "has the event 'buys': did you mean 'buy'?"),
+    "no list": ({"history": "i1"}, 422, "'history' is not a list (the latest last)"),
+    "no lists": ({"histories": ["i1"]}, 422, "'histories[0]' is not a list"),
+    "no id": ({"histories": [["i1"], [1.5]]}, 422, "'histories[1][0]' is not a string or a whole number"),
+    "an item": ({"history": ["i77"]}, 422, "history 0 has the unknown item 'i77'"),
+    "an event": ({"history": ["i1"], "events": ["buys"]}, 422, "has the unknown event 'buys': did you mean 'buy'?"),
     "events": ({"history": ["i1"], "events": []}, 422, "history 0 has 1 items and 0 events"),
-    "k": ({"history": ["i1"], "k": "3"}, 422, "'k' must be a whole number"),
-    "no k": ({"history": ["i1"], "k": 0}, 422, "'k' must be a whole number from 1 on"),
-    "too long": ({"history": ["i1"], "k": 30}, 422, "k = 30 items were asked for, history 0 has 9 candidates"),
-    "enormous": ({"histories": [["i1"]] * 2, "k": 10**9}, 413, "an answer holds at most"),
-    "candidates": ({"history": ["i1"], "candidates": "i1"}, 422, "'candidates' must be a list of item ids"),
-    "seen": ({"history": ["i1"], "exclude_seen": 1}, 422, "'exclude_seen' must be true or false"),
+    "k": ({"history": ["i1"], "k": "3"}, 422, "'k' is '3', expected a whole number"),
+    "no k": ({"history": ["i1"], "k": 0}, 422, "'k' is 0, expected a whole number of at least 1"),
+    "too long": ({"history": ["i1"], "k": 30}, 422, "k = 30, but history 0 has only 9 candidates"),
+    "enormous": ({"histories": [["i1"]] * 2, "k": 10**9}, 413, "items per answer"),
+    "candidates": ({"history": ["i1"], "candidates": "i1"}, 422, "'candidates' is not a list of item ids"),
+    "seen": ({"history": ["i1"], "exclude_seen": 1}, 422, "'exclude_seen' is not true or false"),
     "unknown": ({"history": ["i77"], "unknown": "pass"}, 422, "unknown = 'pass': expected 'error' or 'skip'"),
-    "no user": ({"history": ["i1"], "user": [3]}, 422, "'user' must be an object"),
-    "no users": ({"histories": [["i1"]], "users": {}}, 422, "'users' must be a list"),
-    "a user": ({"histories": [["i1"]], "users": [{"agee": 3}]}, 422, "users[0]['agee'] is not known of users"),
-    "a word": ({"history": ["i1"], "user": {"plan": "x"}}, 422, "holds 'x', which no user had"),
-    "too many": ({"histories": [[]] * 4}, 413, "'histories' has 4 rows, this server takes 3 at most"),
+    "no user": ({"history": ["i1"], "user": [3]}, 422, "'user' is not an object"),
+    "no users": ({"histories": [["i1"]], "users": {}}, 422, "'users' is not a list"),
+    "a user": ({"histories": [["i1"]], "users": [{"agee": 3}]}, 422, "users[0]['agee'] is an unknown column"),
+    "a word": ({"history": ["i1"], "user": {"plan": "x"}}, 422, "has 'x', unknown in the log"),
+    "too many": ({"histories": [[]] * 4}, 413, "'histories' has 4 rows, at most 3 are allowed"),
 }  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def test_the_server_says_what_it_has(plain):
     assert elsewhere.status_code == 404
     assert "POST /recommend" in elsewhere.json()["error"]
     assert policy.json()["algorithm"] == "recommender-bcq"
-    assert policy.json()["remembers"] is False
+    assert policy.json()["is_recurrent"] is False
 
 
 def test_one_long_history_does_not_widen_every_row(plain):

@@ -1,4 +1,4 @@
-"""The command itself: a process that listens, survives what clients do, and stops when it is told to."""
+"""The command: a process that listens, survives its clients, and stops on request."""
 
 import http.client
 import json
@@ -43,7 +43,7 @@ def post(port, body, timeout=30):
 
 
 def half_a_request(port, *, wait):
-    """Headers that promise more than is sent; the answer if it is waited for."""
+    """Return the answer to headers that promise more than is sent."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(
             b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
@@ -70,10 +70,10 @@ def test_a_server_answers_survives_and_stops(saved, plain):
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (("nowhere",), "nowhere does not exist: give a saved policy"),
-    (("{saved}", "--rows", "0"), "must be larger than 0"),
-    (("{saved}", "--host", "not.a.host.invalid"), "cannot be listened on"),
-    (("{saved}", "--backend", "onnx"), "holds no policy.onnx"),
+    (("nowhere",), "nowhere does not exist: expected a policy written by `tidelog export`"),
+    (("{saved}", "--rows", "0"), "a limit is out of range: expected --rows"),
+    (("{saved}", "--host", "not.a.host.invalid"), "cannot be opened"),
+    (("{saved}", "--backend", "onnx"), "has no policy.onnx"),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_said(words, message, saved, capsys):
     from tidelog.cli import main

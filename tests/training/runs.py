@@ -1,8 +1,8 @@
 """Tiny runs that tests stop, break, resume and compare."""
 
-from tidelog import BC, IQL, load, prepare
-from tidelog.acting.arrays import fingerprint
-from tidelog.training import run as run_module
+from tidelog import BC, IQL, fit, load
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.runs import run as run_module
 
 TINY = {"hidden": (8, 8), "embedding": 2, "batch_size": 32}
 STEPS, EVERY = 42, 14
@@ -20,7 +20,7 @@ def iql(**changes):
 
 def begin(algorithm, log, out=None, **options):
     """A prepared run of a few updates, a sixth of the episodes held out."""
-    return prepare(algorithm, log, **{"steps": STEPS, "every": EVERY, "held_out": 0.2, "out": out, **options})
+    return fit(algorithm, log, **{"steps": STEPS, "every": EVERY, "held_out": 0.2, "out": out, **options}, train=False)
 
 
 def finish(run):
@@ -41,7 +41,7 @@ def chunks_of(size, monkeypatch):
     """Let every chunk have that many updates (fewer at a report), whatever the clock says."""
 
     class Steady(run_module._Pace):
-        def took(self, updates):
+        def add_chunk(self, updates):
             self.chunk = size
 
         def __init__(self, settings_steps):
@@ -53,7 +53,7 @@ def chunks_of(size, monkeypatch):
 
 def all_of(run):
     """Everything that a resumed run has to repeat: states to the last bit, reports, best policies, metric files."""
-    best = [fingerprint(run.best_policy(m.seed, m.index // len(run.record.settings.seeds)).acting) for m in run.members]
+    best = [fingerprint(run.best_policy(m.seed, m.index // len(run.record.options.seeds)).params) for m in run.members]
     files = [(run.folder / name).read_text() for name in ("metrics.jsonl", "metrics.csv")]
     return [fingerprint(learner) for learner in run.learners()], run.metrics, best, files
 

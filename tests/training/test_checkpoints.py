@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
 from tidelog import CheckpointError, load
-from tidelog.acting.arrays import fingerprint
+from tidelog.policies.named_arrays import fingerprint
 
 MEMBER, MANIFEST = "member-0.safetensors", "manifest.json"
 
@@ -51,16 +51,16 @@ def changed(**values):
 DAMAGE = {
     "a corrupt byte": (MEMBER, lambda p: flipped(p, -5), f"{MEMBER} was changed after it was written: its checksum"),
     "a corrupt header": (MEMBER, lambda p: flipped(p, 3), f"{MEMBER} was changed after it was written"),
-    "a cut file": (MEMBER, lambda p: p.write_bytes(p.read_bytes()[:-1]), "bytes where .* it was cut or changed"),
-    "an empty file": (MEMBER, lambda p: p.write_bytes(b""), "has 0 bytes where"),
+    "a cut file": (MEMBER, lambda p: p.write_bytes(p.read_bytes()[:-1]), "expected .* it was truncated or changed"),
+    "an empty file": (MEMBER, lambda p: p.write_bytes(b""), "has 0 bytes, expected"),
     "a missing file": (MEMBER, Path.unlink, f"{MEMBER} is missing"),
-    "a missing manifest": (MANIFEST, Path.unlink, f"is no tidelog checkpoint: it has no {MANIFEST}"),
-    "a cut manifest": (MANIFEST, lambda p: p.write_text(p.read_text()[:-9]), f"{MANIFEST} is cut off"),
-    "no text": (MANIFEST, lambda p: p.write_bytes(b"\xff\xfe"), f"{MANIFEST} is cut off or cannot be read"),
+    "a missing manifest": (MANIFEST, Path.unlink, f"is not a tidelog checkpoint: it has no {MANIFEST}"),
+    "a cut manifest": (MANIFEST, lambda p: p.write_text(p.read_text()[:-9]), f"{MANIFEST} is incomplete"),
+    "no text": (MANIFEST, lambda p: p.write_bytes(b"\xff\xfe"), f"{MANIFEST} is incomplete or cannot be read"),
     "another number": (MANIFEST, other_number, f"{MANIFEST} was changed after it was written: its checksum differs"),
-    "another schema": (MANIFEST, changed(schema=99), "has schema version 99, this tidelog reads 1"),
-    "something else": (MANIFEST, changed(kind="policy"), "manifest of something else than a tidelog checkpoint"),
-    "a list": (MANIFEST, lambda p: p.write_text("[]"), "manifest of something else"),
+    "another schema": (MANIFEST, changed(schema=99), "has schema version 99, this tidelog reads 2. fix: read it with"),
+    "something else": (MANIFEST, changed(kind="policy"), "is not the manifest of a tidelog checkpoint"),
+    "a list": (MANIFEST, lambda p: p.write_text("[]"), "is not the manifest of a tidelog checkpoint"),
 }
 
 
@@ -71,14 +71,14 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(damage, run)
     with pytest.raises(CheckpointError, match=message) as raised:
         load(run)
     assert "0000000042" in str(raised.value)
-    assert str(raised.value).endswith("; the one before it, at update 35, can be asked for")
+    assert str(raised.value).endswith(". fix: use the one before it, with checkpoint=35")
     assert finish(load(run, checkpoint=35)).update == 42
 
 
 def test_going_back_behind_a_damaged_checkpoint_ends_bit_equal(run, whole):
     flipped(run / "checkpoints" / "0000000042" / MEMBER, -1)
     flipped(run / "checkpoints" / "0000000035" / MEMBER, -1)
-    with pytest.raises(CheckpointError, match="at update 28, can be asked for"):
+    with pytest.raises(CheckpointError, match="fix: use the one before it, with checkpoint=28"):
         load(run, checkpoint=35)
     assert all_of(finish(load(run, checkpoint=28))) == all_of(whole)
     assert load(run).update == 42
@@ -91,7 +91,7 @@ def test_without_one_before_nothing_is_offered(run):
     with pytest.raises(CheckpointError, match=r"checksum differs$"):
         load(run)
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(CheckpointError, match="holds no complete checkpoint: start the run anew"):
+    with pytest.raises(CheckpointError, match=r"has no complete checkpoint\. fix: start the run again"):
         load(run)
 
 
@@ -100,7 +100,7 @@ def test_a_checkpoint_of_other_members_or_settings_is_refused(run, origin, tmp_p
     stop_at(two, 1)
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(two.folder / "checkpoints", run / "checkpoints")
-    with pytest.raises(CheckpointError, match="does not hold the 1 members of this run"):
+    with pytest.raises(CheckpointError, match="has the members of another run, expected 1"):
         load(run)
 
 
@@ -150,7 +150,7 @@ def test_a_failed_rename_brings_back_what_stood_there(run, whole, monkeypatch):
         return rename(path, target)
 
     monkeypatch.setattr(Path, "rename", no_second)
-    with pytest.raises(CheckpointError, match="what stood there is untouched"):
+    with pytest.raises(CheckpointError, match="the existing folder is unchanged"):
         policy.save(folder)
     assert (folder / "weights.safetensors").read_bytes() == before
     assert [path.name for path in folder.parent.iterdir()] == ["member-0"]
@@ -183,4 +183,4 @@ def test_what_a_kill_left_half_written_is_ignored_and_cleaned_up(run):
 def test_many_members_remember_their_best(origin, tmp_path):
     run = finish(begin(bc(), origin, tmp_path / "run", seeds=11, best="imitation_loss", steps=1))
     again = load(run.folder)  # eleven: as words, 10 comes before 2
-    assert fingerprint(again.best_policy().acting) == fingerprint(run.best_policy().acting)
+    assert fingerprint(again.best_policy().params) == fingerprint(run.best_policy().params)

@@ -5,19 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.acting.permuted import permuted
+from tests.policies.permuted import permuted
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, SpecError, collect
-from tidelog.acting.arrays import fingerprint
-from tidelog.training.acting import policy_of_run
-from tidelog.training.agreement import agreement
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.policies import policy_of_run
 
 
 def test_the_policy_of_a_folder_is_the_policy_of_the_run(log, tmp_path):
     run = finish(begin(bc(), log, tmp_path / "run", seeds=[4, 2]))
     for given, seed in ((None, 4), (4, 4), (2, 2)):
-        assert fingerprint(policy_of_run(tmp_path / "run", given).acting) == fingerprint(run.policy(seed).acting)
-    with pytest.raises(ConfigError, match=r"has no seed 3: seeds are \[4, 2\]"):
+        assert fingerprint(policy_of_run(tmp_path / "run", given).params) == fingerprint(run.policy(seed).params)
+    with pytest.raises(ConfigError, match=r"has no such seed\. fix: use one of \[4, 2\]"):
         policy_of_run(tmp_path / "run", 3)
 
 
@@ -27,7 +27,7 @@ def test_the_best_policy_of_a_folder_is_the_best_of_all_its_members(log, tmp_pat
     run = finish(begin([bc(), bc(learning_rate=0.5)], log, tmp_path / "run", best="worth", evaluate=evaluate))
     found = policy_of_run(tmp_path / "run")
     assert found.algorithm.learning_rate == 0.5
-    assert fingerprint(found.acting) == fingerprint(run.best_policy().acting)
+    assert fingerprint(found.params) == fingerprint(run.best_policy().params)
 
 
 def test_before_any_report_the_last_checkpoint_acts(log, tmp_path):
@@ -62,7 +62,7 @@ def test_logs_that_count_otherwise_are_refused(log):
     same_features = replace(log, spec=replace(log.spec, action=other.spec.action), action=other.action)
     fewer = replace(log.spec.action, n=5, names=log.spec.action.names[:5])
     for strange in (other, same_features, replace(log, spec=replace(log.spec, action=fewer))):
-        with pytest.raises(SpecError, match="the policy was trained on Spec"):
+        with pytest.raises(SpecError, match="expected the policy's Spec"):
             agreement(policy, strange)
     rng = np.random.default_rng(0)
     arrays = {"observation": rng.random((5, 1)), "reward": None, "terminated": True}
@@ -71,5 +71,5 @@ def test_logs_that_count_otherwise_are_refused(log):
     two = Log.from_arrays(action=rng.random((5, 2)), bounds=(0, 1), **arrays)
     steering = begin(bc(), one, held_out=0.0).policy()
     assert agreement(steering, wider)["mean distance to logged actions"] > 0
-    with pytest.raises(SpecError, match="the policy was trained on"):
+    with pytest.raises(SpecError, match="expected the policy's"):
         agreement(steering, two)

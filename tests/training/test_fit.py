@@ -15,11 +15,11 @@ from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
-from tidelog.acting.arrays import fingerprint
-from tidelog.judging.kept import held_out_part
-from tidelog.training.fit import followed_parts, target_names
-from tidelog.training.record import Record
-from tidelog.training.sinks import read_rows
+from tidelog.ope.verdict.verdict_store import held_out_part
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.fit import online_network_paths, target_names
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import read_rows
 
 
 @pytest.fixture(scope="module")
@@ -38,23 +38,23 @@ def test_the_run_folder_says_what_was_done_with_what(run, origin):
     (config,) = content["configs"]
     assert config["learning_rate"] == 1e-2
     assert config["hidden"] == [8, 8]
-    assert content["settings"]["seeds"] == [3, 1]
-    assert content["settings"]["held_out"] == 0.2
+    assert content["options"]["seeds"] == [3, 1]
+    assert content["options"]["held_out"] == 0.2
     assert {"tidelog", "jax", "jaxlib", "equinox", "optax", "numpy", "python", "device"} < set(content["machine"])
     assert content["machine"]["threads"] >= 1
     data = {"fingerprint": origin.fingerprint(), "steps": origin.steps, "episodes": 30, "origin": origin.origin}
-    assert content["data"] == data
+    assert {name: value for name, value in content["data"].items() if value} == data
     assert Record.read(run.folder).spec == origin.spec
 
 
 def test_held_out_episodes_are_exactly_those_that_are_not_trained_on(run, origin):
     held_out = set(run.record.held_out)
-    train, kept = origin.split(1.0 - run.record.settings.held_out, seed=run.record.settings.split_seed)
+    train, kept = origin.split(1.0 - run.record.options.held_out, seed=run.record.options.split_seed)
     assert len(held_out) == 6
     assert held_out == set(kept.episode_ids.tolist())
     assert held_out | set(train.episode_ids.tolist()) == set(origin.episode_ids.tolist())
     assert not held_out & set(train.episode_ids.tolist())
-    assert len(run._trainer._stores["log"].position) == train.steps == origin.steps - kept.steps
+    assert len(run._engine.stores["log"].position) == train.steps == origin.steps - kept.steps
     with_another_seed = begin(bc(), origin, split_seed=1).record.held_out
     assert set(with_another_seed) != held_out
     assert begin(bc(), origin, held_out=0.0).record.held_out == []
@@ -89,8 +89,8 @@ def test_reports_do_not_depend_on_chunks(run, origin, monkeypatch):
 
 def test_the_last_report_comes_at_the_last_update(origin):
     assert [row["update"] for row in finish(begin(bc(), origin, steps=30)).metrics] == [14, 28, 30]
-    assert begin(bc(), origin, steps=10_000, every=None).record.settings.every == 200
-    assert begin(bc(), origin, steps=100, every=None).record.settings.every == 50
+    assert begin(bc(), origin, steps=10_000, every=None).record.options.every == 200
+    assert begin(bc(), origin, steps=100, every=None).record.options.every == 50
 
 
 def test_training_losses_are_means_since_the_last_report(origin):
@@ -100,7 +100,7 @@ def test_training_losses_are_means_since_the_last_report(origin):
 
 
 def test_validation_losses_are_means_over_the_held_out_rows(run, values, origin):
-    _, kept = origin.split(1.0 - run.record.settings.held_out, seed=run.record.settings.split_seed)
+    _, kept = origin.split(1.0 - run.record.options.held_out, seed=run.record.options.split_seed)
     seen = kept.transitions.observation
     for member, row in zip(run.members, run.metrics[-2:], strict=True):
         likely = run.policy(member.seed).log_probability(seen, kept.action)
@@ -117,12 +117,12 @@ def test_validation_losses_are_means_over_the_held_out_rows(run, values, origin)
 
 
 def test_numeric_features_of_tables_are_standardised_by_the_training_episodes(run, origin):
-    train, _ = origin.split(1.0 - run.record.settings.held_out, seed=run.record.settings.split_seed)
+    train, _ = origin.split(1.0 - run.record.options.held_out, seed=run.record.options.split_seed)
     scaler = run.record.scaler
     np.testing.assert_allclose(scaler.mean["numeric"], train.observation["numeric"].mean(0), rtol=1e-5)
     np.testing.assert_allclose(scaler.std["numeric"], train.observation["numeric"].std(0), rtol=1e-5)
     assert not np.allclose(scaler.mean["numeric"], origin.observation["numeric"].mean(0), rtol=1e-5)
-    np.testing.assert_allclose(run._trainer._stores["log"].observation["numeric"].mean(0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(run._engine.stores["log"].observation["numeric"].mean(0), 0.0, atol=1e-5)
     assert not begin(bc(), origin, scale="none").record.scaler.mean
 
 
@@ -135,7 +135,7 @@ def nameless(**changes):
 
 
 def test_arrays_are_taken_as_they_are_unless_asked_otherwise():
-    assert not begin(bc(), nameless(), held_out=0.0).record.settings.scale
+    assert begin(bc(), nameless(), held_out=0.0).record.options.scale == "none"
     assert begin(bc(), nameless(), held_out=0.0, scale="standard").record.scaler.mean
 
 
@@ -150,7 +150,7 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
 
     def told(policy):
         update = policy.origin["update"]
-        seen[update] = fingerprint(policy.acting)
+        seen[update] = fingerprint(policy.params)
         return SCRIPT[update // 14 - 1]
 
     options = {"steps": 84, "best": best, "patience": patience, "evaluate": {"told": told}}
@@ -159,7 +159,7 @@ def test_the_best_report_keeps_its_policy_and_patience_ends_the_run(best, patien
     assert run.update == end
     assert len(set(seen.values())) == len(seen)
     kept = [run.best_policy(), run.best_policy(seed=0), tl.load_policy(tmp_path / "run" / "best" / "member-0")]
-    assert [fingerprint(policy.acting) for policy in kept] == [seen[at]] * 3
+    assert [fingerprint(policy.params) for policy in kept] == [seen[at]] * 3
 
 
 def test_the_best_of_all_members_is_a_members_best(origin):
@@ -168,9 +168,9 @@ def test_the_best_of_all_members_is_a_members_best(origin):
     run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best="worth", evaluate=evaluate))
     assert run.best_policy().algorithm.learning_rate == 1e-3
     assert run.best_policy(seed=1, member=0).algorithm.learning_rate == 1e-2
-    with pytest.raises(ConfigError, match=r"this run has 2 algorithm\(s\), counted from 0"):
+    with pytest.raises(ConfigError, match=r"member = 2: this run has 2 algorithm\(s\)\. fix: use 0 to 1"):
         run.policy(member=2)
-    with pytest.raises(ConfigError, match=r"no member has seed 7: seeds are \[0, 1\]"):
+    with pytest.raises(ConfigError, match=r"seed = 7: no member has this seed\. fix: use one of \[0, 1\]"):
         run.policy(seed=7)
 
 
@@ -178,37 +178,41 @@ def test_losses_are_better_when_smaller(origin):
     run = finish(begin(bc(), origin, best="imitation_loss"))
     losses = [row["imitation_loss"] for row in run.metrics]
     assert run._selection.best == {0: min(losses)}
-    with pytest.raises(ConfigError, match=r"no best policy was kept: name a metric, as in fit\(\.\.\., best="):
+    with pytest.raises(
+        ConfigError, match=r"this run has no best policy\. fix: name a metric for it, as in fit\(\.\.\., best="
+    ):
         finish(begin(bc(), origin)).best_policy()
 
 
 WRONG = {
-    "steps": ({"steps": 0}, "steps = 0: a run takes 1 to"),
+    "steps": ({"steps": 0}, "steps = 0: expected 1 to"),
     "half a step": ({"steps": 1.5}, "steps = 1.5: expected a whole number"),
     "no seeds": ({"seeds": 0}, "seeds = 0: expected 1 to 10,000"),
-    "empty seeds": ({"seeds": []}, r"seeds = \[\]: give at least one, each once"),
-    "a seed twice": ({"seeds": [1, 2, 1]}, r"seeds = \[1, 2, 1\]: give at least one, each once"),
+    "empty seeds": ({"seeds": []}, r"seeds = \[\]: expected at least one seed, each once"),
+    "a seed twice": ({"seeds": [1, 2, 1]}, r"seeds = \[1, 2, 1\]: expected at least one seed, each once"),
     "seeds": ({"seeds": None}, "seeds = None: expected a whole number"),
-    "every": ({"every": 0}, "every = 0: reports are at least 1 update apart"),
+    "every": ({"every": 0}, "every = 0: expected at least 1"),
     "held_out": ({"held_out": 1.0}, r"held_out = 1.0: expected a share of the episodes in \[0, 1\)"),
     "held_out text": ({"held_out": "0.2"}, "held_out = '0.2': expected a number"),
-    "keep": ({"keep": 0}, "keep = 0: at least 1 checkpoint has to stay"),
+    "keep": ({"keep": 0}, "keep = 0: expected at least 1 checkpoint"),
     "scale": ({"scale": "minmax"}, "scale = 'minmax': expected 'standard' or 'none'"),
-    "episodes": ({"evaluate": {"Pendulum-v1": 0}}, r"evaluate\['Pendulum-v1'\] = 0: expected a number of episodes"),
+    "episodes": ({"evaluate": {"Pendulum-v1": 0}}, r"evaluate\['Pendulum-v1'\] = 0: expected at least 1 episode"),
     "evaluator": ({"evaluate": {"x": "10"}}, r"evaluate\['x'\] = '10': expected a whole number"),
-    "environment": ({"evaluate": {"tretment": 1}}, "no environment called 'tretment'; did you mean 'treatment'"),
-    "best": ({"best": "held_out/imitation_los"}, f"is no metric of this run: did you mean '{LOSS}'"),
+    "environment": ({"evaluate": {"tretment": 1}}, "no environment 'tretment': did you mean 'treatment'"),
+    "best": ({"best": "held_out/imitation_los"}, f"this run has no such metric; did you mean '{LOSS}'"),
     "best without validation": ({"best": LOSS, "held_out": 0.0}, "did you mean 'imitation_loss'"),
-    "best is no key": ({"best": "update"}, "best = 'update' is no metric"),
-    "patience alone": ({"patience": 2}, "patience counts reports without a better `best`"),
-    "no patience": ({"patience": 0, "best": LOSS}, "and at least 1"),
-    "option": ({"held_ot": 0.1}, "fit has no option 'held_ot': did you mean 'held_out'"),
-    "no algorithm": ({"algorithm": []}, "no algorithm was given"),
-    "a class": ({"algorithm": tl.BC}, r"BC is a class: pass an algorithm with its numbers, as in BC\(\)"),
-    "a name": ({"algorithm": "bc"}, "'bc' is no algorithm"),
-    "two kinds": ({"algorithm": [tl.BC(), tl.IQL()]}, "a population has one algorithm, found BC and IQL"),
-    "a path": ({"log": "visits.csv"}, r"expected a log, found str: read it first, as in tl.read_log"),
-    "warm part": ({"warm_start": {"critic": "runs/x"}}, "the state has no part 'critic'; parts: actor, memory"),
+    "best is no key": ({"best": "update"}, "best = 'update': this run has no such metric"),
+    "patience alone": ({"patience": 2}, "patience = 2: patience needs best= and must be at least 1"),
+    "no patience": ({"patience": 0, "best": LOSS}, "patience = 0: patience needs best= and must be at least 1"),
+    "no algorithm": ({"algorithm": []}, "algorithm: found an empty list, expected at least one algorithm"),
+    "a class": ({"algorithm": tl.BC}, r"BC is a class, expected an instance\. fix: pass BC\(\)"),
+    "a name": ({"algorithm": "bc"}, "algorithm = 'bc': expected an algorithm or a list of them"),
+    "two kinds": ({"algorithm": [tl.BC(), tl.IQL()]}, "a population needs one algorithm, but it has BC and IQL"),
+    "a path": ({"log": "visits.csv"}, r"log: expected a tl.Log, found str. fix: read it first, as in tl.read_log"),
+    "warm part": (
+        {"warm_start": {"critic": "runs/x"}},
+        "the state has no part 'critic'. fix: use one of actor, opt_state",
+    ),
 }
 
 
@@ -228,16 +232,19 @@ def test_best_may_name_any_metric_that_will_be_reported(origin):
 
 def test_a_folder_that_is_taken_is_left_alone(run, origin, tmp_path):
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=r"exists and is not empty \(resume it with `tidelog resume "):
+    with pytest.raises(
+        ConfigError,
+        match=r"exists and is not empty \(a run\); nothing was written\. fix: .* or resume it with `tidelog resume ",
+    ):
         begin(bc(), origin, run.folder)
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(ConfigError, match=r"\(it is not a run\): choose another folder, nothing was written"):
+    with pytest.raises(ConfigError, match=r"\(no run\); nothing was written\. fix: choose another folder$"):
         begin(bc(), origin, tmp_path)
 
 
 def test_environments_that_show_something_else_are_refused(origin, tmp_path):
-    with pytest.raises(SpecError, match=r"Pendulum-v1 shows \['observation'\], the policy was trained to see"):
+    with pytest.raises(SpecError, match=r"Pendulum-v1 has the observations \['observation'\], the policy expects"):
         begin(bc(), origin, tmp_path / "run", evaluate={"Pendulum-v1": 1})
     assert not (tmp_path / "run").exists()
 
@@ -251,10 +258,13 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
     with pytest.raises(DivergenceError) as raised:
         finish(begin(algorithm, log, tmp_path / "run", seeds=[8]))
     said = str(raised.value)
-    assert f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}. Likely causes:" in said
-    assert f"The last good checkpoint, at update 0, is kept in {tmp_path / 'run'}" in said
+    assert (
+        f"a loss of {kind.upper()} with seed 8 became NaN or infinite at update {update}, expected finite numbers. fix:"
+        in said
+    )
+    assert f"The last good checkpoint, at update 0, is in {tmp_path / 'run'}" in said
     assert tl.load(tmp_path / "run", log).update == 0
-    with pytest.raises(DivergenceError, match="No folder was given, so no checkpoint was kept"):
+    with pytest.raises(DivergenceError, match="The run has no folder, therefore there is no checkpoint"):
         finish(begin(algorithm, log))
 
 
@@ -278,7 +288,7 @@ WARM = {
     "discrete-bcq without a target": (tl.DiscreteBCQ(**TINY, target_rate=None), {"critic": []}),
     "recommender-bcq": (
         recommenders.small(generator="vae"),
-        {"recall": ["target_reader"], "critic": ["target_critic"], "imagination": ["target_perturbation"]},
+        {"next_item": ["target_reader"], "critic": ["target_critic"], "generation": ["target_perturbation"]},
     ),
 }
 
@@ -294,19 +304,23 @@ def test_a_target_network_starts_warm_with_what_it_follows(name, tmp_path):
     algorithm, pairs = WARM[name]
     log = log_for(algorithm)
     source = tl.fit(algorithm, log, 3, out=tmp_path / "source").learners()[0].state
-    fresh = tl.prepare(algorithm, log, 3, seeds=[1]).learners()[0].state
-    follows = {"target_reader": lambda state: state.recall.reader,
+    fresh = tl.fit(algorithm, log, 3, seeds=[1], train=False).learners()[0].state
+    follows = {"target_reader": lambda state: state.next_item.reader,
                "target_critic": lambda state: state.critic,
-               "target_perturbation": lambda state: getattr(state, "imagination", state).perturbation}  # fmt: skip
+               "target_perturbation": lambda state: getattr(state, "generation", state).perturbation}  # fmt: skip
     for part, targets in pairs.items():
-        warm = tl.prepare(algorithm, log, 3, seeds=[1], warm_start={part: tmp_path / "source"}).learners()[0].state
+        warm = (
+            tl.fit(algorithm, log, 3, seeds=[1], warm_start={part: tmp_path / "source"}, train=False)
+            .learners()[0]
+            .state
+        )
         for target in (field for field in fresh._fields if field.startswith("target_")):
             if target not in targets:  # untouched
                 assert fingerprint(getattr(warm, target)) == fingerprint(getattr(fresh, target))
                 continue
             assert fingerprint(getattr(warm, target)) == fingerprint(follows[target](source))
             both = {part: tmp_path / "source", target: tmp_path / "source"}
-            named = tl.prepare(algorithm, log, 3, seeds=[1], warm_start=both).learners()[0].state
+            named = tl.fit(algorithm, log, 3, seeds=[1], warm_start=both, train=False).learners()[0].state
             assert fingerprint(getattr(named, target)) == fingerprint(getattr(source, target))
             assert fingerprint(getattr(source, target)) != fingerprint(follows[target](source))
 
@@ -317,18 +331,20 @@ def test_a_target_that_follows_nothing_known_is_named():
         target_value: Any
 
     state = State(jnp.zeros(1), jnp.zeros(1))
-    with pytest.raises(ConfigError, match="'target_value' follows no part that is known: name it too"):
-        followed_parts(None, state, target_names(state))
+    with pytest.raises(
+        ConfigError, match=r"the online network of 'target_value' is unknown; the state has no part 'value'\. fix: name"
+    ):
+        online_network_paths(None, state, target_names(state))
     known = SimpleNamespace(target_sources={"target_value": "q"})
-    assert followed_parts(known, state, target_names(state)) == {"target_value": "q"}
+    assert online_network_paths(known, state, target_names(state)) == {"target_value": "q"}
 
 
 def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):
     for part, source, algorithm, message in (
-        ("critic", run.folder, iql(), "has no part 'critic'; parts: actor, key, memory, step, updates"),
+        ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_state, step, updates"),
         ("critic", values.folder, iql(hidden=(4, 4)), r"expected float32\["),
-        ("critic", values.folder, iql(critics=3), "has 14 arrays, this algorithm's has 21"),
-        ("critic", tmp_path, iql(), "holds no complete checkpoint"),
+        ("critic", values.folder, iql(critics=3), "has 14 arrays, expected the 21 of this algorithm"),
+        ("critic", tmp_path, iql(), "has no complete checkpoint"),
     ):
         with pytest.raises(tl.CheckpointError, match=message):
             begin(algorithm, origin, tmp_path / "run", warm_start={part: source})
@@ -345,7 +361,7 @@ def test_a_log_without_rewards_is_for_cloning(tmp_path):
 
 def test_a_log_in_which_nothing_followed_is_for_cloning(tmp_path):
     log = nameless(terminated=None, truncated=np.ones(6, bool))
-    with pytest.raises(LogError, match="no step of this log can be learnt from: every episode is one step"):
+    with pytest.raises(LogError, match="no step of this log can be learned from: every episode has one step"):
         begin(iql(), log, tmp_path / "run", held_out=0.0)
     assert not (tmp_path / "run").exists()
     assert begin(bc(), log, held_out=0.0).update == 0
@@ -383,7 +399,7 @@ def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
 
 def test_multi_discrete_actions_are_taken_by_nobody(tmp_path):
     log = nameless(action=np.zeros((6, 2), int), actions=[2, 3])
-    with pytest.raises(SpecError, match="BC acts on Continuous or Discrete actions, but this log has MultiDiscrete"):
+    with pytest.raises(SpecError, match="BC requires Continuous or Discrete actions, but this log has MultiDiscrete"):
         begin(bc(), log, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

@@ -9,20 +9,20 @@ import pytest
 import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.training.runs import chunks_of, finish, stop_at
-from tidelog.acting.arrays import fingerprint
-from tidelog.algorithms import check_fit
+from tidelog.algorithms.names import check_fit
 from tidelog.cli import main
 from tidelog.envs import registry
 from tidelog.envs.toys import PointMass
-from tidelog.training.learn import prepare_learning
-from tidelog.training.trainer import Position
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine.members import Position
+from tidelog.training.learn import learn
 
 STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
 FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
 
 
 def begin(env, out=None, algorithm=None, **options):
-    return prepare_learning(algorithm or tiny(), env, **{"steps": STEPS, "every": EVERY, "out": out, **options})
+    return learn(algorithm or tiny(), env, **{"steps": STEPS, "every": EVERY, "out": out, **options}, train=False)
 
 
 def all_of(run):
@@ -57,7 +57,7 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     run = stop_at(begin(env, tmp_path / "run", **options), stop)
     assert stop <= run.update < stop + 4
     loaded = tl.load(tmp_path / "run")
-    assert loaded._trainer.position == run._trainer.position
+    assert loaded._engine.position == run._engine.position
     assert all_of(finish(loaded)) == expected
     ours, theirs = (tl.open_log(place / "log") for place in (tmp_path, folder))
     assert ours.fingerprint() == theirs.fingerprint()
@@ -70,7 +70,7 @@ def test_the_log_holds_every_decision_with_its_propensity(whole):
     assert not list(folder.glob("*.pieces"))
     ends = np.append(log.episode[1:] != log.episode[:-1], True)
     np.testing.assert_array_equal(log.terminated | log.truncated, ends)
-    policy = tl.Policy(tiny(), run.record.spec, run.record.scaler, tiny().acting(fresh_state(run)))
+    policy = tl.Policy(tiny(), run.record.spec, run.record.scaler, tiny().policy_params(fresh_state(run)))
     first = np.flatnonzero(np.arange(log.steps) < 8)  # of the first copy's first rollout, by the fresh policy
     rows = log.transitions
     seen = {name: leaf[first] for name, leaf in rows.observation.items()}
@@ -97,7 +97,7 @@ def test_iql_learns_from_the_log(whole, tmp_path, capsys):
         return  # one is enough to train on
     small = ["--steps", "2", "--hidden", "4", "--batch-size", "8"]
     assert main(["train", "iql", "--data", str(folder / "log"), "--out", str(tmp_path / "iql"), *small]) == 0
-    assert "last report, update 2" in capsys.readouterr().out
+    assert "last metrics, update 2" in capsys.readouterr().out
 
 
 def test_policies_of_the_run_act_and_are_saved(whole, tmp_path):
@@ -141,7 +141,7 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     with pytest.raises(tl.EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in .*resume"):
         finish(run)
     loaded = tl.load(tmp_path / "run", env=PointMass(4))
-    assert loaded._trainer.position == Position(2)
+    assert loaded._engine.position == Position(2)
     assert loaded.done == 128
     through = finish(begin(PointMass(4)))
     assert all_of(finish(loaded))[0] == all_of(through)[0]
@@ -196,11 +196,13 @@ class Forgetful:
 
 def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_path):
     stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), 5)
-    with pytest.raises(tl.CheckpointError, match=r"point-mass, has no name: pass it again, as in resume\(folder, env="):
+    with pytest.raises(
+        tl.CheckpointError, match=r"point-mass has no registered name\. fix: pass it again, as in resume\(folder, env="
+    ):
         tl.load(tmp_path / "run")
     loaded = tl.load(tmp_path / "run", env=Forgetful(4))
     (learner,) = loaded.learners()
-    assert not learner.played.sums.any()
+    assert not learner.collection_state.sums.any()
     assert not learner.state.rewards.sums.any()
     assert int(learner.state.rewards.returns.seen) > 0
     (note,) = loaded.notes()
@@ -212,9 +214,9 @@ def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_pa
 
 def test_what_is_rounded_or_never_comes_is_said():
     notes = begin(FUNCTION, steps=65).notes()
-    assert notes == ["65 decisions are rounded up to 2 rollouts, 128"]
+    assert notes == ["65 decisions are rounded up to 128, that is 2 rollouts"]
     (note,) = begin(FUNCTION, steps=64).notes()
-    assert note.startswith("the auxiliary phase never comes in 1 rounds")
+    assert note.startswith("the auxiliary phase has no updates in 1 rounds")
 
 
 def test_a_run_whose_loss_diverges_stops_and_keeps_the_last_good_checkpoint(tmp_path):
@@ -238,7 +240,7 @@ REFUSALS = {
     "evaluate as a list": ({"evaluate": [FUNCTION]}, r"evaluate = \['jax:.*expected \{environment: episodes\}"),
     "no place": ({"out": 3}, "out = 3: expected a path"),
     "no place for a log": ({"log_out": 3}, "log_out = 3: expected a path"),
-    "together": ({"together": "yes"}, "together = 'yes': expected true, false or nothing"),
+    "together": ({"together": "yes"}, "together = 'yes': expected True, False or None"),
     "time": ({"save_seconds": float("nan")}, "save_seconds = nan: expected 0 or more"),
 }
 
@@ -253,9 +255,11 @@ def test_wrong_input_is_refused_and_nothing_is_written(wrong, tmp_path):
 
 def test_places_that_are_taken_are_refused(tmp_path):
     (tmp_path / "log").mkdir()
-    with pytest.raises(tl.ConfigError, match=r"log exists: choose another place for the log, nothing was written"):
+    with pytest.raises(
+        tl.ConfigError, match=r"log exists already; nothing was written\. fix: choose another path for the log"
+    ):
         begin(FUNCTION, tmp_path / "run", log_out=tmp_path / "log")
-    with pytest.raises(tl.ConfigError, match="one point-mass cannot be played by 2 members"):
+    with pytest.raises(tl.ConfigError, match="one point-mass object cannot serve 2 members"):
         begin(PointMass(4), seeds=2)
-    with pytest.raises(tl.ConfigError, match=r"learn has no option 'held_out'"):
+    with pytest.raises(TypeError, match="held_out"):
         tl.learn(tiny(), FUNCTION, 64, held_out=0.1)

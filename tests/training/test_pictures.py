@@ -8,9 +8,9 @@ import pytest
 import tidelog as tl
 from tests.training.runs import chunks_of, finish, stop_at
 from tidelog import PPG
-from tidelog.acting.arrays import fingerprint
 from tidelog.envs.procgen import INSTALL
-from tidelog.training.learn import prepare_learning
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.learn import learn
 
 SMALL = {"policy_iterations": 2, "auxiliary_epochs": 2, "minibatches": 4}
 GRID = {
@@ -24,7 +24,9 @@ def goes_on_bit_equal(algorithm, env, stops, steps, tmp_path, monkeypatch):
     """Whether a run stopped at each of these updates ends like one that was not stopped; returns the latter."""
 
     def begin(name):
-        return prepare_learning(algorithm, env, steps, seeds=1, out=tmp_path / name, every=steps // 2, save_seconds=0.0)
+        return learn(
+            algorithm, env, steps, seeds=1, out=tmp_path / name, every=steps // 2, save_seconds=0.0, train=False
+        )
 
     whole = finish(begin("whole"))
     chunks_of(3, monkeypatch)
@@ -39,7 +41,7 @@ def goes_on_bit_equal(algorithm, env, stops, steps, tmp_path, monkeypatch):
 def test_pictures_are_kept_as_bytes_and_a_run_that_sees_them_goes_on_bit_equal(tmp_path, monkeypatch):
     run = goes_on_bit_equal(PPG(**GRID), "vault", [9], 128, tmp_path, monkeypatch)
     (learner,) = run.learners()
-    seen = learner.segments["memory"].columns["observation"]["observation"]
+    seen = learner.segments["phase_buffer"].columns["observation"]["observation"]
     assert (seen.shape, seen.dtype) == ((8, 8, 16, 16, 3), np.uint8)
     action = run.policy()({"observation": np.zeros((2, 16, 16, 3), np.uint8)})
     assert action.shape == (2,)

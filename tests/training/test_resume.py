@@ -10,7 +10,7 @@ import pytest
 from tests.algorithms.worlds import small, world
 from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at
 from tidelog import CheckpointError, ConfigError, LogError, collect, load, resume
-from tidelog.acting.arrays import fingerprint
+from tidelog.policies.named_arrays import fingerprint
 
 KINDS = {
     "iql": (iql(dropout=0.1), {"best": "held_out/critic_loss"}),
@@ -42,11 +42,11 @@ def test_a_stopped_run_goes_on_bit_equal(kind, stop, origin, tmp_path, monkeypat
 
 
 STATEFUL = {
-    "bcq with a memory": ("bcq", "continuous", {"memory": 5, "window": 3, "burn_in": 1, "policy_delay": 2}),
+    "bcq with a memory": ("bcq", "continuous", {"recurrent_size": 5, "window": 3, "burn_in": 1, "policy_delay": 2}),
     "discrete bcq with a memory and a running scale": (
-        "discrete-bcq", "discrete", {"memory": 5, "window": 3, "normalise_rewards": True}
+        "discrete-bcq", "discrete", {"recurrent_size": 5, "window": 3, "normalise_rewards": True}
     ),
-    "iql with a memory, by priority": ("iql", "discrete", {"memory": 5, "window": 3, "priority_exponent": 0.6}),
+    "iql with a memory, by priority": ("iql", "discrete", {"recurrent_size": 5, "window": 3, "priority_exponent": 0.6}),
 }  # fmt: skip
 BEST = {"bcq": "held_out/critic_loss", "iql": "held_out/critic_loss", "discrete-bcq": "held_out/q_loss"}
 
@@ -109,7 +109,9 @@ def test_an_older_checkpoint_can_be_gone_back_to(halted, whole):
     next(run.stream())
     assert load(halted).update == 7, "later checkpoints of another past would be picked up next time"
     assert all_of(reopened(halted)) == whole
-    with pytest.raises(CheckpointError, match=r"no checkpoint at update 8: there are .*28, 35, 42"):
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint = 8: there is no checkpoint at this update\. fix: use one of .*28, 35, 42"
+    ):
         load(halted, checkpoint=8)
 
 
@@ -135,14 +137,18 @@ def test_patience_is_remembered(stop, origin, tmp_path):
 
 def test_a_log_in_memory_has_to_be_passed_again(log, tmp_path):
     stop_at(begin(bc(), log, tmp_path / "run"), 7)
-    with pytest.raises(CheckpointError, match=r"made in memory: pass it again, as in resume\(folder, log=log\)"):
+    with pytest.raises(
+        CheckpointError, match=r"created in memory and is not saved\. fix: pass it, as in resume\(folder, log=log\)"
+    ):
         load(tmp_path / "run")
     assert reopened(tmp_path / "run", log=log).update == 42
 
 
 def test_another_log_is_refused(halted):
     other = collect("treatment", episodes=4, seed=9)
-    with pytest.raises(LogError, match=rf"not the log that the run was trained on: it has {other.steps} steps"):
+    with pytest.raises(
+        LogError, match=rf"log: found {other.steps} steps .* fix: pass the log that the run was trained on"
+    ):
         load(halted, other)
 
 
@@ -151,7 +157,7 @@ def test_a_log_that_changed_on_disk_is_refused(log, saved, halted, tmp_path):
     record["data"]["origin"]["source"] = str(tmp_path / "moved")
     (halted / "run.json").write_text(json.dumps(record))
     collect("treatment", episodes=4, seed=9).save(tmp_path / "moved")
-    with pytest.raises(LogError, match="not the log"):
+    with pytest.raises(LogError, match="fix: pass the log that the run was trained on"):
         load(halted)
     shutil.rmtree(tmp_path / "moved")
     shutil.copytree(saved, tmp_path / "moved")
@@ -161,7 +167,7 @@ def test_a_log_that_changed_on_disk_is_refused(log, saved, halted, tmp_path):
 def test_own_evaluators_have_to_be_passed_again(origin, tmp_path):
     own = {"half": lambda policy: 0.5, "treatment": 2}
     stop_at(begin(bc(), origin, tmp_path / "run", evaluate=own), 7)
-    with pytest.raises(ConfigError, match=r"evaluators of your own, half: pass them again in evaluate="):
+    with pytest.raises(ConfigError, match=r"custom evaluators are missing: half\. fix: pass them in evaluate="):
         load(tmp_path / "run")
     last = reopened(tmp_path / "run", evaluate={"half": lambda policy: 0.25}).metrics[-1]
     assert last["half"] == 0.25
@@ -172,10 +178,10 @@ def test_own_networks_have_to_be_passed_again(origin, tmp_path):
     made = bc().init(origin.spec, jax.random.key(7), 1).actor
     algorithm = bc(actor_network=lambda spec, key: made)
     stop_at(begin(algorithm, origin, tmp_path / "run"), 7)
-    with pytest.raises(ConfigError, match=r"BC.actor_network was '<lambda>', a part of your own .* pass the algorithm"):
+    with pytest.raises(ConfigError, match=r"BC.actor_network is '<lambda>', your own function.* pass the algorithm"):
         load(tmp_path / "run")
     assert reopened(tmp_path / "run", algorithm=algorithm).update == 42
-    with pytest.raises(CheckpointError, match="made by other settings"):
+    with pytest.raises(CheckpointError, match=r"arrays, expected .* for this algorithm"):
         load(tmp_path / "run", algorithm=iql())
 
 

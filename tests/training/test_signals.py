@@ -32,7 +32,7 @@ def test_a_command_that_gets_a_signal_saves_and_can_be_resumed(number, code, sav
     said = process.communicate(timeout=60)[1]
     assert process.returncode == code, said
     run = load(tmp_path / "run")
-    saved_at = f"tidelog: saved at update {run.update:,}; `tidelog resume {tmp_path / 'run'}` goes on\n"
+    saved_at = f"tidelog: saved at update {run.update:,}; `tidelog resume {tmp_path / 'run'}` continues it\n"
     assert said == saved_at + "tidelog: interrupted\n"
     assert run.update >= 500
     last = run.update

@@ -10,8 +10,8 @@ from rich import console
 
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError
-from tidelog.training.progress import Progress, Screen
-from tidelog.training.sinks import TensorBoard, Trackio, WandB, read_rows
+from tidelog.training.runs.progress import Progress, Screen
+from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB, read_rows
 
 ROW = {"update": 7, "member": 1, "seed": 4, "loss": 0.5, "held_out/loss": 0.25}
 
@@ -78,7 +78,7 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(sink, name, tmp_pa
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError) as raised:
         sink(*([tmp_path] if sink is TensorBoard else []))
-    assert str(raised.value) == f"this sink needs the package {name}: pip install {name}"
+    assert str(raised.value) == f"this sink needs the package {name}. fix: pip install {name}"
 
 
 def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fails(origin):

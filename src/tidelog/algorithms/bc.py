@@ -1,7 +1,7 @@
-"""Behaviour cloning: the baseline of every judgement.
+"""Behaviour cloning (BC): the baseline for every comparison.
 
-Pomerleau 1991. The policy that made the log, as well as a network can repeat it: a Gaussian or a point for continuous
-actions, a categorical for discrete ones. One loss, `-log pi(a given s)` (squared distance for the point), on the logged
+Pomerleau 1991. A network that imitates the policy of the log: a Gaussian or a point for continuous actions, a
+categorical for discrete actions. One loss, `-log pi(a | s)` (squared distance for the point), on the logged
 actions; rewards are never read.
 
 Letters: `B` batch, `A` number of actions or action size.
@@ -15,16 +15,25 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.choose import choose, sampled, start
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase
-from tidelog.algorithms.hyper import hyper, own
-from tidelog.algorithms.optim import Schedule, Transformation, brought, constant, improve, optimiser_memory
+from tidelog.algorithms.core import fields, samplers
+from tidelog.algorithms.core.choosing_actions import choose, sampled, start
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
+from tidelog.algorithms.core.hyperparameters import hyperparameters, own
+from tidelog.algorithms.core.optimisation import (
+    Schedule,
+    Transformation,
+    build_or_default,
+    constant,
+    gradient_step,
+    init_opt_state,
+)
+from tidelog.algorithms.core.registry import register
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
+from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Decision, Discrete, Observation, Spec
 
@@ -33,58 +42,68 @@ class State(NamedTuple):
     """Everything that a resumed run needs."""
 
     actor: Actor
-    memory: Any  # the optimiser's
+    opt_state: Any  # of the optimiser
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
 
 
-class Acting(NamedTuple):
-    """What acting reads."""
+class PolicyParams(NamedTuple):
+    """The arrays that acting reads."""
 
     actor: Actor
 
 
-def imitation_loss(actor: Actor, h: BC, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Mean imitation error of the logged actions; also its metrics."""
+def imitation_loss(
+    actor: Actor, config: BC, batch: Batch, key: jax.Array | None
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the mean imitation error of the logged actions and its metrics."""
     row: Decision = batch.data
-    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key, **row.window)
+    policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
     metrics = {} if entropy is None else {"entropy": batch.average(entropy)}
     return batch.mean(policy.imitation_error(row.action)), metrics
 
 
-def step(h: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the actor."""
-    key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
-    rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    actor, memory, loss, metrics = improve(imitation_loss, state.actor, state.memory, rate, h, batch, key)
-    moved = State(actor, memory, state.step + 1, state.updates, state.key)
-    return moved, Feedback({"imitation_loss": loss, **metrics})
+def step(config: BC, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of the actor."""
+    key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
+    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    actor, opt_state, loss, metrics = gradient_step(
+        imitation_loss, state.actor, state.opt_state, rate, config, batch, key
+    )
+    updated = State(actor, opt_state, state.step + 1, state.updates, state.key)
+    return updated, Feedback({"imitation_loss": loss, **metrics})
 
 
-def losses(h: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The loss of the actor as it stands, without a step and without dropout."""
-    return {"imitation_loss": imitation_loss(state.actor, h, batch, None)[0]}
+def losses(config: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """Return the loss of the current actor, without an update and without dropout."""
+    return {"imitation_loss": imitation_loss(state.actor, config, batch, None)[0]}
 
 
-def init(h: BC, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh actor."""
+def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
+    """Return a new state with a new actor."""
     network_key, training_key = jax.random.split(key)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "head": h.actor_head}
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {
+        "hidden": config.hidden,
+        "layer_norm": config.layer_norm,
+        "encoder_config": encoder_config,
+        "head": config.actor_head,
+    }
 
-    def fresh_actor() -> Actor:
+    def new_actor() -> Actor:
         return Actor.create(host_generator(network_key), spec, **shape)
 
-    actor = brought(h.actor_network, fresh_actor, spec, network_key)
-    memory = optimiser_memory(h.optimiser, actor)
-    return State(actor, memory, jnp.int32(0), jnp.int32(updates), training_key)
+    actor = build_or_default(config.actor_network, new_actor, spec, network_key)
+    opt_state = init_opt_state(config.optimiser, actor)
+    return State(actor, opt_state, jnp.int32(0), jnp.int32(updates), training_key)
 
 
-@hyper
+@register("bc")
+@hyperparameters
 class BC:
-    """Behaviour cloning: repeats the logged actions, reads no reward."""
+    """Behaviour cloning: imitates the logged actions, reads no reward."""
 
     batch_size: int = fields.batch_size(256)
     learning_rate: float = fields.learning_rate(3e-4)
@@ -95,57 +114,54 @@ class BC:
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
-    epsilon: float | None = fields.epsilon(None, "sampling: a sample this often, else the mode")
-    actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+    epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
+    actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
-        """The log without rewards."""
-        return {"log": Keep(())}
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
+        """Return the log without rewards."""
+        return {"log": StoreSpec(())}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over decisions of the log, or over windows of them with a memory."""
-        return (Phase("bc", reads.decisions(self), step, losses),)
+        """Return one phase over decisions of the log, or over windows of them for recurrent networks."""
+        return (Phase("bc", samplers.decisions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh actor for a run of `updates` steps."""
+        """Return a new state for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
-        """The actor."""
-        return Acting(state.actor)
+    def policy_params(self, state: State) -> PolicyParams:
+        """Return the actor."""
+        return PolicyParams(state.actor)
 
-    def start(self, acting: Acting, batch: int) -> Any:
-        """What the actor's memory holds before anything was seen."""
-        return start(acting.actor, batch)
+    def start(self, params: PolicyParams, batch: int) -> Any:
+        """Return the initial recurrent state of the actor."""
+        return start(params.actor, batch)
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """The actor's mode, or with a key a sample."""
-        return choose(acting.actor, observation, mask, carry, key, self.epsilon)
+        """Return the mode of the actor's distribution, or a sample with a key."""
+        return choose(params.actor, observation, mask, carry, key, self.epsilon)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Distribution:
-        """The sampled policy."""
-        return sampled(acting.actor, observation, mask, carry, self.epsilon)[0]
+        """Return the distribution of the sampled policy."""
+        return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
 
-    def q_values(self, acting: Acting, observation: Observation) -> None:
-        """None: cloning rates no action."""
-
-    def recipe(self, acting: Acting) -> dict[str, Any]:
-        """How the actor acts, as plain nodes."""
-        return recipe.whole(recipe.likely(acting.actor, self.epsilon), carry=self.memory)
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+        """Return the acting computation as plain nodes."""
+        return recipe.whole(recipe.likely(params.actor, self.epsilon), carry=self.recurrent_size)

@@ -1,28 +1,29 @@
-"""Discrete BCQ: double Q-learning whose choices a clone of the log filters.
+"""Discrete BCQ: double Q-learning over the actions that an imitation model of the log supports.
 
-Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; reference behaviour: sfujim/BCQ, discrete_BCQ.
+Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; reference implementation: sfujim/BCQ, discrete_BCQ.
 
 One update, of Q and the imitator together:
 
 | step | loss (per sample) | reads |
 |---|---|---|
 | Q | `huber(Q(s, a) - r - discount Qtarget(s', a*))` | old target critic |
-| | `a* = argmax of Q(s', .) over what the imitator supports in s'` | old critic, old imitator |
-| imitator | `-log pi(a given s) + logit_penalty mean(logits**2)` | |
-| target | moves by `target_rate` of its gap, or is copied every `copy_period` updates | **new** critic |
+| | `a* = argmax of Q(s', .) over the actions that the imitator supports in s'` | old critic, old imitator |
+| imitator | `-log pi(a | s) + logit_penalty mean(logits**2)` | |
+| target | Polyak update by `target_rate`, or a copy every `copy_period` updates | **new** critic |
 
-An action is supported where the row's mask allows it and it is at least `threshold` times as likely as the likeliest
-allowed one (`support.py`, shared by learning and acting). With `double` off, the target critic also chooses.
+An action is supported where the row's mask allows it and its probability is at least `threshold` times that of the
+most likely allowed action (`support.py`, shared by learning and acting). With `double` off, the target critic also
+chooses a*.
 
-At the ends of its dials: threshold 0 is double Q-learning, threshold 1 greedy behaviour cloning with exact ties by Q.
+Limits: threshold 0 is double Q-learning; threshold 1 is greedy behaviour cloning, where Q decides exact ties.
 
-Deliberate differences from the reference: the inequality is not strict, so that threshold 1 supports something; masks
-are honoured, and forbidden logits are in no loss; a shared trunk for pictures ends in one dense layer; with a memory
-each network keeps a hidden state of its own and nothing is shared.
+Deliberate differences from the reference: the inequality is not strict, so threshold 1 supports at least one action;
+masks are applied, and forbidden logits are in no loss; a shared trunk for pictures ends in one dense layer; with
+recurrent networks each network has its own hidden state and nothing is shared.
 
 With `normalise_rewards`, rewards in targets are divided by the standard deviation of all rewards drawn so far (sums of
-n with n_step). One positive factor on all rewards changes no policy's rank; a mean is not subtracted, because that
-would pay or charge for every further step, and change which policy is best wherever episodes can end early.
+n with n_step). One positive factor on all rewards keeps the ranking of policies. The mean is not subtracted: that would
+reward or penalise every further step, and change the best policy wherever episodes can end early.
 
 Letters: `B` batch (`B, T` in windows), `A` number of actions.
 """
@@ -36,21 +37,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.choose import Among
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, one_reward
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import (
+from tidelog.algorithms.core import fields, samplers
+from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
-    brought,
+    build_or_default,
     constant,
     copied,
-    follow,
-    improve,
-    optimiser_memory,
+    gradient_step,
+    init_opt_state,
+    polyak_update,
 )
-from tidelog.algorithms.running import Running, counted, deviation, nothing_seen
+from tidelog.algorithms.core.registry import register
+from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
@@ -59,14 +62,14 @@ from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, gaussian, policy_after
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, ratings_after
-from tidelog.networks.encode import SHARING, Sharing, Sight, with_pictures
+from tidelog.networks.encode import SHARING, EncoderConfig, Sharing, with_pictures
 from tidelog.networks.mlp import Linear, host_generator
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
 
 
 class Networks(NamedTuple):
-    """What one loss moves. An imitator without an encoder sees through the critic's."""
+    """The networks of one loss. An imitator without an encoder uses the critic's encoder."""
 
     critic: Critic
     imitator: Actor
@@ -77,33 +80,33 @@ class State(NamedTuple):
 
     critic: Critic
     imitator: Actor
-    target_critic: Critic | None  # None: the critic itself
-    rewards: Running | None  # None: they are taken as they are
-    memory: Any  # the optimiser's
+    target_critic: Critic | None  # None: the critic is its own target
+    rewards: Running | None  # None: rewards are not normalised
+    opt_state: Any  # of the optimiser
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
 
 
-Acting = Networks  # what acting reads
+PolicyParams = Networks  # the arrays that acting reads
 
-# What the networks say.
+# Network outputs.
 
 
 def seeing(networks: Networks) -> Any:
-    """The imitator with the eyes that it uses."""
-    blind = isinstance(networks.imitator, Actor) and networks.imitator.encoder is None
-    if not blind:
+    """Return the imitator with the encoder that it uses."""
+    without_encoder = isinstance(networks.imitator, Actor) and networks.imitator.encoder is None
+    if not without_encoder:
         return networks.imitator
     return eqx.tree_at(
         lambda actor: actor.encoder, networks.imitator, networks.critic.encoder, is_leaf=lambda leaf: leaf is None
     )
 
 
-def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
-    """Q and logits [B, A] of one more observation, and what is carried on."""
-    critic: Any = acting.critic
-    imitator = seeing(acting)
+def step_along(params: PolicyParams, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+    """Return Q and logits [B, A] of one more observation, and the new recurrent state."""
+    critic: Any = params.critic
+    imitator = seeing(params)
     if carry is None:
         return critic.all_actions(observation), imitator(observation).logits, None
     values, one = critic.step(observation, carry[:, : carry.shape[1] // 2])
@@ -111,42 +114,42 @@ def step_along(acting: Acting, observation: Observation, carry: Any) -> tuple[ja
     return values, policy.logits, jnp.concatenate([one, two], axis=1)
 
 
-# Losses: each returns the mean over the batch and what the metrics read.
+# Losses: each returns the mean over the batch and its metrics.
 
 
-def target_value(h: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
-    """`r + discount Qtarget(s', a*)` [B], a* the best supported action; r over its deviation where that is kept."""
+def target_value(config: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
+    """`r + discount Qtarget(s', a*)` [B], a* the best supported action; r is scaled with `normalise_rewards`."""
     target_critic = state.critic if state.target_critic is None else state.target_critic
     logits = policy_after(seeing(Networks(state.critic, state.imitator)), row).logits
     rated = ratings_after(target_critic, row)
-    values = ratings_after(state.critic, row) if h.double else rated
-    following = pick(rated, best(values, supported(logits, h.threshold, row.next_mask)))
+    values = ratings_after(state.critic, row) if config.double else rated
+    following = pick(rated, best(values, supported(logits, config.threshold, row.next_mask)))
     same_shape(reward=row.reward, discount=row.discount, value=following)
     reward = row.reward if state.rewards is None else row.reward / deviation(state.rewards)
     return reward + row.discount * following
 
 
 def total_loss(
-    networks: Networks, h: DiscreteBCQ, batch: Batch, target: jax.Array
+    networks: Networks, config: DiscreteBCQ, batch: Batch, target: jax.Array
 ) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
-    """TD error, imitation error and penalty on the logits, added; also the metrics and Q(s, a) [B]."""
+    """Return the sum of TD error, imitation error and logit penalty; also the metrics and Q(s, a) [B]."""
     row: Transition = batch.data
     values = networks.critic.all_actions(row.observation, **row.window)
     logits = seeing(networks)(row.observation, **row.window).logits
     q = pick(values, row.action)
-    q_loss = batch.mean(ensemble_error(q[None], target, h.critic_loss))
+    q_loss = batch.mean(ensemble_error(q[None], target, config.critic_loss))
     imitation_loss = -batch.mean(categorical_log_probability(allow(logits, row.mask), row.action))
     logit_loss = batch.mean(mean_square(logits, row.mask))
-    loss = q_loss + imitation_loss + h.logit_penalty * logit_loss
-    kept = supported(logits, h.threshold, row.mask)
-    filtered = ~jnp.take_along_axis(kept, jnp.argmax(allow(values, row.mask), axis=-1)[..., None], axis=-1)[..., 0]
+    loss = q_loss + imitation_loss + config.logit_penalty * logit_loss
+    allowed = supported(logits, config.threshold, row.mask)
+    filtered = ~jnp.take_along_axis(allowed, jnp.argmax(allow(values, row.mask), axis=-1)[..., None], axis=-1)[..., 0]
     metrics = {
         "loss": loss,
         "q_loss": q_loss,
         "imitation_loss": imitation_loss,
         "logit_loss": logit_loss,
         "q_mean": batch.average(q),
-        "supported_actions": batch.average(jnp.sum(kept, axis=-1).astype(jnp.float32)),
+        "supported_actions": batch.average(jnp.sum(allowed, axis=-1).astype(jnp.float32)),
         "filtered_share": batch.average(filtered),
     }
     return loss, (metrics, q)
@@ -155,63 +158,70 @@ def total_loss(
 # The update.
 
 
-def step(h: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of critic and imitator together, then of the target."""
-    rewards = None if state.rewards is None else counted(state.rewards, batch)
-    target = target_value(h, state._replace(rewards=rewards), batch.data)
+def step(config: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of critic and imitator together, then of the target."""
+    rewards = None if state.rewards is None else add_batch(state.rewards, batch)
+    target = target_value(config, state._replace(rewards=rewards), batch.data)
     networks = Networks(state.critic, state.imitator)
-    rate = h.learning_rate * h.schedule(state.step / jnp.maximum(state.updates, 1))
-    networks, memory, _, (metrics, q) = improve(total_loss, networks, state.memory, rate, h, batch, target)
+    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
+    networks, opt_state, _, (metrics, q) = gradient_step(
+        total_loss, networks, state.opt_state, rate, config, batch, target
+    )
     target_critic = state.target_critic
     if target_critic is not None:
-        target_critic = follow(target_critic, networks.critic, _share(h, state.step + 1))
-    moved = state._replace(
-        **networks._asdict(), target_critic=target_critic, rewards=rewards, memory=memory, step=state.step + 1
+        target_critic = polyak_update(target_critic, networks.critic, _share(config, state.step + 1))
+    updated = state._replace(
+        **networks._asdict(), target_critic=target_critic, rewards=rewards, opt_state=opt_state, step=state.step + 1
     )
     metrics |= {"target_q": batch.average(target)}
     if rewards is not None:
         metrics |= {"reward_deviation": deviation(rewards)}
-    return moved, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
+    return updated, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
 
 
-def losses(h: DiscreteBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The losses of the networks as they stand, without a step."""
-    target = target_value(h, state, batch.data)
-    _, (metrics, _) = total_loss(Networks(state.critic, state.imitator), h, batch, target)
+def losses(config: DiscreteBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """Return the losses of the current networks, without an update."""
+    target = target_value(config, state, batch.data)
+    _, (metrics, _) = total_loss(Networks(state.critic, state.imitator), config, batch, target)
     return {name: metrics[name] for name in ("loss", "q_loss", "imitation_loss", "logit_loss")}
 
 
-def _share(h: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
-    """The share of its gap that the target moves after update `step`."""
-    if h.copy_period is not None:
-        return jnp.where(step % h.copy_period == 0, 1.0, 0.0)
-    return 0.0 if h.target_rate is None else h.target_rate
+def _share(config: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
+    """Return the rate of the target's Polyak update after update `step`."""
+    if config.copy_period is not None:
+        return jnp.where(step % config.copy_period == 0, 1.0, 0.0)
+    return 0.0 if config.target_rate is None else config.target_rate
 
 
-# A fresh state.
+# Initial state.
 
 
-def init(h: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Fresh networks; the target critic starts as the critic."""
+def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
+    """Return new networks; the target critic starts as a copy of the critic."""
     random = host_generator(key)
     one, two, rest = jax.random.split(key, 3)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight, "linear": Linear.uniform}
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {
+        "hidden": config.hidden,
+        "layer_norm": config.layer_norm,
+        "encoder_config": encoder_config,
+        "linear": Linear.uniform,
+    }
 
-    def fresh_critic() -> Critic:
+    def new_critic() -> Critic:
         return Critic.create(random, spec, **shape)
 
-    def fresh_imitator() -> Actor:
+    def new_imitator() -> Actor:
         return Actor.create(random, spec, head=gaussian, **shape)
 
-    critic = brought(h.critic_network, fresh_critic, spec, one)
-    imitator = brought(h.imitator_network, fresh_imitator, spec, two)
-    if h.shared(spec) and not (h.memory or h.critic_network or h.imitator_network):
+    critic = build_or_default(config.critic_network, new_critic, spec, one)
+    imitator = build_or_default(config.imitator_network, new_imitator, spec, two)
+    if config.shared(spec) and not (config.recurrent_size or config.critic_network or config.imitator_network):
         imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
-    target = None if h.target_rate is None and h.copy_period is None else copied(critic)
-    memory = optimiser_memory(h.optimiser, Networks(critic, imitator))
-    rewards = nothing_seen() if h.normalise_rewards else None
-    return State(critic, imitator, target, rewards, memory, jnp.int32(0), jnp.int32(updates), rest)
+    target = None if config.target_rate is None and config.copy_period is None else copied(critic)
+    opt_state = init_opt_state(config.optimiser, Networks(critic, imitator))
+    rewards = empty_statistics() if config.normalise_rewards else None
+    return State(critic, imitator, target, rewards, opt_state, jnp.int32(0), jnp.int32(updates), rest)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -229,16 +239,17 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("discrete-bcq")
+@hyperparameters
 class DiscreteBCQ:
-    """Discrete batch-constrained Q-learning: the best action among those that the log supports (arXiv:1910.01708)."""
+    """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708)."""
 
-    threshold: float = number(0.3, least=0.0, most=1.0, help="least likelihood relative to the likeliest action")
+    threshold: float = number(0.3, least=0.0, most=1.0, help="smallest probability relative to the most likely action")
     logit_penalty: float = number(0.01, least=0.0, help="weight of the imitator's mean squared logit")
     discount: float = fields.discount(0.99)
-    target_rate: float | None = fields.target_rate(0.005, "the target critic moves; none with copy_period")
+    target_rate: float | None = fields.target_rate(0.005, "the target critic moves per update; none with copy_period")
     copy_period: int | None = static(None, least=1, help="updates between two copies into the target critic")
-    double: bool = static(True, help="the critic chooses in targets, not the target critic")
+    double: bool = static(True, help="the critic chooses the target's action, not the target critic")
     critic_loss: PointLoss = fields.critic_loss(huber)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(64)
@@ -247,99 +258,102 @@ class DiscreteBCQ:
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
-    shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator sees through the critic's encoder")
+    shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
-    epsilon: float = fields.epsilon(0.0, "sampling: a random supported action this often")
+    epsilon: float = fields.epsilon(0.0, "sampling: probability of a random supported action")
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
     reward_scaling: RewardScaling = fields.reward_scaling("none")
-    normalise_rewards: bool = static(False, help="targets: rewards over their standard deviation so far")
-    critic_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module with all_actions")
-    imitator_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+    normalise_rewards: bool = static(False, help="divide rewards in targets by their standard deviation so far")
+    critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns a module with all_actions")
+    imitator_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete,)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> DiscreteBCQ:
-        """The authors' settings for a family of tasks: atari."""
+        """Return the authors' settings for a family of tasks: atari."""
         return cls(**chosen_preset("DiscreteBCQ", PRESETS, name))
 
     def check(self) -> None:
         """Raise ConfigError where two fields contradict each other."""
         if self.target_rate is not None and self.copy_period is not None:
             raise ConfigError(
-                f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = {self.copy_period}: the "
-                "target critic follows slowly, or is copied, or there is none: set one of them to None, or both"
+                f"DiscreteBCQ.target_rate = {self.target_rate:g} and DiscreteBCQ.copy_period = {self.copy_period}: "
+                "only one of them can move the target critic. fix: make one of them None, or both"
             )
-        if self.memory is not None and (self.critic_network or self.imitator_network):
-            raise ConfigError("DiscreteBCQ.memory is for its own networks: leave it out with networks of yours")
+        if self.recurrent_size is not None and (self.critic_network or self.imitator_network):
+            raise ConfigError(
+                f"DiscreteBCQ.recurrent_size = {self.recurrent_size} does not support networks of your own. "
+                "fix: drop recurrent_size or your networks"
+            )
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
-        """The log with its rewards."""
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
+        """Return the log with its rewards."""
         one_reward("DiscreteBCQ", spec)
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over transitions of the log, or over windows of them with a memory."""
-        return (Phase("discrete-bcq", reads.transitions(self), step, losses),)
+        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
+        return (Phase("discrete-bcq", samplers.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Fresh networks for a run of `updates` steps."""
+        """Return new networks for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
-        """Critic and imitator."""
-        return Acting(state.critic, state.imitator)
+    def policy_params(self, state: State) -> PolicyParams:
+        """Return critic and imitator."""
+        return PolicyParams(state.critic, state.imitator)
 
-    def start(self, acting: Acting, batch: int) -> jax.Array | None:
-        """What both memories hold before anything was seen, side by side; None without them."""
-        return None if self.memory is None else jnp.zeros((batch, 2 * self.memory))
+    def start(self, params: PolicyParams, batch: int) -> jax.Array | None:
+        """Return both initial recurrent states, concatenated; None for feed-forward networks."""
+        return None if self.recurrent_size is None else jnp.zeros((batch, 2 * self.recurrent_size))
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """The best supported action; with a key, at rate epsilon any supported one."""
-        policy, carry = self._policy(acting, observation, mask, carry)
+        """Return the best supported action; with a key, at rate epsilon a random supported one."""
+        policy, carry = self._policy(params, observation, mask, carry)
         action = policy.mode() if key is None else policy.sample(key)
         return Act(action, policy.log_probability(action), carry)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
-    ) -> Among:
-        """The sampled policy."""
-        return self._policy(acting, observation, mask, carry)[0]
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+    ) -> EpsilonGreedy:
+        """Return the distribution of the sampled policy."""
+        return self._policy(params, observation, mask, carry)[0]
 
     def _policy(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None, carry: Any
-    ) -> tuple[Among, Any]:
-        carry = self.start(acting, len(next(iter(observation.values())))) if carry is None else carry
-        values, logits, carry = step_along(acting, observation, carry)
-        return Among(values, supported(logits, self.threshold, mask), self.epsilon), carry
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None, carry: Any
+    ) -> tuple[EpsilonGreedy, Any]:
+        carry = self.start(params, len(next(iter(observation.values())))) if carry is None else carry
+        values, logits, carry = step_along(params, observation, carry)
+        return EpsilonGreedy(values, supported(logits, self.threshold, mask), self.epsilon), carry
 
-    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
-        """The critic's values [B, A], unsupported actions too; None with a memory."""
-        return acting.critic.all_actions(observation) if self.memory is None else None
+    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
+        """Return the critic's values [B, A], also of unsupported actions; None for recurrent networks."""
+        return params.critic.all_actions(observation) if self.recurrent_size is None else None
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
-        """How critic and imitator act together, as plain nodes."""
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+        """Return the acting computation of critic and imitator as plain nodes."""
         act = {
             "kind": "supported",
-            "critic": recipe.network(acting.critic),
-            "imitator": recipe.imitator(seeing(acting)),
+            "critic": recipe.network(params.critic),
+            "imitator": recipe.imitator(seeing(params)),
             "threshold": float(self.threshold),
             "epsilon": float(self.epsilon),
         }
-        values = recipe.smallest([acting.critic]) if self.memory is None else None
-        return recipe.whole(act, values, self.memory and 2 * self.memory)
+        values = recipe.smallest([params.critic]) if self.recurrent_size is None else None
+        return recipe.whole(act, values, self.recurrent_size and 2 * self.recurrent_size)

@@ -1,28 +1,28 @@
-"""Implicit Q-learning, continuous and discrete.
+"""Implicit Q-learning (IQL), continuous and discrete.
 
-Kostrikov, Nair, Levine 2021, arXiv:2110.06169; reference behaviour: ikostrikov/implicit_q_learning.
+Kostrikov, Nair, Levine 2021, arXiv:2110.06169; reference implementation: ikostrikov/implicit_q_learning.
 
-One update, in this order (`new` marks networks that this update has already moved):
+One update, in this order (`new` marks networks that this update has already changed):
 
 | step | loss (per sample) | reads |
 |---|---|---|
 | value | expectile error of `u = q - V(s)`, `q = min_e Qtarget_e(s, a)` | old target critics |
-| actor | `-min(exp(temperature (q - newV(s))), max_weight) log pi(a given s)` | the same q, **new** value |
+| actor | `-min(exp(temperature (q - newV(s))), max_weight) log pi(a | s)` | the same q, **new** value |
 | critic | `sum_e (Q_e(s, a) - r - discount newV(s'))**2` | **new** value |
-| target | moves by `target_rate` of its gap | **new** critics |
+| target | Polyak update by `target_rate` | **new** critics |
 
-At the ends of its dials: expectile 1/2 makes V the mean of the logged actions' values; expectile near 1 their maximum;
+Limits: expectile 1/2 makes V the mean of the logged actions' values; expectile near 1 makes it their maximum;
 temperature 0 is behaviour cloning.
 
-Deliberate differences from the reference: actions are scaled to [-1, 1] before any network sees them (there they are
-assumed to be); the state-dependent spread starts near 1; with discrete actions the actor is categorical and masks are
-honoured. As there, the critic's loss is summed over the ensemble.
+Deliberate differences from the reference: actions are scaled to [-1, 1] before any network reads them (the reference
+assumes this range); the state-dependent standard deviation starts near 1; with discrete actions the actor is
+categorical and masks are applied. As in the reference, the critic's loss is summed over the ensemble.
 
-With several rewards, critics and V predict all `K` of them; the smallest critic, the expectile's side and the advantage
-are decided by the weighted sum, so that it has exactly the scalar fixed point; errors are averaged over components.
+With several rewards, critics and V predict all `K` of them. The weighted sum selects the smallest critic, the side of
+the expectile and the advantage, so the fixed point equals the scalar one; errors are averaged over components.
 
-With a memory, the losses run over windows [B, T]; each network unrolls its own from zeros, and what followed a step is
-encoded from that step's state.
+With recurrent networks, the losses run over windows [B, T]. Each network unrolls its own recurrent state from zeros.
+The next observation of a step is encoded from that step's recurrent state.
 
 Letters: `B` batch (`B, T` in windows), `E` ensemble, `A` number of actions or action size, `K` reward components.
 """
@@ -35,38 +35,40 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, reads
-from tidelog.algorithms.choose import choose, sampled, start
-from tidelog.algorithms.contract import Batch, Feedback, Keep, Phase, check_components
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import (
+from tidelog.algorithms.core import fields, samplers
+from tidelog.algorithms.core.choosing_actions import choose, sampled, start
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, check_components
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
-    brought,
+    build_or_default,
     constant,
     copied,
     cosine,
-    follow,
-    improve,
-    optimiser_memory,
+    gradient_step,
+    init_opt_state,
+    polyak_update,
 )
+from tidelog.algorithms.core.registry import register
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
-from tidelog.losses.components import average, smallest, spread, weigh
+from tidelog.losses.components import Components
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
 from tidelog.networks.convolution import Layers, by_size
-from tidelog.networks.critic import Critic, Ensemble, Value, now_and_after
+from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_value
 from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import Sight
+from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
 
-class Optimisers(NamedTuple):
-    """What the optimisers remember, one for each network."""
+class OptStates(NamedTuple):
+    """The optimiser states, one for each network."""
 
     actor: Any
     critic: Any
@@ -80,144 +82,155 @@ class State(NamedTuple):
     critic: Ensemble
     target_critic: Ensemble
     value: Value
-    optimisers: Optimisers
+    opt_states: OptStates
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
     key: jax.Array
 
 
-class Acting(NamedTuple):
-    """What acting and rating read."""
+class PolicyParams(NamedTuple):
+    """The arrays that acting and Q-values read."""
 
     actor: Actor
     critic: Ensemble
 
 
-# Losses: each returns the mean over the batch and what the next step or the metrics read.
+# Losses: each returns the mean over the batch and the input of the next step or the metrics.
 
 
-def value_loss(
-    value: Value, h: IQL, batch: Batch, q: jax.Array, weights: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
-    """Expectile error of V against the target critics' q [B]; also V(s) [B]."""
+def value_loss(value: Value, config: IQL, batch: Batch, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the expectile error of V against the target critics' q [B], and V(s) [B]."""
+    rewards = components(config, batch.data)
     v = value(batch.data.observation, **batch.data.window)
-    side = spread(weigh(q - v, weights), weights)
-    return batch.mean(average(expectile_error(q - v, h.expectile, side), weights)), v
+    side = rewards.expand(rewards.total(q - v))
+    return batch.mean(rewards.average(expectile_error(q - v, config.expectile, side))), v
 
 
 def actor_loss(
-    actor: Actor, h: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
+    actor: Actor, config: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Weighted cloning of the logged actions; also its metrics."""
+    """Return the advantage-weighted imitation error of the logged actions, and its metrics."""
     row: Transition = batch.data
-    weight = advantage_weight(advantage, h.temperature, h.max_weight)
-    policy = actor(row.observation, mask=row.mask, dropout=h.dropout, key=key, **row.window)
+    weight = advantage_weight(advantage, config.temperature, config.max_weight)
+    policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
-    metrics = {"capped_share": batch.average(weight >= h.max_weight)}
+    metrics = {"capped_share": batch.average(weight >= config.max_weight)}
     if entropy is not None:
         metrics["entropy"] = batch.average(entropy)
     return batch.mean(weight * policy.imitation_error(row.action)), metrics
 
 
-def critic_loss(
-    critic: Ensemble, h: IQL, batch: Batch, target: jax.Array, weights: jax.Array | None
-) -> tuple[jax.Array, jax.Array]:
-    """Squared (or other) error of every critic against the target [B]; also Q(s, a) [E, B]."""
+def critic_loss(critic: Ensemble, config: IQL, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the squared (or other) error of every critic against the target [B], and Q(s, a) [E, B]."""
     q = critic(batch.data.observation, batch.data.action, **batch.data.window)
-    return batch.mean(average(ensemble_error(q, target, h.critic_loss), weights)), q
+    errors = ensemble_error(q, target, config.critic_loss)
+    return batch.mean(components(config, batch.data).average(errors)), q
+
+
+# The inputs of these losses.
+
+
+def target_critic_value(config: IQL, state: State, row: Transition) -> tuple[jax.Array, jax.Array]:
+    """Return the smallest target critic's value [B] of the logged action, and all of them [E, B]."""
+    values = state.target_critic(row.observation, row.action, **row.window)
+    return components(config, row).smallest(values), values
+
+
+def advantage_and_target(value: Value, config: IQL, row: Transition, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the advantage `q - V(s)` [B] and the critics' target `r + discount V(s')` [B]."""
+    rewards = components(config, row)
+    v, next_v = value_and_next_value(value, row)
+    return rewards.total(q - v), row.reward + rewards.expand(row.discount) * next_v
+
+
+def components(config: IQL, row: Transition) -> Components:
+    """Return the reward components, and their weights where the log has several."""
+    if row.reward.ndim == row.discount.ndim:
+        return Components(None)
+    weights = config.reward_weights
+    return Components(jnp.ones(row.reward.shape[-1]) if weights is None else jnp.asarray(weights))
 
 
 # The update.
 
 
-def step(h: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of value, actor, critics and target critics, in this order."""
+def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of value, actor, critics and target critics, in this order."""
     row: Transition = batch.data
-    weights = component_weights(h, row)
-    memories, progress = state.optimisers, state.step / jnp.maximum(state.updates, 1)
-    target_q = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
-    q = smallest(target_q, weights)
+    opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
+    q, target_q = target_critic_value(config, state, row)
 
-    rate = h.value_learning_rate * h.value_schedule(progress)
-    value, value_memory, v_loss, v = improve(value_loss, state.value, memories.value, rate, h, batch, q, weights)
+    rate = config.value_learning_rate * config.value_schedule(progress)
+    value, value_opt_state, v_loss, v = gradient_step(value_loss, state.value, opt_states.value, rate, config, batch, q)
 
-    new_v, new_next_v = now_and_after(value, row)
-    advantage = weigh(q - new_v, weights)
-    key = None if h.dropout is None else jax.random.fold_in(state.key, state.step)
-    rate = h.actor_learning_rate * h.actor_schedule(progress)
-    actor, actor_memory, a_loss, actor_metrics = improve(
-        actor_loss, state.actor, memories.actor, rate, h, batch, advantage, key
+    advantage, target = advantage_and_target(value, config, row, q)
+    key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
+    rate = config.actor_learning_rate * config.actor_schedule(progress)
+    actor, actor_opt_state, a_loss, actor_metrics = gradient_step(
+        actor_loss, state.actor, opt_states.actor, rate, config, batch, advantage, key
     )
 
-    target = row.reward + spread(row.discount, weights) * new_next_v
-    rate = h.critic_learning_rate * h.critic_schedule(progress)
-    critic, critic_memory, q_loss, logged_q = improve(
-        critic_loss, state.critic, memories.critic, rate, h, batch, target, weights
+    rate = config.critic_learning_rate * config.critic_schedule(progress)
+    critic, critic_opt_state, q_loss, logged_q = gradient_step(
+        critic_loss, state.critic, opt_states.critic, rate, config, batch, target
     )
 
-    due = (state.step + 1) % h.target_update_period == 0
-    target_critic = follow(state.target_critic, critic, jnp.where(due, h.target_rate, 0.0))
+    due = (state.step + 1) % config.target_update_period == 0
+    target_critic = polyak_update(state.target_critic, critic, jnp.where(due, config.target_rate, 0.0))
 
-    mean = batch.average(advantage)
+    total, mean = components(config, row).total, batch.average(advantage)
     metrics = {
         "value_loss": v_loss,
         "actor_loss": a_loss,
         "critic_loss": q_loss,
         "advantage_mean": mean,
         "advantage_std": jnp.sqrt(batch.average(jnp.square(advantage - mean))),
-        "q_mean": batch.average(jnp.mean(weigh(logged_q, weights), axis=0)),
-        "v_mean": batch.average(weigh(v, weights)),
-        "target_gap": batch.average(jnp.mean(jnp.abs(weigh(logged_q - target_q, weights)), axis=0)),
+        "q_mean": batch.average(jnp.mean(total(logged_q), axis=0)),
+        "v_mean": batch.average(total(v)),
+        "target_gap": batch.average(jnp.mean(jnp.abs(total(logged_q - target_q)), axis=0)),
         **actor_metrics,
     }
-    memories = Optimisers(actor_memory, critic_memory, value_memory)
-    moved = State(actor, critic, target_critic, value, memories, state.step + 1, state.updates, state.key)
-    error = jnp.mean(jnp.abs(weigh(logged_q - target, weights)), axis=0)
-    return moved, Feedback(metrics, priority=batch.per_sample(error))
+    opt_states = OptStates(actor_opt_state, critic_opt_state, value_opt_state)
+    updated = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
+    error = jnp.mean(jnp.abs(total(logged_q - target)), axis=0)
+    return updated, Feedback(metrics, priority=batch.per_sample(error))
 
 
-def losses(h: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The three losses of the networks as they stand, without a step and without dropout."""
-    row: Transition = batch.data
-    weights = component_weights(h, row)
-    q = smallest(state.target_critic(row.observation, row.action, **row.window), weights)
-    v_loss, _ = value_loss(state.value, h, batch, q, weights)
-    v, next_v = now_and_after(state.value, row)
-    a_loss, _ = actor_loss(state.actor, h, batch, weigh(q - v, weights), None)
-    target = row.reward + spread(row.discount, weights) * next_v
-    q_loss, _ = critic_loss(state.critic, h, batch, target, weights)
-    return {"value_loss": v_loss, "actor_loss": a_loss, "critic_loss": q_loss}
+def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """Return the three losses of the current networks, without an update and without dropout."""
+    q, _ = target_critic_value(config, state, batch.data)
+    advantage, target = advantage_and_target(state.value, config, batch.data, q)
+    return {
+        "value_loss": value_loss(state.value, config, batch, q)[0],
+        "actor_loss": actor_loss(state.actor, config, batch, advantage, None)[0],
+        "critic_loss": critic_loss(state.critic, config, batch, target)[0],
+    }
 
 
-def component_weights(h: IQL, row: Transition) -> jax.Array | None:
-    """The weights [K] of several rewards, None where there is one."""
-    if row.reward.ndim == row.discount.ndim:
-        return None
-    return jnp.ones(row.reward.shape[-1]) if h.reward_weights is None else jnp.asarray(h.reward_weights)
+# Initial state.
 
 
-# A fresh state.
-
-
-def init(h: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Fresh networks; the target critics start as the critics."""
+def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
+    """Return new networks; the target critics start as copies of the critics."""
     generator = host_generator(key)
-    sight = Sight(h.embedding, h.hidden[0], h.convolutions, h.memory)
-    shape: dict[str, Any] = {"hidden": h.hidden, "layer_norm": h.layer_norm, "sight": sight}
-    own = jax.random.split(key, h.critics + 3)
+    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
+    shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "encoder_config": encoder_config}
+    own = jax.random.split(key, config.critics + 3)
 
-    def fresh_critic() -> Critic:
+    def new_critic() -> Critic:
         return Critic.create(generator, spec, **shape)
 
-    actor = brought(h.actor_network, lambda: Actor.create(generator, spec, head=h.actor_head, **shape), spec, own[0])
-    critic = Ensemble(tuple(brought(h.critic_network, fresh_critic, spec, k) for k in own[3:]))
-    value = brought(h.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
-    memories = Optimisers(*(optimiser_memory(h.optimiser, network) for network in (actor, critic, value)))
-    return State(actor, critic, copied(critic), value, memories, jnp.int32(0), jnp.int32(updates), own[2])
+    actor = build_or_default(
+        config.actor_network, lambda: Actor.create(generator, spec, head=config.actor_head, **shape), spec, own[0]
+    )
+    critic = Ensemble(tuple(build_or_default(config.critic_network, new_critic, spec, k) for k in own[3:]))
+    value = build_or_default(config.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
+    opt_states = OptStates(*(init_opt_state(config.optimiser, network) for network in (actor, critic, value)))
+    return State(actor, critic, copied(critic), value, opt_states, jnp.int32(0), jnp.int32(updates), own[2])
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Kostrikov et al. 2021, section 5 and appendix B; the reward rules are the reference implementation's.
+    # Kostrikov et al. 2021, section 5 and appendix B; the reward scalings are from the reference implementation.
     "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
     "antmaze": {"expectile": 0.9, "temperature": 10.0, "reward_scaling": "minus-one"},
     "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
@@ -225,16 +238,17 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("iql")
+@hyperparameters
 class IQL:
     """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169)."""
 
-    expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="which expectile of Q the value learns")
+    expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns")
     temperature: float = number(3.0, least=0.0, help="inverse temperature: multiplies the advantage; 0 clones the log")
     max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
     discount: float = fields.discount(0.99)
-    target_rate: float = fields.target_rate(0.005, "target critics move")
-    target_update_period: int = static(1, least=1, help="updates between two moves of the target critics")
+    target_rate: float = fields.target_rate(0.005, "target critics move per update")
+    target_update_period: int = static(1, least=1, help="updates between two updates of the target critics")
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
@@ -251,82 +265,82 @@ class IQL:
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
-    memory: int | None = fields.memory(None)
+    recurrent_size: int | None = fields.recurrent_size(None)
     window: int = fields.window(16)
     burn_in: int = fields.burn_in(0)
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
-    reward_weights: tuple[float, ...] | None = static(None, help="of several rewards; default: ones")
+    reward_weights: tuple[float, ...] | None = static(None, help="weights of several rewards; default: ones")
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
-    epsilon: float | None = fields.epsilon(None, "sampling: a sample this often, else the mode")
+    epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
     reward_scaling: RewardScaling = fields.reward_scaling("none")
-    actor_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
-    critic_network: Callable[[Spec, jax.Array], Any] | None = own("one for each critic")
-    value_network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own")
+    actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
+    critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
+    value_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 
     takes: ClassVar[tuple[type, ...]] = (Continuous, Discrete)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> IQL:
-        """The authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
+        """Return the authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
         return cls(**chosen_preset("IQL", PRESETS, name))
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
-        """The log with its rewards."""
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
+        """Return the log with its rewards."""
         check_components(self.reward_weights, spec)
-        return {"log": Keep(("reward", "terminated"))}
+        return {"log": StoreSpec(("reward", "terminated"))}
 
     def phases(self) -> tuple[Phase, ...]:
-        """One phase over transitions of the log, or over windows of them with a memory."""
-        return (Phase("iql", reads.transitions(self), step, losses),)
+        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
+        return (Phase("iql", samplers.transitions(self), step, losses),)
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Fresh networks for a run of `updates` steps."""
+        """Return new networks for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    def acting(self, state: State) -> Acting:
-        """Actor and critics."""
-        return Acting(state.actor, state.critic)
+    def policy_params(self, state: State) -> PolicyParams:
+        """Return actor and critics."""
+        return PolicyParams(state.actor, state.critic)
 
-    def start(self, acting: Acting, batch: int) -> Any:
-        """What the actor's memory holds before anything was seen."""
-        return start(acting.actor, batch)
+    def start(self, params: PolicyParams, batch: int) -> Any:
+        """Return the actor's initial recurrent state."""
+        return start(params.actor, batch)
 
     def act(
         self,
-        acting: Acting,
+        params: PolicyParams,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
-        """The actor's mode, or with a key a sample."""
-        return choose(acting.actor, observation, mask, carry, key, self.epsilon)
+        """Return the actor's mode, or a sample with a key."""
+        return choose(params.actor, observation, mask, carry, key, self.epsilon)
 
     def distribution(
-        self, acting: Acting, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> Distribution:
-        """The sampled policy."""
-        return sampled(acting.actor, observation, mask, carry, self.epsilon)[0]
+        """Return the distribution of the sampled policy."""
+        return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
 
-    def q_values(self, acting: Acting, observation: Observation) -> jax.Array | None:
-        """The smallest critic's values [B, A] of discrete actions; None for continuous ones or with a memory."""
-        rates_all = all(getattr(member, "actions", None) for member in acting.critic.members)
-        if not rates_all or self.memory is not None:
+    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
+        """Return the smallest critic's values [B, A] of discrete actions; None for continuous or recurrent networks."""
+        has_all_actions = all(getattr(member, "actions", None) for member in params.critic.members)
+        if not has_all_actions or self.recurrent_size is not None:
             return None
-        found = acting.critic.all_actions(observation)
-        if found.ndim == 3:
-            return jnp.min(found, axis=0)
-        weights = jnp.ones(found.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
-        return jnp.min(jnp.sum(found * weights[:, None], axis=2), axis=0)
+        values = params.critic.all_actions(observation)
+        if values.ndim == 3:
+            return jnp.min(values, axis=0)
+        weights = jnp.ones(values.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
+        return jnp.min(jnp.sum(values * weights[:, None], axis=2), axis=0)
 
-    def recipe(self, acting: Acting) -> dict[str, Any]:
-        """How the actor acts, and how discrete actions are rated, as plain nodes."""
-        members, values = acting.critic.members, None
-        if all(getattr(member, "actions", None) for member in members) and self.memory is None:
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+        """Return the acting computation and the Q-values of discrete actions as plain nodes."""
+        members, values = params.critic.members, None
+        if all(getattr(member, "actions", None) for member in members) and self.recurrent_size is None:
             ones = None if members[0].rewards is None else [1.0] * members[0].rewards
             values = recipe.smallest(members, list(self.reward_weights) if ones and self.reward_weights else ones)
-        return recipe.whole(recipe.likely(acting.actor, self.epsilon), values, self.memory)
+        return recipe.whole(recipe.likely(params.actor, self.epsilon), values, self.recurrent_size)

@@ -1,11 +1,11 @@
-"""Phasic policy gradient that learns from segments again and again, whoever of its earlier policies played them.
+"""Off-policy phasic policy gradient: learns repeatedly from stored segments of its earlier policies.
 
-No paper defines it; this definition is ours. It joins the phases of Cobbe et al. 2020 (arXiv:2009.04416), the targets
-of Espeholt et al. 2018 (arXiv:1802.01561) and the decoupled objective of Hilton et al. 2021 (arXiv:2110.00641).
+No paper defines it; this definition is ours. It combines the phases of Cobbe et al. 2020 (arXiv:2009.04416), the
+targets of Espeholt et al. 2018 (arXiv:1802.01561) and the decoupled objective of Hilton et al. 2021 (arXiv:2110.00641).
 
-Every collected segment goes into two rings, `policy` and `value`, and lives there until it was drawn `max_use` times or
-is more than `max_staleness` updates old. A round collects and takes `update_per_collect` updates; every `aux_every`
-rounds the auxiliary phase follows.
+Every collected segment goes into two ring buffers, `policy` and `value`, and stays until it was drawn `max_use` times
+or is more than `max_staleness` updates old. A round collects and does `update_per_collect` updates; the auxiliary phase
+runs every `aux_every` rounds.
 
 | loss (per step) | over | reads |
 |---|---|---|
@@ -14,12 +14,12 @@ rounds the auxiliary phase follows.
 | auxiliary: `0.5 (Vaux - v)**2 + beta_clone KL(old, new)` | `value` | v likewise; pi **before** this phase |
 | the same update: `0.5 (V - v)**2` | `value` | the same v |
 
-mu is who played, prox an average of recent parameters. Targets and advantages are never stored: networks as they stand
-make them at every use. What an update reads and descends is in `replay_phase.py`, the auxiliary phase in
-`auxiliary.py`; how a state begins, steps and acts is in `phasic.py`, as for PPG.
+mu is the behaviour policy, prox (the proximal policy) an average of recent parameters. Targets and advantages are never
+stored: the current networks compute them at every use. The auxiliary phase, the initial network and acting are in
+`phasic.py`, as for PPG.
 
-At the ends of its dials: with prox held at mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is
-the importance-weighted policy gradient; one minibatch that is the whole fresh rollout makes the first update PPG's.
+Limits: with prox equal to mu it is PPO's loss; with `proximal_decay` 0 the clip never binds and it is the
+importance-weighted policy gradient; one minibatch of the whole new rollout makes the first update PPG's.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """
@@ -32,42 +32,62 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, phasic
-from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.cloning import Lesson
-from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import Schedule, Transformation, constant, copied, follow, optimiser_memory
-from tidelog.algorithms.replay_phase import count_rewards, judged, policy_loss, traced, value_loss
-from tidelog.algorithms.running import Running, merged
-from tidelog.algorithms.segments import Living, Passes, Whole, check_lives
+from tidelog.algorithms import phasic
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.optimisation import (
+    Schedule,
+    Transformation,
+    constant,
+    copied,
+    init_opt_state,
+    polyak_update,
+)
+from tidelog.algorithms.core.registry import register
+from tidelog.algorithms.core.running_statistics import Running, add_values
+from tidelog.algorithms.core.sampling import Batch, Sampler
+from tidelog.algorithms.core.segments import Columns, LivePasses, LiveUniform, Whole, check_lives
+from tidelog.algorithms.phasic import (
+    Rewards,
+    auxiliary_loss,
+    drift,
+    explained_variance,
+    freeze,
+    scale_rewards,
+    scaled,
+    standardise,
+    value_unit,
+)
+from tidelog.losses.policy import decoupled_surrogate, ratio_divergence, truncated_weight
+from tidelog.losses.returns import value_error
+from tidelog.losses.vtrace import vtrace
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import ARCHITECTURES, Architecture
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
-class Optimisers(NamedTuple):
-    """What the optimisers remember: of the policy phase, and of the auxiliary phase."""
+class OptStates(NamedTuple):
+    """The optimiser states of the policy phase and of the auxiliary phase."""
 
     policy: Any
     auxiliary: Any
 
 
 class Proximal(NamedTuple):
-    """An exponential average of recent parameters, divided by the weight that it has gathered."""
+    """An exponential average of recent parameters, divided by the sum of its weights."""
 
     network: Any
     weight: jax.Array
 
 
 class State(NamedTuple):
-    """Everything that a resumed run needs; None where a switch turns it off."""
+    """Everything that a resumed run needs; None where a setting turns it off."""
 
     network: Any
     proximal: Proximal
-    optimisers: Optimisers
+    opt_states: OptStates
     rewards: Rewards | None
     values: Running | None
     step: jax.Array  # int32: updates taken
@@ -75,88 +95,169 @@ class State(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """A minibatch of each store."""
+    """One minibatch of each store."""
 
     policy: Batch
     value: Batch
 
 
-# The loss: the mean over the minibatches and its metrics.
+# Before every update: value targets and advantages by the current networks.
+
+
+def count_rewards(config: OffPolicyPPG, state: State, columns: Columns) -> tuple[State, Columns]:
+    """Add a new rollout to the reward statistics."""
+    return scale_rewards(config, state, columns)[0], {}
+
+
+def with_vtrace(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+    """Return the batch with `target`, `advantage`, `value`, and `log_behaviour`, pi over mu; all [B, T]."""
+    data, unit = batch.data, value_unit(state)
+    value, following = (unit * state.network.value_of(data[name]) for name in ("observation", "following"))
+    policy = state.network.policy(data["observation"], data.get("mask"))
+    log_behaviour = policy.log_probability(data["action"]) - data["log_probability"]
+    flags = data["terminated"], data["truncated"], data["valid"]
+    settings = config.discount, config.gae_lambda, config.rho_bar, config.c_bar
+    target, advantage = vtrace(
+        log_behaviour, scaled(config, state, data["reward"]), value, following, *flags, *settings
+    )
+    columns = {"target": target, "advantage": advantage, "value": value, "log_behaviour": log_behaviour}
+    return batch._replace(data=data | columns)
+
+
+def with_policy_inputs(config: OffPolicyPPG, state: State, batch: Batch) -> Batch:
+    """Return the policy's batch with its loss inputs: `log_proximal`, prox over mu, and normalised advantages."""
+    batch = with_vtrace(config, state, batch)
+    data = batch.data
+    proximal = state.proximal.network.policy(data["observation"], data.get("mask")).log_probability(data["action"])
+    if config.advantage_normalisation:
+        data = data | {"advantage": standardise(data["advantage"], data["valid"])}
+    return batch._replace(data=data | {"log_proximal": proximal - data["log_probability"]})
+
+
+# Losses: each returns the mean over the minibatch and its metrics.
+
+
+def policy_loss(network: Any, config: OffPolicyPPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the decoupled surrogate with entropy bonus."""
+    data = batch.data
+    policy = network.policy(data["observation"], data.get("mask"))
+    log_weight, advantage = data["log_proximal"], data["advantage"]
+    log_ratio = policy.log_probability(data["action"]) - data["log_probability"] - log_weight
+    gain = batch.mean(decoupled_surrogate(log_ratio, log_weight, advantage, config.clip, config.most_weight))
+    entropy = batch.mean(policy.entropy())
+    beyond = 0.0 if config.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > config.clip
+    return gain - config.entropy_bonus * entropy, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": batch.average(ratio_divergence(log_ratio)),
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(advantage)),
+        **weight_metrics(config, batch, log_ratio, log_weight),
+    }
+
+
+def weight_metrics(
+    config: OffPolicyPPG, batch: Batch, log_ratio: jax.Array, log_weight: jax.Array
+) -> dict[str, jax.Array]:
+    """Return the ratio to the behaviour policy and the age of the segments."""
+    used = jnp.exp(truncated_weight(log_ratio, log_weight, config.most_weight) + log_ratio)
+    cut = (log_weight + jnp.maximum(log_ratio, 0.0)) > jnp.log(config.most_weight)
+    mean = batch.average(used)
+    return {
+        "effective_share": jnp.square(mean) / jnp.maximum(batch.average(jnp.square(used)), 1e-12),
+        "ratio_mean": mean,
+        "truncated_share": batch.average(cut),
+        "staleness": jnp.mean(batch.data["age"].astype(jnp.float32)),
+    }
+
+
+def value_loss(
+    network: Any, config: OffPolicyPPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    value = network(data["observation"], data.get("mask"))[1]
+    target, old = data["target"] / unit, data["value"] / unit
+    error = batch.mean(value_error(value, target, old, None))
+    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    return config.value_weight * error, metrics | {"value_staleness": jnp.mean(data["age"].astype(jnp.float32))}
 
 
 def joint_loss(
-    network: Any, h: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
+    network: Any, config: OffPolicyPPG, drawn: Drawn, unit: jax.Array | float
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """The decoupled surrogate with its entropy bonus on one minibatch, the value's error on the other."""
-    (p_loss, p_told), (v_loss, v_told) = (
-        policy_loss(network, h, drawn.policy),
-        value_loss(network, h, drawn.value, unit),
+    """Return the decoupled surrogate with entropy bonus on one minibatch plus the value error on the other."""
+    (p_loss, policy_metrics), (v_loss, value_metrics) = (
+        policy_loss(network, config, drawn.policy),
+        value_loss(network, config, drawn.value, unit),
     )
-    return p_loss + v_loss, p_told | v_told
+    return p_loss + v_loss, policy_metrics | value_metrics
 
 
 # The updates.
 
 
-def step(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
-    """One update of policy and value, and a step of the proximal average."""
-    state, drawn = prepared(h, state, batch)
-    state, feedback = phasic.descended(h, state, drawn, joint_loss, "policy", h.learning_rate)
-    return state._replace(proximal=averaged(state.proximal, state.network, h.proximal_decay)), feedback
+def step(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Feedback]:
+    """Do one update of policy and value, and of the proximal average."""
+    state, drawn = prepared(config, state, batch)
+    state, feedback = phasic.gradient_update(config, state, drawn, joint_loss, "policy", config.learning_rate)
+    return state._replace(proximal=averaged(state.proximal, state.network, config.proximal_decay)), feedback
 
 
-def auxiliary_step(h: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of everything by the auxiliary phase's own optimiser; the proximal average begins anew."""
-    batch = traced(h, state, batch)
-    state, feedback = phasic.descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+def auxiliary_step(config: OffPolicyPPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of the whole network with the auxiliary optimiser; the proximal average restarts."""
+    batch = with_vtrace(config, state, batch)
+    state, feedback = phasic.gradient_update(
+        config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate
+    )
     return state._replace(proximal=restarted(state.network)), feedback
 
 
-def prepared(h: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
-    """Both minibatches as their losses read them, and where values are normalised the spread of their targets."""
-    policy, value = judged(h, state, batch["policy"]), traced(h, state, batch["value"])
+def prepared(config: OffPolicyPPG, state: State, batch: dict[str, Batch]) -> tuple[State, Drawn]:
+    """Return both minibatches with the inputs of their losses; also update the target statistics where they exist."""
+    policy, value = with_policy_inputs(config, state, batch["policy"]), with_vtrace(config, state, batch["value"])
     if state.values is not None:
         weight = value.data["valid"].astype(jnp.float32)
-        state = state._replace(values=merged(state.values, value.data["target"], weight))
+        state = state._replace(values=add_values(state.values, value.data["target"], weight))
     return state, Drawn(policy, value)
 
 
 def averaged(proximal: Proximal, network: Any, decay: jax.Array | float) -> Proximal:
-    """The average one policy step later: the newest parameters weigh 1, all earlier ones `decay` of what they did."""
+    """Return the average one policy step later: weight 1 for the newest parameters, `decay` for the older ones."""
     weight = decay * proximal.weight + 1.0
-    return Proximal(follow(proximal.network, network, 1.0 / weight), weight)
+    return Proximal(polyak_update(proximal.network, network, 1.0 / weight), weight)
 
 
 def restarted(network: Any) -> Proximal:
-    """The average of these parameters alone."""
+    """Return the average of these parameters alone."""
     return Proximal(network, jnp.ones(()))
 
 
-def losses(h: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
-    """The losses of policy and value as the networks stand, without a step."""
-    state, drawn = prepared(h, state, batch)
-    told = joint_loss(state.network, h, drawn, value_unit(state))[1]
-    return {name: told[name] for name in ("policy_loss", "value_loss")}
+def losses(config: OffPolicyPPG, state: State, batch: dict[str, Batch], key: jax.Array) -> dict[str, jax.Array]:
+    """Return the losses of the current policy and value, without an update."""
+    state, drawn = prepared(config, state, batch)
+    metrics = joint_loss(state.network, config, drawn, value_unit(state))[1]
+    return {name: metrics[name] for name in ("policy_loss", "value_loss")}
 
 
-def auxiliary_losses(h: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """The losses of the auxiliary phase as the networks stand, without a step."""
-    told = auxiliary_loss(state.network, h, traced(h, state, batch), value_unit(state))[1]
-    return {name: told[name] for name in ("aux_value_loss", "value_loss")}
+def auxiliary_losses(config: OffPolicyPPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """Return the losses of the auxiliary phase for the current networks, without an update."""
+    metrics = auxiliary_loss(state.network, config, with_vtrace(config, state, batch), value_unit(state))[1]
+    return {name: metrics[name] for name in ("aux_value_loss", "value_loss")}
 
 
-# A fresh state.
+# Initial state.
 
 
-def init(h: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh network, which is its own average; nothing seen of rewards and values."""
-    network = phasic.fresh_network(h, spec, key)
-    memories = Optimisers(
-        optimiser_memory(h.optimiser, network),
-        optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
+def init(config: OffPolicyPPG, spec: Spec, key: jax.Array, updates: int) -> State:
+    """Return a new network, its own average, and empty statistics of rewards and values."""
+    network = phasic.new_network(config, spec, key)
+    opt_states = OptStates(
+        init_opt_state(config.optimiser, network),
+        init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
     )
-    rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
-    return State(network, restarted(copied(network)), memories, rewards, values, jnp.int32(0), jnp.int32(updates))
+    rewards, values = phasic.initial_rewards(config), phasic.initial_values(config)
+    return State(network, restarted(copied(network)), opt_states, rewards, values, jnp.int32(0), jnp.int32(updates))
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -178,28 +279,33 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("off-policy-ppg")
+@hyperparameters
 class OffPolicyPPG:
     """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store."""
 
     update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection")
-    minibatch: int = static(64, least=1, help="segments that an update draws from each store")
-    policy_capacity: int = static(1024, least=1, help="segments that the policy's store holds")
-    value_capacity: int = static(1024, least=1, help="segments that the value's store holds")
-    policy_max_use: int = static(10, least=1, help="how often the policy's segments are drawn, at most")
-    value_max_use: int = static(100, least=1, help="how often the value's segments are drawn, at most")
-    policy_max_staleness: int | None = static(None, least=1, help="updates that the policy's segments live, at most")
-    value_max_staleness: int | None = static(None, least=1, help="updates that the value's segments live, at most")
+    minibatch: int = static(64, least=1, help="segments per update from each store")
+    policy_capacity: int = static(1024, least=1, help="capacity of the policy's store, in segments")
+    value_capacity: int = static(1024, least=1, help="capacity of the value's store, in segments")
+    policy_max_use: int = static(10, least=1, help="largest number of draws of a segment of the policy's store")
+    value_max_use: int = static(100, least=1, help="largest number of draws of a segment of the value's store")
+    policy_max_staleness: int | None = static(None, least=1, help="largest age of the policy's segments, in updates")
+    value_max_staleness: int | None = static(None, least=1, help="largest age of the value's segments, in updates")
     aux_every: int = static(32, least=1, help="collections between two auxiliary phases")
     auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase")
-    beta_clone: float = number(1.0, least=0.0, help="weight of what holds the policy in the auxiliary phase")
-    clip: float | None = number(0.2, least=0.0, open_ends=True, help="how far a ratio to the proximal policy may gain")
-    proximal_decay: float = number(8 / 9, least=0.0, most=1.0, help="of the average that is the proximal policy")
-    most_weight: float = number(100.0, least=0.0, open_ends=True, help="largest ratio to the behaviour policy")
-    rho_bar: float = number(1.0, least=0.0, open_ends=True, help="largest ratio on a surprise, in value targets")
-    c_bar: float = number(1.0, least=0.0, open_ends=True, help="largest ratio along a trace")
+    beta_clone: float = number(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
+    clip: float | None = number(
+        0.2, least=0.0, open_ends=True, help="PPO clip range of the ratio to the proximal policy"
+    )
+    proximal_decay: float = number(8 / 9, least=0.0, most=1.0, help="decay of the average of the proximal policy")
+    most_weight: float = number(100.0, least=0.0, open_ends=True, help="cap on the ratio to the behaviour policy")
+    rho_bar: float = number(
+        1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio that multiplies the TD error"
+    )
+    c_bar: float = number(1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio in the trace")
     entropy_bonus: float = number(0.01, least=0.0)
-    value_weight: float = number(0.5, least=0.0, help="of the squared error, in the policy phase")
+    value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.99)
     gae_lambda: float = number(0.95, least=0.0, most=1.0)
     learning_rate: float = fields.learning_rate(5e-4)
@@ -207,13 +313,11 @@ class OffPolicyPPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    environments: int = static(64, least=1, help="copies played side by side")
-    rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection: a segment")
-    auxiliary_minibatch: int = static(4, least=1, help="whole segments in an auxiliary update")
+    environments: int = static(64, least=1, help="parallel environment copies")
+    rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection (a segment)")
+    auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
     reward_normalisation: bool = static(True)
-    reward_discount: float = number(
-        0.99, least=0.0, most=1.0, help="of the returns whose spread is the unit of rewards"
-    )
+    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of the returns that normalise rewards")
     reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
@@ -224,71 +328,72 @@ class OffPolicyPPG:
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     picture_width: int = fields.picture_width(256)
-    network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
+    network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> OffPolicyPPG:
-        """Settings for a family of problems: classic-control."""
+        """Return the settings for a family of problems: classic-control."""
         return cls(**chosen_preset("OffPolicyPPG", PRESETS, name))
 
     def check(self) -> None:
-        """Raise ConfigError where a store could run out of segments that live before new ones come."""
+        """Raise ConfigError where a store could have no live segments before the next collection."""
         last = self.update_per_collect if self.auxiliary_epochs else self.update_per_collect - 1
         for store, updates in (("policy", self.update_per_collect - 1), ("value", last)):
             check_lives(self, store, updates)
 
     def collection(self) -> Collection:
-        """A segment of every copy, into both stores; the rewards also where their spread is counted."""
+        """Return the collection: a segment per copy, into both stores; rewards also into `fresh` for their scaling."""
         counted = ("fresh",) if self.reward_normalisation else ()
         return Collection(self.environments, self.rollout_steps, ("policy", "value", *counted))
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
-        """Two rings of whole segments with the log-probabilities of who played, and the fresh rewards."""
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
+        """Return two ring buffers of segments with the behaviour policy's log-probabilities, and the new rewards."""
         mask = ("mask",) if spec.masked else ()
         flags = ("reward", "terminated", "truncated", "valid")
         whole = ("observation", *mask, "action", "log_probability", *flags, "following")
-        fresh = {"fresh": Keep(flags, self.environments)} if self.reward_normalisation else {}
+        fresh = {"fresh": StoreSpec(flags, self.environments)} if self.reward_normalisation else {}
         return {
-            "policy": Keep(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
-            "value": Keep(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
+            "policy": StoreSpec(whole, self.policy_capacity, self.policy_max_use, self.policy_max_staleness),
+            "value": StoreSpec(whole, self.value_capacity, self.value_max_use, self.value_max_staleness),
             **fresh,
         }
 
     def phases(self) -> tuple[Phase, ...]:
-        """The policy phase over both stores, and every so many rounds the auxiliary phase over the value's."""
-        reads = {name: Draw(name, self.minibatch, Whole(), Living()) for name in ("policy", "value")}
+        """Return the policy phase over both stores, and the auxiliary phase over `value` every `aux_every` rounds."""
+        samplers = {name: Sampler(name, self.minibatch, Whole(), LiveUniform()) for name in ("policy", "value")}
         before, over = (count_rewards, "fresh") if self.reward_normalisation else (None, None)
-        policy = Phase("policy", reads, step, losses, _policy_updates, before, over=over)
-        again = Draw("value", self.auxiliary_minibatch, Whole(), Passes())
+        policy = Phase("policy", samplers, step, losses, _policy_updates, before, over=over)
+        again = Sampler("value", self.auxiliary_minibatch, Whole(), LivePasses())
         auxiliary = Phase("auxiliary", again, auxiliary_step, auxiliary_losses, _auxiliary_updates, freeze, drift)
         return (policy, *((auxiliary,) if self.auxiliary_epochs else ()))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh network for a run of `updates` steps."""
+        """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    def taught(self, state: State, lesson: Lesson, key: jax.Array, updates: int) -> tuple[State, jax.Array]:
-        """A fresh state whose policy, and its average, does what a lesson says; its mean divergence from that."""
-        state, divergence = phasic.taught(self, state, lesson, key, updates)
+    def distilled(
+        self, state: State, target: DistillationTarget, key: jax.Array, updates: int
+    ) -> tuple[State, jax.Array]:
+        """Return a new state whose policy and average imitate the target, and the mean divergence from it."""
+        state, divergence = phasic.distilled(self, state, target, key, updates)
         return state._replace(proximal=restarted(copied(state.network))), divergence
 
-    begun_anew = phasic.begun_anew
-    acting = phasic.acting
+    with_new_episodes = phasic.with_new_episodes
+    policy_params = phasic.policy_params
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution
-    q_values = phasic.q_values
     recipe = phasic.recipe_of
 
 
-def _policy_updates(h: OffPolicyPPG, round: int) -> int:
-    return h.update_per_collect
+def _policy_updates(config: OffPolicyPPG, round: int) -> int:
+    return config.update_per_collect
 
 
-def _auxiliary_updates(h: OffPolicyPPG, round: int) -> int:
-    held = min(h.value_capacity, (round + 1) * h.environments)
-    due = (round + 1) % h.aux_every == 0
-    return h.auxiliary_epochs * -(-held // h.auxiliary_minibatch) if due else 0
+def _auxiliary_updates(config: OffPolicyPPG, round: int) -> int:
+    held = min(config.value_capacity, (round + 1) * config.environments)
+    due = (round + 1) % config.aux_every == 0
+    return config.auxiliary_epochs * -(-held // config.auxiliary_minibatch) if due else 0

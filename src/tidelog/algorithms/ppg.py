@@ -1,24 +1,24 @@
-"""Phasic policy gradient, and PPO where it has no auxiliary phase.
+"""Phasic policy gradient (PPG), and PPO without the auxiliary phase.
 
-Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference behaviour: openai/phasic-policy-gradient.
+Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference implementation: openai/phasic-policy-gradient.
 
-A round plays a rollout and runs the policy phase on it; every `policy_iterations` rounds the auxiliary phase follows.
+A round collects a rollout and runs the policy phase on it; the auxiliary phase runs every `policy_iterations` rounds.
 
 | phase | loss (per step) | reads |
 |---|---|---|
-| value, if its epochs are apart | `value_weight (V - target)**2` | targets by the **value** network before the round |
-| policy, else with that | `-min(r A, clip(r) A) - entropy_bonus H` | A likewise; pi of the **sampled** action then |
+| value, with separate epochs | `value_weight (V - target)**2` | targets by the **value** network before the round |
+| policy, else with value | `-min(r A, clip(r) A) - entropy_bonus H` | A likewise; pi of the **sampled** action then |
 | auxiliary | `0.5 (Vaux - target)**2 + beta_clone KL(old, new)` | every rollout's targets; pi **before** this phase |
 | the same update | `0.5 (V - target)**2` | the same targets |
 
-What the first two read and descend is in `policy_phase.py`, what the last two do in `auxiliary.py`; their arithmetic is
-in `losses/`. How a state begins, steps and acts is in `phasic.py`, as for off-policy PPG. The reference runs the value
-epochs before the policy epochs, and so do we. At the ends of its dials: without auxiliary epochs it is PPO (with
-`shared` and equal epochs the textbook one); `beta_clone` 0 lets the auxiliary phase forget the policy.
+The auxiliary phase, the initial network and acting are in `phasic.py`, as for off-policy PPG; errors of single steps
+are in `losses/`. As in the reference, the value epochs run before the policy epochs. Limits: without auxiliary epochs
+it is PPO (with `shared` and equal epochs textbook PPO); with `beta_clone` 0 the auxiliary phase does not constrain the
+policy.
 
-Deliberate differences from the reference: a time limit bootstraps from what truly followed (there it counts as an end);
-rows in which an environment only restarts count nowhere; `single` and `shared` have no second value head, their value
-is the auxiliary one; heads begin small and orthogonal, unless there are pictures.
+Deliberate differences from the reference: a time limit bootstraps from the true next observation (there it counts as
+an end); rows in which an environment only resets are not valid; `single` and `shared` have no second value head, their
+value is the auxiliary one; heads start small and orthogonal, unless there are pictures.
 
 Letters: `B` segments of a minibatch, `T` steps, `C` segments of a store, `W` copies, `A` actions or action size.
 """
@@ -31,24 +31,38 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms import fields, phasic
-from tidelog.algorithms.auxiliary import Rewards, auxiliary_loss, drift, freeze, value_unit
-from tidelog.algorithms.contract import Batch, Collection, Feedback, Keep, Phase
-from tidelog.algorithms.draws import Draw
-from tidelog.algorithms.hyper import chosen_preset, hyper, number, own, static
-from tidelog.algorithms.optim import Schedule, Transformation, constant, optimiser_memory
-from tidelog.algorithms.policy_phase import estimate, joint_loss, policy_loss, value_loss
-from tidelog.algorithms.running import Running
-from tidelog.algorithms.segments import Epochs, Whole, check_divides
+from tidelog.algorithms import phasic
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
+from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, init_opt_state
+from tidelog.algorithms.core.registry import configure, register
+from tidelog.algorithms.core.running_statistics import Running, add_values
+from tidelog.algorithms.core.sampling import Batch, Sampler
+from tidelog.algorithms.core.segments import Columns, Epochs, Whole, check_divides
+from tidelog.algorithms.phasic import (
+    Rewards,
+    apply_in_blocks,
+    auxiliary_loss,
+    drift,
+    explained_variance,
+    freeze,
+    scale_rewards,
+    segment_starts,
+    standardise,
+    value_unit,
+)
 from tidelog.errors import ConfigError
+from tidelog.losses.policy import ratio_divergence, surrogate
+from tidelog.losses.returns import advantages, value_error
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import ARCHITECTURES, Architecture
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
-class Optimisers(NamedTuple):
-    """What the optimisers remember: of the policy phase, of value epochs apart from it, of the auxiliary phase."""
+class OptStates(NamedTuple):
+    """The optimiser states of the policy phase, of separate value epochs, and of the auxiliary phase."""
 
     policy: Any
     value: Any
@@ -56,65 +70,167 @@ class Optimisers(NamedTuple):
 
 
 class State(NamedTuple):
-    """Everything that a resumed run needs; None where a switch turns it off."""
+    """Everything that a resumed run needs; None where a setting turns it off."""
 
     network: Any
-    optimisers: Optimisers
+    opt_states: OptStates
     rewards: Rewards | None
     values: Running | None
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedules
-    carry: jax.Array | None = None  # [W, H]: of the value's own memory, from rollout to rollout
+    carry: jax.Array | None = None  # [W, H]: the value network's own recurrent state between rollouts
+
+
+# Before the policy phase: scaled rewards, advantages, value targets.
+
+
+def estimate(config: PPG, state: State, columns: Columns) -> tuple[State, Columns]:
+    """Return advantages, value targets and values [C, T] of a new rollout, by the value network.
+
+    With value normalisation these targets change the value unit; `value` is then in the new unit, as the losses use it.
+    """
+    state, reward = scale_rewards(config, state, columns)
+    unit = value_unit(state)
+    state, value, following, begins = values_of_segments(config, state, columns)
+    value, following = unit * value, unit * following
+    flags = columns["terminated"], columns["truncated"], columns["valid"]
+    advantage = advantages(reward, value, following, *flags, config.discount, config.gae_lambda)
+    target = value + advantage
+    if state.values is not None:
+        state = state._replace(values=add_values(state.values, target, columns["valid"].astype(jnp.float32)))
+        value = value * (value_unit(state) / unit)
+    if config.advantage_normalisation:
+        advantage = standardise(advantage, columns["valid"])
+    return state, {"advantage": advantage, "target": target, "value": value, **begins}
+
+
+def values_of_segments(config: PPG, state: State, columns: Columns) -> tuple[State, jax.Array, jax.Array, Columns]:
+    """Return the network's values [C, T] of all steps and of their next observations, in its own units.
+
+    A recurrent value network also updates its recurrent state in `state`, and the column `value_carry` [C, P, H] holds
+    it at the start of each of `P` pieces.
+    """
+    seen, later = columns["observation"], columns["following"]
+    if "first" not in columns:
+        value, following = (apply_in_blocks(state.network.value_of, leaf) for leaf in (seen, later))
+        return state, value, following, {}
+    (past,) = segment_starts(columns)
+    value, following, carries = apply_in_blocks(
+        state.network.values_of_segment, seen, later, past._replace(value=state.carry)
+    )
+    if state.carry is None:
+        return state, value, following, {}
+    each = carries.shape[1] // config.pieces
+    into = jnp.concatenate([state.carry[:, None], carries[:, each - 1 : -1 : each]], axis=1)
+    return state._replace(carry=carries[:, -1]), value, following, {"value_carry": into}
+
+
+# Losses of the policy phase: each returns the mean over the minibatch and its metrics.
+
+
+def policy_loss(
+    network: Any, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the clipped surrogate with entropy bonus, plus the weighted ratio divergence where it has a weight."""
+    data = batch.data
+    return _policy_loss(network.policy(data["observation"], data.get("mask"), *segment_starts(data)), config, batch)
+
+
+def value_loss(
+    network: Any, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the weighted squared error of the value, in units of the value network."""
+    data = batch.data
+    return _value_loss(network(data["observation"], data.get("mask"), *segment_starts(data))[1], config, batch, unit)
+
+
+def joint_loss(
+    network: Any, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the sum of the policy loss and the value loss."""
+    policy, value = network(batch.data["observation"], batch.data.get("mask"), *segment_starts(batch.data))
+    (p_loss, policy_metrics), (v_loss, value_metrics) = (
+        _policy_loss(policy, config, batch),
+        _value_loss(value, config, batch, unit),
+    )
+    return p_loss + v_loss, policy_metrics | value_metrics
+
+
+def _policy_loss(policy: Any, config: PPG, batch: Batch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    log_ratio = policy.log_probability(batch.data["action"]) - batch.data["log_probability"]
+    gain, entropy = batch.mean(surrogate(log_ratio, batch.data["advantage"], config.clip)), batch.mean(policy.entropy())
+    divergence = batch.mean(ratio_divergence(log_ratio))
+    loss = gain - config.entropy_bonus * entropy
+    beyond = 0.0 if config.clip is None else jnp.abs(jnp.exp(log_ratio) - 1.0) > config.clip
+    return loss if config.divergence_weight is None else loss + config.divergence_weight * divergence, {
+        "policy_loss": gain,
+        "entropy": entropy,
+        "approx_kl": divergence,
+        "clip_fraction": batch.average(jnp.broadcast_to(beyond, log_ratio.shape)),
+        "advantage_max": jnp.max(jnp.abs(batch.data["advantage"])),
+    }
+
+
+def _value_loss(
+    value: jax.Array, config: PPG, batch: Batch, unit: jax.Array | float
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    target, old = batch.data["target"] / unit, batch.data["value"] / unit
+    error = batch.mean(value_error(value, target, old, config.value_clip))
+    metrics = {"value_loss": 0.5 * error, "explained_variance": explained_variance(target, old, batch)}
+    return config.value_weight * error, metrics
 
 
 # The updates.
 
 
-def policy_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the policy, and of the value where their epochs agree."""
-    loss = joint_loss if h.policy_epochs == h.value_epochs else policy_loss
-    return phasic.descended(h, state, batch, loss, "policy", h.learning_rate)
+def policy_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of the policy, and of the value where their epochs are equal."""
+    loss = joint_loss if config.policy_epochs == config.value_epochs else policy_loss
+    return phasic.gradient_update(config, state, batch, loss, "policy", config.learning_rate)
 
 
-def value_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of the value, where its epochs are apart."""
-    return phasic.descended(h, state, batch, value_loss, "value", h.learning_rate)
+def value_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of the value in its separate epochs."""
+    return phasic.gradient_update(config, state, batch, value_loss, "value", config.learning_rate)
 
 
-def auxiliary_step(h: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """One update of everything, by the auxiliary phase's own optimiser."""
-    return phasic.descended(h, state, batch, auxiliary_loss, "auxiliary", h.auxiliary_learning_rate)
+def auxiliary_step(config: PPG, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of the whole network with the auxiliary optimiser."""
+    return phasic.gradient_update(config, state, batch, auxiliary_loss, "auxiliary", config.auxiliary_learning_rate)
 
 
 def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
-    """The losses of a phase as the networks stand, without a step."""
+    """Return a function of the losses of a phase for the current networks, without an update."""
 
-    def losses(h: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-        told: dict[str, jax.Array] = loss(state.network, h, batch, value_unit(state))[1]
-        return {name: value for name, value in told.items() if name.endswith("loss")}
+    def losses(config: PPG, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+        metrics: dict[str, jax.Array] = loss(state.network, config, batch, value_unit(state))[1]
+        return {name: value for name, value in metrics.items() if name.endswith("loss")}
 
     return losses
 
 
-# A fresh state.
+# Initial state.
 
 
-def init(h: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
-    """A fresh network; nothing seen of rewards and values."""
-    network, apart = phasic.fresh_network(h, spec, key, h.memory), h.policy_epochs != h.value_epochs
-    memories = Optimisers(
-        optimiser_memory(h.optimiser, network),
-        optimiser_memory(h.optimiser, network) if apart else None,
-        optimiser_memory(h.optimiser, network) if h.auxiliary_epochs else None,
+def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
+    """Return a new network and empty statistics of rewards and values."""
+    network, apart = (
+        phasic.new_network(config, spec, key, config.recurrent_size),
+        config.policy_epochs != config.value_epochs,
     )
-    rewards, values = phasic.unseen_rewards(h), phasic.unseen_values(h)
-    own = h.memory is not None and network.value_trunk is not None
-    carry = network.value_trunk.encoder.start(h.environments) if own else None
-    return State(network, memories, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
+    opt_states = OptStates(
+        init_opt_state(config.optimiser, network),
+        init_opt_state(config.optimiser, network) if apart else None,
+        init_opt_state(config.optimiser, network) if config.auxiliary_epochs else None,
+    )
+    rewards, values = phasic.initial_rewards(config), phasic.initial_values(config)
+    own = config.recurrent_size is not None and network.value_trunk is not None
+    carry = network.value_trunk.encoder.start(config.environments) if own else None
+    return State(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults, and its network
+    "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults and its network
     "atari": {
         "environments": 8,
         "rollout_steps": 128,
@@ -156,21 +272,24 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-@hyper
+@register("ppg")
+@hyperparameters
 class PPG:
-    """Phasic policy gradient: a policy phase by clipped ratios, an auxiliary phase that distils values into it."""
+    """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it."""
 
     policy_iterations: int = static(32, least=1, help="rounds between two auxiliary phases")
     policy_epochs: int = static(1, least=1)
-    value_epochs: int = static(1, least=1, help="as many as policy epochs: both in one update; else before them")
+    value_epochs: int = static(
+        1, least=1, help="equal to policy_epochs: one joint update; else separate epochs before them"
+    )
     auxiliary_epochs: int = static(6, least=0, help="0: no auxiliary phase, which is PPO")
-    beta_clone: float = number(1.0, least=0.0, help="weight of what holds the policy in the auxiliary phase")
-    clip: float | None = number(0.2, least=0.0, open_ends=True, help="how far a ratio may gain")
+    beta_clone: float = number(1.0, least=0.0, help="weight of the KL divergence in the auxiliary phase")
+    clip: float | None = number(0.2, least=0.0, open_ends=True, help="PPO clip range")
     divergence_weight: float | None = number(
-        None, least=0.0, help="of 0.5 (log ratio)**2: instead of a clip, or beside"
+        None, least=0.0, help="weight of 0.5 (log ratio)**2, instead of the clip or with it"
     )
     entropy_bonus: float = number(0.01, least=0.0)
-    value_weight: float = number(0.5, least=0.0, help="of the squared error, in the policy phase")
+    value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.999)
     gae_lambda: float = number(0.95, least=0.0, most=1.0)
     learning_rate: float = fields.learning_rate(5e-4)
@@ -178,18 +297,14 @@ class PPG:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    value_clip: float | None = number(
-        None, least=0.0, open_ends=True, help="how far a value may gain, in its own units"
-    )
-    environments: int = static(64, least=1, help="copies played side by side")
+    value_clip: float | None = number(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
+    environments: int = static(64, least=1, help="parallel environment copies")
     rollout_steps: int = static(256, least=1, help="decisions of each copy in a round")
-    minibatches: int = static(8, least=1, help="updates that an epoch of the policy phase takes")
-    pieces: int = static(1, least=1, help="parts that a copy's decisions are cut into for these minibatches")
-    auxiliary_minibatch: int = static(4, least=1, help="whole segments in an auxiliary update")
+    minibatches: int = static(8, least=1, help="updates per epoch of the policy phase")
+    pieces: int = static(1, least=1, help="parts of a copy's decisions for these minibatches")
+    auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
     reward_normalisation: bool = static(True)
-    reward_discount: float = number(
-        0.99, least=0.0, most=1.0, help="of the returns whose spread is the unit of rewards"
-    )
+    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of the returns that normalise rewards")
     reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
     value_normalisation: bool = static(False)
     advantage_normalisation: bool = static(True)
@@ -200,15 +315,15 @@ class PPG:
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     picture_width: int = fields.picture_width(256)
-    memory: int | None = fields.memory(None)
-    network: Callable[[Spec, jax.Array], Any] | None = own("makes a module of your own, used like a Phasic")
+    recurrent_size: int | None = fields.recurrent_size(None)
+    network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module, used like a Phasic")
 
     takes: ClassVar[tuple[type, ...]] = (Discrete, MultiDiscrete, Continuous)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     @classmethod
     def preset(cls, name: str) -> PPG:
-        """Settings for a family of problems: procgen (the paper's), atari, classic-control or mujoco."""
+        """Return the settings for a family of problems: procgen (the paper's), atari, classic-control or mujoco."""
         return cls(**chosen_preset("PPG", PRESETS, name))
 
     def check(self) -> None:
@@ -216,75 +331,80 @@ class PPG:
         check_divides("pieces", self.pieces, "rollout_steps", self.rollout_steps)
         parts = self.environments * self.pieces
         check_divides("minibatches", self.minibatches, "environments * pieces", parts)
-        if self.memory is not None and self.network is not None:
+        if self.recurrent_size is not None and self.network is not None:
             raise ConfigError(
-                f"PPG.memory = {self.memory} is of networks made here, and network brings your own: leave one away"
+                f"PPG.recurrent_size = {self.recurrent_size} and network=... exclude each other. "
+                "fix: set only one of them"
             )
         if self.auxiliary_epochs:
-            held = self.environments * self.policy_iterations
-            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", held)
+            capacity = self.environments * self.policy_iterations
+            check_divides("auxiliary_minibatch", self.auxiliary_minibatch, "environments * policy_iterations", capacity)
 
     def collection(self) -> Collection:
-        """A rollout a round."""
+        """Return the collection: one rollout per round."""
         return Collection(self.environments, self.rollout_steps, ("fresh",), self.pieces)
 
-    def stores(self, spec: Spec) -> dict[str, Keep]:
-        """The rollout at hand, and with an auxiliary phase the memory of a whole policy phase."""
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
+        """Return the store of the current rollout, and with an auxiliary phase the store of a whole policy phase."""
         mask = ("mask",) if spec.masked else ()
-        begins: tuple[str, ...] = () if self.memory is None else ("first", "carry")
-        taken = ("action", "log_probability", "reward", "terminated", "truncated", "following")
-        fresh = Keep(("observation", "valid", *mask, *taken, *begins), self.environments)
+        begins: tuple[str, ...] = () if self.recurrent_size is None else ("first", "carry")
+        decisions = ("action", "log_probability", "reward", "terminated", "truncated", "following")
+        fresh = StoreSpec(("observation", "valid", *mask, *decisions, *begins), self.environments)
         if not self.auxiliary_epochs:
             return {"fresh": fresh}
-        held = self.environments * self.policy_iterations
-        begins += () if self.memory is None else ("value_carry",)
-        return {"fresh": fresh, "memory": Keep(("observation", "valid", *mask, *begins, "target"), held)}
+        capacity = self.environments * self.policy_iterations
+        begins += () if self.recurrent_size is None else ("value_carry",)
+        return {"fresh": fresh, "phase_buffer": StoreSpec(("observation", "valid", *mask, *begins, "target"), capacity)}
 
     def phases(self) -> tuple[Phase, ...]:
-        """Value epochs where they are apart, the policy phase, and every so many rounds the auxiliary phase."""
-        joint, distils = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
+        """Return separate value epochs, the policy phase, and the auxiliary phase every `policy_iterations` rounds."""
+        joint, auxiliary_phase = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
         size = self.environments * self.pieces // self.minibatches
-        reads = Draw("fresh", size, Whole(self.pieces), Epochs())
+        samplers = Sampler("fresh", size, Whole(self.pieces), Epochs())
         loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
-        into = "memory" if distils else None
-        value = Phase("value", reads, value_step, losses_of(value_loss), _value_updates, estimate)
-        policy = Phase("policy", reads, policy_step, losses_of(loss), _policy_updates, before, into=into)
-        memory = Draw("memory", self.auxiliary_minibatch, Whole(), Epochs())
+        into = "phase_buffer" if auxiliary_phase else None
+        value = Phase("value", samplers, value_step, losses_of(value_loss), _value_updates, estimate)
+        policy = Phase("policy", samplers, policy_step, losses_of(loss), _policy_updates, before, into=into)
+        buffer = Sampler("phase_buffer", self.auxiliary_minibatch, Whole(), Epochs())
         losses = losses_of(auxiliary_loss)
-        auxiliary = Phase("auxiliary", memory, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
-        return (*(() if joint else (value,)), policy, *((auxiliary,) if distils else ()))
+        auxiliary = Phase("auxiliary", buffer, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
+        return (*(() if joint else (value,)), policy, *((auxiliary,) if auxiliary_phase else ()))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """A fresh network for a run of `updates` steps."""
+        """Return a new network for a run of `updates` updates."""
         return init(self, spec, key, updates)
 
-    taught = phasic.taught
-    begun_anew = phasic.begun_anew
-    acting = phasic.acting
+    distilled = phasic.distilled
+    with_new_episodes = phasic.with_new_episodes
+    policy_params = phasic.policy_params
     start = phasic.start
     act = phasic.act
     distribution = phasic.distribution
-    q_values = phasic.q_values
     recipe = phasic.recipe_of
 
 
-def _value_updates(h: PPG, round: int) -> int:
-    return h.value_epochs * h.minibatches
+def _value_updates(config: PPG, round: int) -> int:
+    return config.value_epochs * config.minibatches
 
 
-def _policy_updates(h: PPG, round: int) -> int:
-    return h.policy_epochs * h.minibatches
+def _policy_updates(config: PPG, round: int) -> int:
+    return config.policy_epochs * config.minibatches
 
 
-def _auxiliary_updates(h: PPG, round: int) -> int:
-    due = (round + 1) % h.policy_iterations == 0
-    return h.auxiliary_epochs * h.environments * h.policy_iterations // h.auxiliary_minibatch if due else 0
+def _auxiliary_updates(config: PPG, round: int) -> int:
+    due = (round + 1) % config.policy_iterations == 0
+    return (
+        config.auxiliary_epochs * config.environments * config.policy_iterations // config.auxiliary_minibatch
+        if due
+        else 0
+    )
 
 
 # The published baseline (Cobbe et al. 2020, appendix A): one trunk, three epochs, no auxiliary phase.
 PPO_SETTINGS: dict[str, Any] = {"architecture": "shared", "policy_epochs": 3, "value_epochs": 3, "auxiliary_epochs": 0}
+configure("ppo", PPG, **PPO_SETTINGS)
 
 
-def PPO(**settings: Any) -> PPG:  # noqa: N802 - named as people call it
-    """PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed."""
+def PPO(**settings: Any) -> PPG:  # noqa: N802 - the common name
+    """Return PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed."""
     return PPG(**{**PPO_SETTINGS, **settings})

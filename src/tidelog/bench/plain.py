@@ -1,7 +1,7 @@
-"""Discrete BCQ as anyone would write it down in a compiled loop: what the library's own loop is measured against.
+"""Discrete BCQ as a plain compiled loop: the baseline for the speed of the library's loop.
 
 The same losses, networks, target and optimiser; uniform sampling from arrays of transitions, `optax.adam`, values
-picked by `take_along_axis`; no metrics, masks, priorities or checkpoints. Letters: `B` batch, `N` transitions.
+selected by `take_along_axis`; no metrics, masks, priorities or checkpoints. Letters: `B` batch, `N` transitions.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from tidelog.data import Log
+from tidelog.data.log import Log
 
 Layers = list[tuple[jax.Array, jax.Array]]
 
 
-def discrete_bcq_loop(log: Log, h: Any) -> Callable[[int], None]:
-    """A function that takes some updates of discrete BCQ at the settings of `h` on a log of vectors."""
+def discrete_bcq_loop(log: Log, config: Any) -> Callable[[int], None]:
+    """Return a function that runs updates of discrete BCQ with the settings of `config` on a log of vectors."""
     (leaf,) = log.observation
     rows = {
         "s": jnp.asarray(log.observation[leaf][log.position]),
         "a": jnp.asarray(log.action),
         "r": jnp.asarray(log.reward),
-        "d": jnp.asarray(h.discount * (1.0 - log.terminated), jnp.float32),
+        "d": jnp.asarray(config.discount * (1.0 - log.terminated), jnp.float32),
         "s2": jnp.asarray(log.observation[leaf][log.next_position]),
     }
     rows = {name: column[log.has_target] for name, column in rows.items()}
-    sizes = (rows["s"].shape[1], *h.hidden, log.spec.action.n)  # type: ignore[union-attr]
-    optimiser = optax.adam(h.learning_rate)
-    networks = _fresh(sizes, 0), _fresh(sizes, 1)
-    carry = [(networks, _fresh(sizes, 0), optimiser.init(networks), jax.random.key(0))]
-    program = jax.jit(_loop(h, optimiser))
+    sizes = (rows["s"].shape[1], *config.hidden, log.spec.action.n)  # type: ignore[union-attr]
+    optimiser = optax.adam(config.learning_rate)
+    networks = _initial(sizes, 0), _initial(sizes, 1)
+    carry = [(networks, _initial(sizes, 0), optimiser.init(networks), jax.random.key(0))]
+    program = jax.jit(_loop(config, optimiser))
 
     def take(updates: int) -> None:
         carry[0] = jax.block_until_ready(program(rows, carry[0], jnp.int32(updates)))  # type: ignore[no-untyped-call]
@@ -43,31 +43,31 @@ def discrete_bcq_loop(log: Log, h: Any) -> Callable[[int], None]:
     return take
 
 
-def _loop(h: Any, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
+def _loop(config: Any, optimiser: optax.GradientTransformation) -> Callable[..., Any]:
     def loss(networks: tuple[Layers, Layers], batch: dict[str, jax.Array], y: jax.Array) -> jax.Array:
         critic, imitator = networks
         q = jnp.take_along_axis(_apply(critic, batch["s"]), batch["a"][:, None], axis=1)[:, 0]
         logits = _apply(imitator, batch["s"])
         likely = jnp.take_along_axis(jax.nn.log_softmax(logits), batch["a"][:, None], axis=1)[:, 0]
         total: jax.Array = (
-            jnp.mean(optax.huber_loss(q, y)) - jnp.mean(likely) + h.logit_penalty * jnp.mean(jnp.square(logits))
+            jnp.mean(optax.huber_loss(q, y)) - jnp.mean(likely) + config.logit_penalty * jnp.mean(jnp.square(logits))
         )
         return total
 
     def update(carry: Any, rows: dict[str, jax.Array]) -> Any:
-        networks, slow, memory, key = carry
+        networks, target, opt_state, key = carry
         key, draw = jax.random.split(key)
-        index = jax.random.randint(draw, (h.batch_size,), 0, rows["a"].shape[0])
+        index = jax.random.randint(draw, (config.batch_size,), 0, rows["a"].shape[0])
         batch = {name: column[index] for name, column in rows.items()}
         logits = _apply(networks[1], batch["s2"])
-        kept = logits - jnp.max(logits, axis=1, keepdims=True) >= jnp.log(h.threshold)
-        best = jnp.argmax(jnp.where(kept, _apply(networks[0], batch["s2"]), -jnp.inf), axis=1)
-        following = jnp.take_along_axis(_apply(slow, batch["s2"]), best[:, None], axis=1)[:, 0]
-        slope = jax.grad(loss)(networks, batch, batch["r"] + batch["d"] * following)
-        moves, memory = optimiser.update(slope, memory, networks)
+        is_supported = logits - jnp.max(logits, axis=1, keepdims=True) >= jnp.log(config.threshold)
+        best = jnp.argmax(jnp.where(is_supported, _apply(networks[0], batch["s2"]), -jnp.inf), axis=1)
+        following = jnp.take_along_axis(_apply(target, batch["s2"]), best[:, None], axis=1)[:, 0]
+        gradient = jax.grad(loss)(networks, batch, batch["r"] + batch["d"] * following)
+        moves, opt_state = optimiser.update(gradient, opt_state, networks)
         networks = optax.apply_updates(networks, moves)
-        slow = optax.incremental_update(networks[0], slow, h.target_rate)
-        return networks, slow, memory, key
+        target = optax.incremental_update(networks[0], target, config.target_rate)
+        return networks, target, opt_state, key
 
     def loop(rows: dict[str, jax.Array], carry: Any, updates: jax.Array) -> Any:
         return jax.lax.fori_loop(0, updates, lambda _, now: update(now, rows), carry)
@@ -75,7 +75,7 @@ def _loop(h: Any, optimiser: optax.GradientTransformation) -> Callable[..., Any]
     return loop
 
 
-def _fresh(sizes: tuple[int, ...], seed: int) -> Layers:
+def _initial(sizes: tuple[int, ...], seed: int) -> Layers:
     generator = np.random.default_rng(seed)
     drawn = [(generator.uniform(-1, 1, (a, b)) / a**0.5, np.zeros(b)) for a, b in itertools.pairwise(sizes)]
     return [(jnp.asarray(w, jnp.float32), jnp.asarray(b, jnp.float32)) for w, b in drawn]

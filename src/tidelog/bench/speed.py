@@ -1,14 +1,22 @@
-"""Updates a second at paper size, beside the matrix-product ceiling of the same machine in the same minute."""
+"""Updates per second at paper size, compared with the matrix-product speed of the same machine at the same time.
+
+The benchmarked algorithms with their settings (`ENTRIES`), the matrix products of one update, which are the unavoidable
+work of every implementation, and the rates. `python -m tidelog.bench.speed ENTRY` runs 100 updates in a new process,
+for timing from outside.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -16,23 +24,88 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.bench.entries import Entry, Loop
-from tidelog.bench.operations import Product, matrix_products, operations
-from tidelog.data import Log
+from tidelog.algorithms.discrete_bcq import DiscreteBCQ
+from tidelog.algorithms.names import algorithm_class, names
+from tidelog.bench.plain import discrete_bcq_loop
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.training.learner import as_arrays
-from tidelog.training.run import CHUNK_SECONDS
-from tidelog.training.settings import as_members
-from tidelog.training.stores import stores_of
-from tidelog.training.trainer import Trainer
+from tidelog.errors import ConfigError, nearest
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.learner import as_arrays
+from tidelog.training.engine.members import as_members
+from tidelog.training.engine.stores import stores_of
+from tidelog.training.runs.run import CHUNK_SECONDS
+from tidelog.types import Continuous
 
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
-SECONDS = 2.0  # a measurement's length, about
+SECONDS = 2.0  # approximate duration of a measurement
+
+
+Loop = Callable[[int], None]  # runs that many updates
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An algorithm, and optionally the same updates as a plain compiled loop."""
+
+    algorithm: Any
+    plain: Callable[[Log, Any], Loop] | None = None
+
+    @property
+    def discrete(self) -> bool:
+        """Whether its benchmark log has discrete actions."""
+        return Continuous not in self.algorithm.takes
+
+
+ENTRIES: dict[str, Entry] = {name: Entry(algorithm_class(name)()) for name in names("a log")} | {
+    "discrete-bcq": Entry(DiscreteBCQ(), discrete_bcq_loop),
+    "discrete-bcq-1024": Entry(DiscreteBCQ(batch_size=1024), discrete_bcq_loop),
+}
+
+
+def entry_of(name: str) -> Entry:
+    """Return the entry of that name, or raise ConfigError with the nearest one."""
+    if name not in ENTRIES:
+        raise ConfigError(f"no benchmark '{name}': {nearest(name, ENTRIES)}")
+    return ENTRIES[name]
+
+
+Product = tuple[int, int, int]  # m, k, n of [m, k] @ [k, n]
+
+
+def matrix_products(function: Any, *arguments: Any) -> Counter[Product]:
+    """Return how often a function multiplies matrices of each shape, by one trace."""
+    return Counter(_products(jax.make_jaxpr(function)(*arguments).jaxpr))
+
+
+def _products(jaxpr: Any) -> Iterator[Product]:
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            yield from _product(equation)
+        for parameter in equation.params.values():
+            inner = getattr(parameter, "jaxpr", parameter)
+            if hasattr(inner, "eqns"):
+                yield from _products(inner)
+
+
+def _product(equation: Any) -> Iterator[Product]:
+    (left_contracted, right_contracted), (left_batch, right_batch) = equation.params["dimension_numbers"]
+    left, right = (variable.aval.shape for variable in equation.invars)
+    k = math.prod(left[i] for i in left_contracted)
+    m = math.prod(size for i, size in enumerate(left) if i not in (*left_contracted, *left_batch))
+    n = math.prod(size for i, size in enumerate(right) if i not in (*right_contracted, *right_batch))
+    for _ in range(math.prod(left[i] for i in left_batch)):
+        yield m, k, n
+
+
+def operations(products: Counter[Product]) -> int:
+    """Return the number of multiplications and additions: the sum of 2 m k n."""
+    return sum(2 * m * k * n * count for (m, k, n), count in products.items())
 
 
 def synthetic_log(discrete: bool = False) -> Log:
-    """A log of random numbers in the shape of the paper's tasks: 100,000 steps, observation 17, action 6."""
+    """Return a log of random numbers in the shape of the paper's tasks: 100,000 steps, observation 17, action 6."""
     generator = np.random.default_rng(0)
     row = np.arange(STEPS)
     actions = generator.integers(0, ACTION, STEPS) if discrete else generator.uniform(-1, 1, (STEPS, ACTION))
@@ -48,28 +121,28 @@ def synthetic_log(discrete: bool = False) -> Log:
     )
 
 
-def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Trainer:
-    """A compiled trainer of an algorithm."""
+def trainer_of(algorithm: Any, log: Log, seeds: int, together: bool | None = None) -> Engine:
+    """Return a compiled trainer of an algorithm."""
     stores = stores_of(algorithm, log, Scaler())
-    trainer = Trainer.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
+    trainer = Engine.fresh(as_members([algorithm], range(seeds)), log.spec, stores, 10**9, together)
     trainer.compile()
     trainer.advance(20)
     return trainer
 
 
 def products_of(algorithm: Any, log: Log) -> dict[Product, int]:
-    """The matrix products of one update."""
+    """Return the matrix products of one update."""
     numbers = as_arrays(algorithm)
     stores = stores_of(numbers, log, Scaler())
     state = algorithm.init(log.spec, jax.random.key(0), 1)
     (phase,) = numbers.phases()
-    batch, _ = phase.reads.batch(stores[phase.reads.store], None, jax.random.key(0), jnp.zeros(()))
-    moving, fixed = eqx.partition((state, batch), eqx.is_array)
-    return dict(matrix_products(lambda moving: phase.step(numbers, *eqx.combine(moving, fixed))[1].metrics, moving))
+    batch, _ = phase.samplers.batch(stores[phase.samplers.store], None, jax.random.key(0), jnp.zeros(()))
+    arrays, rest = eqx.partition((state, batch), eqx.is_array)
+    return dict(matrix_products(lambda arrays: phase.step(numbers, *eqx.combine(arrays, rest))[1].metrics, arrays))
 
 
 def ceiling() -> float:
-    """Operations a second of the best square matrix product, float32."""
+    """Return the operations per second of the best square matrix product, float32."""
     return max(_square_rate(size) for size in SQUARES)
 
 
@@ -89,13 +162,13 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
     return product
 
 
-def rate_of(trainer: Trainer) -> float:
-    """Updates a second over all members, in chunks as long as those of a run."""
+def rate_of(trainer: Engine) -> float:
+    """Return the updates per second over all members, in chunks as long as those of a run."""
     return _rate(trainer.advance) * len(trainer.members)
 
 
 def plain_rate_of(loop: Loop) -> float:
-    """Updates a second of a plain loop, in chunks as long as those of a run."""
+    """Return the updates per second of a plain loop, in chunks as long as those of a run."""
 
     def take(updates: int) -> int:
         loop(updates)
@@ -107,14 +180,14 @@ def plain_rate_of(loop: Loop) -> float:
 def _rate(advance: Callable[[int], int]) -> float:
     begin = time.perf_counter()
     chunk = max(1, int(advance(50) / (time.perf_counter() - begin) * CHUNK_SECONDS))
-    begin, taken = time.perf_counter(), 0
+    begin, updates = time.perf_counter(), 0
     while time.perf_counter() - begin < SECONDS:
-        taken += advance(chunk)
-    return taken / (time.perf_counter() - begin)
+        updates += advance(chunk)
+    return updates / (time.perf_counter() - begin)
 
 
 def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """One row a repeat: the ceiling, the rates of one seed, of several and of a plain loop, a few seconds each."""
+    """Yield one row per repeat: the ceiling, and the rates of one seed, of several and of a plain loop."""
     log = synthetic_log(entry.discrete)
     work = operations(products_of(entry.algorithm, log))  # type: ignore[arg-type]
     one, many = trainer_of(entry.algorithm, log, 1), trainer_of(entry.algorithm, log, seeds)
@@ -137,7 +210,7 @@ def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Median, smallest and largest of every figure."""
+    """Return median, smallest and largest of every figure."""
     return {
         name: {
             "median": statistics.median(row[name] for row in rows),
@@ -149,7 +222,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds from process start to the end of 100 updates, with the compilation cache empty and filled."""
+    """Return the seconds from process start to the end of 100 updates, with an empty and a filled compilation cache."""
     rows = []
     for _ in range(repeats):
         with tempfile.TemporaryDirectory() as cache:
@@ -160,6 +233,13 @@ def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
 def _first(name: str, cache: str) -> float:
     begin = time.perf_counter()
     subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "tidelog.bench.first", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
+        [sys.executable, "-m", "tidelog.bench.speed", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
     )
     return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    from tidelog.training.fit import fit
+
+    entry = entry_of(sys.argv[1])
+    fit(entry.algorithm, synthetic_log(entry.discrete), 100, progress=False)

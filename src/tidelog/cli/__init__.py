@@ -1,6 +1,6 @@
-"""The command line: one module a command, found by name, imported when it is called.
+"""The command line: one module per command, imported when the command runs.
 
-Exit codes: 0 done, 1 unexpected, 2 the user's input is wrong, 3 a gate that did not open, 4 stopped by a failure
+Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stopped by a failure
 (saved, resumable), 130 and 143 interrupted.
 """
 
@@ -9,26 +9,28 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import tidelog
 from tidelog.errors import DivergenceError, EnvironmentFailure, TidelogError, nearest
 
 COMMANDS = {
-    "demo": "the whole story on a log that it makes itself",
+    "demo": "a complete example on a log that it creates",
     "data": "inspect or validate a log",
     "train": "learn a policy from a log, or in an environment",
-    "finetune": "go on in an environment with what was learnt from a log",
-    "resume": "go on with an interrupted run",
+    "finetune": "continue training of an offline run in an environment",
+    "resume": "continue an interrupted run",
     "evaluate": "play a run's policies, or compare them with a log",
-    "judge": "say whether to believe in a policy before anyone uses it",
+    "judge": "decide whether to trust a policy before anyone uses it",
     "report": "one HTML page about runs: verdict, curves, returns, estimates, settings",
     "act": "actions for new rows",
     "recommend": "lists of items for users",
-    "export": "a policy that runs anywhere: a folder, a zip, ONNX",
+    "export": "write a policy as a folder, a zip or ONNX, for other programs",
     "serve": "answer observations over HTTP",
-    "collect": "play an environment and keep the log",
+    "collect": "play an environment and save the log",
     "bench": "measure the speed of training on this machine",
 }
+PLUGIN = "--plugin"
 INTERRUPTED = "tidelog: interrupted"
 
 
@@ -36,14 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(words)
+        return _dispatch(_without_plugins(words))
     except TidelogError as error:
         print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure) else 2
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         return 130
-    except SystemExit as leaving:  # 143 after SIGTERM; 2 and 0 are tyro's, which has said why
+    except SystemExit as leaving:  # 143 after SIGTERM; 2 and 0 come from tyro, which has printed the reason
         if leaving.code == 143:
             print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         raise
@@ -68,9 +70,27 @@ def _dispatch(words: list[str]) -> int:
     return code
 
 
+def _without_plugins(words: list[str]) -> list[str]:
+    """Import the modules after every `--plugin` and return the other words; ConfigError where one fails."""
+    rest, plugins = [], []
+    given = iter(words)
+    for word in given:
+        if word == PLUGIN or word.startswith(f"{PLUGIN}="):
+            plugins.append(word[len(PLUGIN) + 1 :] or next(given, ""))
+        else:
+            rest.append(word)
+    if plugins:
+        sys.path.insert(0, str(Path.cwd()))  # the console script does not look there, `python -m tidelog` does
+        algorithms = importlib.import_module("tidelog.algorithms.names")
+        for plugin in plugins:
+            algorithms.load_plugin(plugin)
+    return rest
+
+
 def _overview() -> str:
     lines = [f"  tidelog {name:<10} {what}" for name, what in COMMANDS.items()]
     return "\n".join(
-        ["tidelog learns to act from a log, and says how far the result can be trusted.", "", *lines, "",
-         "`tidelog COMMAND --help` says more; `tidelog demo` is the place to begin."]
+        ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
+          "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`.",
+          "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command."]
     )  # fmt: skip

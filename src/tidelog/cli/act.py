@@ -1,4 +1,4 @@
-"""`tidelog act POLICY --data new.csv --out actions.csv`: the practitioner's last step."""
+"""`tidelog act POLICY --data new.csv --out actions.csv`: write actions for new rows."""
 
 from __future__ import annotations
 
@@ -8,73 +8,73 @@ from pathlib import Path
 import polars as pl
 import tyro
 
-from tidelog.acting.policy import Policy, load_policy
-from tidelog.acting.tables import act_on_known, act_on_table, write_table
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError, SpecError
-from tidelog.training.acting import policy_of_run
+from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
+from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.runs.policies import policy_of_run
 
 ENDINGS = (".csv", ".parquet")
 
 
 @dataclass
 class Act:
-    """Write the policy's action for every row of a table, beside the row."""
+    """Write every row of a table with the policy's action."""
 
     policy: tyro.conf.Positional[str]
-    """a saved policy, or a run folder (its first seed, or the best policy if one was kept)"""
+    """a saved policy, or a run folder (its best policy if there is one, else its first seed)"""
     data: str
-    """new rows with the features that the log had (.csv, .csv.gz, .parquet); other columns are passed through"""
+    """new rows with the features of the log (.csv, .csv.gz, .parquet); other columns are copied"""
     out: str
-    """where to write them with their actions (.csv or .parquet)"""
+    """the output file with the rows and their actions (.csv or .parquet)"""
     seed: int | None = None
-    """for a run folder: which seed acts"""
+    """for a run folder: the seed of the policy"""
     columns: str | None = None
-    """the mapping file of the log, where its action mask should be honoured"""
+    """the mapping file of the log, if its action mask applies"""
     skip_unknown: str | None = None
-    """leave out rows with a word that the log never had, and write them to this file (.csv or .parquet)"""
+    """skip rows with a category that the log does not have, and write them to this file (.csv or .parquet)"""
 
 
 def run(words: list[str]) -> int:
-    """Act on a table."""
+    """Write actions for a table."""
     options = parse(Act, words, "act")
     target = Path(options.out)
-    aside = None if options.skip_unknown is None else Path(options.skip_unknown)
-    for place in (target, aside):
+    skipped_file = None if options.skip_unknown is None else Path(options.skip_unknown)
+    for place in (target, skipped_file):
         if place is not None and place.exists():
-            raise ConfigError(f"{place} exists: choose another file, nothing was written")
+            raise ConfigError(f"{place} exists, nothing was written. fix: choose another file")
         if place is not None and place.suffix not in ENDINGS:
-            raise ConfigError(f"{place}: expected a file that ends in {' or '.join(ENDINGS)}")
+            raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
     policy = open_policy(options.policy, options.seed)
-    if aside is None:
+    if skipped_file is None:
         acted = act_on_table(policy, Path(options.data), options.columns)
     else:
-        acted = _known(policy, options, aside)
+        acted = _known(policy, options, skipped_file)
     write_table(acted, target)
-    say(f"{len(acted):,} rows with their actions: {target}")
+    print_line(f"{len(acted):,} rows with their actions: {target}")
     return 0
 
 
-def _known(policy: Policy, options: Act, aside: Path) -> pl.DataFrame:
-    """The rows whose words the log had, with their actions; the others go to a file of their own."""
+def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
+    """Act on the rows whose categories the log has; write the others to a separate file."""
     acted, skipped = act_on_known(policy, Path(options.data), options.columns)
     if acted is None:
         raise SpecError(
-            f"every one of the {len(skipped):,} rows has a word that the log never had: {skipped['unknown'][0]}"
+            f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"
         )
-    write_table(skipped, aside)
-    say(f"{len(skipped):,} rows skipped, each with what the log never had: {aside}")
+    write_table(skipped, skipped_file)
+    print_line(f"{len(skipped):,} rows skipped, each with its unknown category: {skipped_file}")
     return acted
 
 
 def open_policy(path: str, seed: int | None = None) -> Policy:
-    """The policy of a saved folder or of a run; ConfigError where it is neither."""
+    """Load the policy of a saved folder or of a run; ConfigError for other paths."""
     folder = Path(path)
     if (folder / "run.json").exists():
         return policy_of_run(folder, seed)
     if not folder.exists():
-        raise ConfigError(f"{folder} does not exist: give a run folder or a saved policy")
+        raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
     if seed is not None:
-        raise ConfigError(f"{folder} is a saved policy, which has no seeds: leave --seed away")
+        raise ConfigError(f"{folder} is a saved policy, which has no seeds. fix: drop --seed")
     return load_policy(folder)

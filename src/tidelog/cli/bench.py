@@ -1,4 +1,4 @@
-"""`tidelog bench`: updates a second at paper size, as a share of this machine's matrix-product ceiling."""
+"""`tidelog bench`: updates per second at paper size, as a share of this machine's matrix-product ceiling."""
 
 from __future__ import annotations
 
@@ -7,25 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tidelog.bench.entries import ENTRIES, entry_of
-from tidelog.bench.operations import operations
-from tidelog.bench.speed import first_updates, measure, products_of, summary, synthetic_log
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say, table
+from tidelog.bench.speed import (
+    ENTRIES,
+    entry_of,
+    first_updates,
+    measure,
+    operations,
+    products_of,
+    summary,
+    synthetic_log,
+)
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line, table
 from tidelog.errors import ConfigError
-from tidelog.training.record import this_machine
+from tidelog.training.runs.record import this_machine
 
 
 @dataclass
 class Bench:
-    """Measure the speed of training; ratios are taken within one run, figures are median (smallest to largest)."""
+    """Measure the speed of training; ratios are within one run, figures are median (smallest to largest)."""
 
     algorithm: tuple[str, ...] = tuple(ENTRIES)
-    """which algorithms, at paper size; a number behind a name is a batch size"""
+    """the algorithms, at paper size; a number after a name is a batch size"""
     seeds: int = 4
-    """how many seeds are trained side by side"""
+    """number of seeds trained in parallel"""
     repeats: int = 5
-    """how often everything is measured, in turn"""
+    """number of repeated measurements, interleaved"""
     start: bool = True
     """also measure the time from process start to 100 updates, without and with the compilation cache"""
     out: str | None = None
@@ -33,22 +40,22 @@ class Bench:
 
 
 def run(words: list[str]) -> int:
-    """Measure and print."""
+    """Measure and print the speed."""
     options = parse(Bench, words, "bench")
     if options.out is not None and Path(options.out).exists():
-        raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
+        raise ConfigError(f"{options.out} exists, nothing was written. fix: choose another file")
     for name in options.algorithm:
         entry_of(name)
     if min(options.seeds, options.repeats) < 1:
-        raise ConfigError("seeds and repeats are at least 1")
+        raise ConfigError(f"seeds = {options.seeds}, repeats = {options.repeats}: expected at least 1")
     machine = this_machine()
-    say("  ".join(f"{name} {value}" for name, value in machine.items()))
+    print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
     results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
     for name in options.algorithm:
         results[name] = _one(name, options)
     if options.out is not None:
         Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
-        say(f"results: {options.out}")
+        print_line(f"results: {options.out}")
     return 0
 
 
@@ -56,13 +63,15 @@ def _one(name: str, options: Bench) -> dict[str, Any]:
     entry = entry_of(name)
     products = products_of(entry.algorithm, synthetic_log(entry.discrete))
     work = operations(products)  # type: ignore[arg-type]
-    say(f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations")
+    print_line(
+        f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations"
+    )
     for (m, k, n), count in sorted(products.items(), key=lambda item: -item[0][0] * item[0][1] * item[0][2] * item[1]):
-        say(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
-    found = summary(list(measure(entry, options.seeds, options.repeats)))
+        print_line(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
+    results_of_one = summary(list(measure(entry, options.seeds, options.repeats)))
     if options.start:
-        found |= first_updates(name, options.repeats)
-    rows = [[key, f"{v['median']:.4g}", f"{v['min']:.4g} to {v['max']:.4g}"] for key, v in found.items()]
+        results_of_one |= first_updates(name, options.repeats)
+    rows = [[key, f"{v['median']:.4g}", f"{v['min']:.4g} to {v['max']:.4g}"] for key, v in results_of_one.items()]
     table(name, ["figure", "median", "range"], rows)
     shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
-    return {"operations_per_update": work, "matrix_products": shapes, **found}
+    return {"operations_per_update": work, "matrix_products": shapes, **results_of_one}

@@ -1,33 +1,33 @@
-"""`tidelog collect --env NAME --out LOG`: play an environment and keep the log."""
+"""`tidelog collect --env NAME --out LOG`: play an environment and save the log."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from tidelog.acting.rollout import collect
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
+from tidelog.policies.rollout import collect
 
 
 @dataclass
 class Collect:
-    """Play whole episodes and write them as a log, with propensities where the policy has a density."""
+    """Play complete episodes and write them as a log, with propensities if the policy has a density."""
 
     env: str
     """a built-in environment or a gymnasium id"""
     out: str
-    """the folder of the log"""
+    """the output folder of the log"""
     policy: str = "random"
     """`random`, a saved policy, or a run folder"""
     episodes: int | None = None
-    """how many episodes; or say --steps"""
+    """number of episodes; alternatively use --steps"""
     steps: int | None = None
-    """play the episodes that hold at least so many decisions"""
+    """play complete episodes with at least this many decisions in total"""
     seed: int = 0
-    """what the play depends on"""
+    """random seed of the play"""
     deterministic: bool = False
     """take the policy's most likely action instead of a sample"""
 
@@ -37,7 +37,7 @@ def run(words: list[str]) -> int:
     options = parse(Collect, words, "collect")
     target = Path(options.out)
     if target.exists():
-        raise ConfigError(f"{target} exists: choose another folder, nothing was written")
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another folder")
     policy = None if options.policy == "random" else open_policy(options.policy)
     log = collect(
         options.env,
@@ -49,5 +49,5 @@ def run(words: list[str]) -> int:
     )
     log.save(target)
     returns = log.statistics().returns or {}
-    say(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
+    print_line(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
     return 0

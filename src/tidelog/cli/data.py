@@ -1,4 +1,4 @@
-"""`tidelog data inspect|validate|convert`: look at a log before anything is learnt from it, or write it anew."""
+"""`tidelog data inspect|validate|convert`: examine a log before training, or write it in another format."""
 
 from __future__ import annotations
 
@@ -9,52 +9,50 @@ from typing import Literal, cast
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.taken import Taken, read_taken, roles_of, stand_at
-from tidelog.data.door import validate
-from tidelog.data.inspect import Description, describe_table, inspect_log
-from tidelog.data.interaction_door import validate_by_roles
-from tidelog.data.interaction_statistics import text
-from tidelog.data.interaction_storage import open_interactions
+from tidelog.cli.flags import parse
+from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
+from tidelog.data.core.report import Report
+from tidelog.data.io.inspect import Description, describe_table, inspect_log
+from tidelog.data.io.readers import convert, is_table, read_any, validate
 from tidelog.data.log import Log
-from tidelog.data.offending import quarantine
-from tidelog.data.origin import is_table, read_any
-from tidelog.data.report import Report
+from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import ConfigError, LogError, nearest
+from tidelog.recommend.interactions.log import text
+from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
 
 COMMANDS = {
-    "inspect": "what a log holds; without a mapping, a proposal for one",
-    "validate": "everything wrong with it",
+    "inspect": "contents of a log; without a mapping, a proposal for one",
+    "validate": "all problems of a log",
     "convert": "the same log in another format",
 }
 
 
 @dataclass
-class Inspect(Taken):
-    """Show what a log holds; for a table without a mapping, describe its columns and propose one."""
+class Inspect(InteractionFlags):
+    """Show the contents of a log; for a table without a mapping, describe its columns and propose a mapping."""
 
     data: tyro.conf.Positional[str]
     """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     html: str | None = None
-    """also write a page with pictures of the distributions to this new file"""
+    """also write a page with plots of the distributions to this new file"""
     write: str | None = None
     """for tables without a mapping: write the proposed mapping to this new .toml file"""
     format: Literal["text", "json"] = "text"
-    """how to print it"""
+    """the output format"""
 
 
 @dataclass
-class Validate(Taken):
-    """Report everything that is wrong with a log or worth saying about it; exit code 2 if it cannot be used."""
+class Validate(InteractionFlags):
+    """Report all problems of a log; exit code 2 if it is not usable."""
 
     data: tyro.conf.Positional[str]
     """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     format: Literal["text", "json"] = "text"
-    """how to print the report"""
+    """the output format"""
     html: str | None = None
     """also write the report as a page to this new file"""
     quarantine: str | None = None
@@ -63,7 +61,7 @@ class Validate(Taken):
 
 @dataclass
 class Convert:
-    """Write a log in another format, told by the ending of the target."""
+    """Write a log in another format, given by the ending of the target."""
 
     source: tyro.conf.Positional[str]
     """anything that `tidelog data inspect` reads"""
@@ -85,15 +83,15 @@ def run(words: list[str]) -> int:
 
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
-    _refuse_taken(options.html, options.write)
-    if roles_of(options) is not None or stand_at(options.data):
-        return _inspect_taken(options)
+    _refuse_existing(options.html, options.write)
+    if roles_of(options) is not None or is_saved_interactions(options.data):
+        return _inspect_interactions(options)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
-        raise ConfigError(f"{options.write}: a mapping is written as .toml")
+        raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
     if options.columns is None and is_table(options.data):
         return _describe(options)
     if options.write is not None:
-        raise ConfigError("--write is for tables without a mapping: leave --columns or --write away")
+        raise ConfigError("--write needs a table without a mapping. fix: drop --columns or --write")
     log = read_any(options.data, options.columns)
     written = [_page(options.html, log.report, log)] if options.html else []
     inspection = inspect_log(log)
@@ -102,11 +100,13 @@ def _inspect(words: list[str]) -> int:
     return 0
 
 
-def _inspect_taken(options: Inspect) -> int:
-    """Show what interactions hold."""
+def _inspect_interactions(options: Inspect) -> int:
+    """Show the contents of interactions."""
     if options.columns is not None or options.write is not None:
-        raise ConfigError("--columns and --write are for logs of decisions: leave them away beside --user and --item")
-    log = read_taken(options.data, options)
+        raise ConfigError(
+            "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write"
+        )
+    log = read_from_flags(options.data, options)
     written = [_page(options.html, log.report)] if options.html else []
     data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
     _say(json.dumps(data, indent=1) if options.format == "json" else f"{text(log)}\n\n{log.report.text()}")
@@ -115,34 +115,33 @@ def _inspect_taken(options: Inspect) -> int:
 
 
 def _describe(options: Inspect) -> int:
-    """Describe a table that has no mapping, and write what was asked for."""
+    """Describe a table without a mapping, and write the requested files."""
     table = describe_table(options.data)
     written = []
     if options.html is not None:
-        log = read_any(options.data, table.proposed) if _reads(table) else None
+        usable = table.report is not None and table.report.ok
+        log = read_any(options.data, table.proposed) if usable else None
         written.append(_page(options.html, table.as_report(), log, table))
     if options.write is not None:
-        written.append(_write_mapping(options.write, table))
+        with Path(options.write).open("x", encoding="utf-8") as stream:
+            stream.write(table.toml + "\n")
+        written.append(options.write)
     _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
     _say_written(options, written)
     return 0
 
 
-def _reads(table: Description) -> bool:
-    return table.report is not None and table.report.ok
-
-
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
-    _refuse_taken(options.html, options.quarantine)
+    _refuse_existing(options.html, options.quarantine)
     roles = roles_of(options)
     if roles is not None:
         if options.columns is not None:
-            raise ConfigError("--columns is for logs of decisions: leave it away beside --user and --item")
+            raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
         report = validate_by_roles(options.data, roles, options.quarantine)
     elif options.quarantine is not None:
         if options.columns is None:
-            raise ConfigError("--quarantine needs --columns, or --user and --item: it writes rows of a table")
+            raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
         report = quarantine(options.data, options.columns, options.quarantine)
     else:
         report = _report(options.data, options.columns)
@@ -159,20 +158,18 @@ def _validate(words: list[str]) -> int:
 
 
 def _convert(words: list[str]) -> int:
-    from tidelog.data import convert
-
     options = parse(Convert, words, "data convert")
     _say(f"written: {convert(options.source, options.target, options.columns)}")
     return 0
 
 
-def _refuse_taken(*targets: str | None) -> None:
-    """Nothing is read where something could not be written afterwards."""
+def _refuse_existing(*targets: str | None) -> None:
+    """Raise ConfigError if a target exists or has no folder, before anything is read."""
     for target in (Path(target) for target in targets if target is not None):
         if target.exists():
-            raise ConfigError(f"{target} exists: choose another name, nothing was written")
+            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name")
         if not target.parent.is_dir():
-            raise ConfigError(f"{target} cannot be written: there is no folder {target.parent}")
+            raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
 
 
 def _page(target: str, report: Report, log: Log | None = None, table: Description | None = None) -> str:
@@ -181,14 +178,8 @@ def _page(target: str, report: Report, log: Log | None = None, table: Descriptio
     return str(write_data_page(target, report, log, table))
 
 
-def _write_mapping(target: str, table: Description) -> str:
-    with Path(target).open("x", encoding="utf-8") as stream:
-        stream.write(table.toml + "\n")
-    return target
-
-
 def _say_written(options: Inspect | Validate, written: list[str]) -> None:
-    """Say what was written, where it does not spoil JSON."""
+    """Print the names of written files, except in JSON output."""
     for what in written if options.format == "text" else ():
         _say(f"written: {what}")
 
@@ -198,8 +189,8 @@ def _say(text: str) -> None:
 
 
 def _report(source: str, columns: str | None) -> Report:
-    """The report on any source, good or bad; ConfigError where a table comes without a mapping."""
-    if stand_at(source):
+    """The report on any source; ConfigError for a table without a mapping."""
+    if is_saved_interactions(source):
         return open_interactions(source).report
     if columns is not None or Path(source).suffix == ".npz":
         return validate(source, columns)

@@ -1,8 +1,8 @@
-"""`tidelog demo`: the whole story on a log that it makes itself, checked against exact values.
+"""`tidelog demo`: a complete example on a log that it creates, compared with exact values.
 
-A clinician of mixed quality treats patients of a built-in problem. Their decisions become a table as a clinic would
-have it; the table goes through the door; IQL and behaviour cloning learn from half of it; the other half judges what
-they learnt. Only then are the policies played, and the judgement is compared with values known exactly.
+A clinician of mixed quality treats patients of a built-in problem. The decisions are written as a table; the table is
+validated and read; IQL and behaviour cloning learn from one half; the other half is used to judge the policies.
+Only then are the policies played, and the verdicts are compared with exact values.
 """
 
 from __future__ import annotations
@@ -16,23 +16,22 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from tidelog.acting.align import Aligned
-from tidelog.acting.rollout import rollout
-from tidelog.acting.statistics import bootstrap_interval, mean
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say, table
-from tidelog.envs import Observed, TabularEnvironment, clinician, play, treatment
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line, table
+from tidelog.envs import BatchObservation, TabularEnvironment, clinician, play, treatment
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
-from tidelog.judging.kept import held_out_part, keep
-from tidelog.report.curves import draw_curves
+from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
+from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.policies.rollout import rollout
+from tidelog.policies.statistics import bootstrap_interval, mean
 from tidelog.report.run_page import report_of
-from tidelog.training.run import Run
+from tidelog.training.runs.run import Run
 from tidelog.types import Codes, Vector
 
 MAPPING = """\
-# which column of treatment.csv is what
+# the columns of treatment.csv
 episode = "patient"
 step = "visit"
 observation = ["severity", "strain", "toxicity", "hour", "kidneys"]
@@ -45,46 +44,46 @@ propensity = "propensity"
 
 @dataclass
 class Demo:
-    """Make a log, validate it, learn from it, judge what was learnt from the log alone, then play it and compare."""
+    """Create a log, validate it, learn from it, judge the policies from the log alone, then play them and compare."""
 
     out: str | None = None
-    """where everything is written; default: tidelog-demo, with a number if that is taken"""
+    """the output folder; default: tidelog-demo, with a number if it exists"""
     patients: int = 5_000
     """episodes in the log"""
     steps: int = 4_000
-    """updates a seed"""
+    """updates per seed"""
     seeds: int = 3
-    """seeds of each algorithm"""
+    """number of seeds of each algorithm"""
     episodes: int = 1_000
-    """patients that each policy treats afterwards"""
+    """number of patients that each policy treats in the end"""
 
 
 def run(words: list[str]) -> int:
-    """Tell the story."""
+    """Run the demo."""
     options = parse(Demo, words, "demo")
     if min(options.patients, options.steps, options.seeds, options.episodes) < 2 or options.seeds < 1:
-        raise ConfigError("patients, steps and episodes are at least 2, seeds at least 1")
+        raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
     folder.mkdir(parents=True)
-    log = _make_log(folder, options.patients)
+    log = _create_log(folder, options.patients)
     runs = {name: _learn(name, algorithm, log, folder, options) for name, algorithm in _algorithms().items()}
-    judged = _judge(runs, log, folder)
+    verdicts = _judge(runs, log, folder)
     _play(runs, log, options.episodes)
-    _compare(judged)
-    _export(judged, runs, log, folder)
-    say(f"\neverything is in {folder}/")
-    say("next, with a log of your own:")
-    say("  tidelog data inspect YOUR.csv        proposes a mapping")
-    say("  tidelog train iql --data YOUR.csv --columns columns.toml")
-    say("  tidelog judge runs/iql --sample      says whether to believe in it")
-    say(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
+    _compare(verdicts)
+    _export(verdicts, runs, log, folder)
+    print_line(f"\nall files are in {folder}/")
+    print_line("next, with a log of your own:")
+    print_line("  tidelog data inspect YOUR.csv        proposes a mapping")
+    print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
+    print_line("  tidelog judge runs/iql --sample      says whether to trust it")
+    print_line(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
     return 0
 
 
 def _free_folder(out: str | None) -> Path:
     if out is not None:
         if Path(out).exists():
-            raise ConfigError(f"{out} exists: choose another folder, nothing was written")
+            raise ConfigError(f"{out} exists, nothing was written. fix: choose another folder")
         return Path(out)
     folder, number = Path("tidelog-demo"), 1
     while folder.exists():
@@ -108,28 +107,28 @@ def _algorithms() -> dict[str, Any]:
     return {"iql": iql, "bc": tl.BC(hidden=(64, 64), learning_rate=rate)}
 
 
-def _make_log(folder: Path, patients: int) -> tl.Log:
-    say(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
-    played = play(TabularEnvironment(treatment(), 500), _clinician_acts, patients, seed=0)
+def _create_log(folder: Path, patients: int) -> tl.Log:
+    print_line(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
+    played = play(TabularEnvironment(treatment(), 500), _clinician_policy, patients, seed=0)
     path, mapping = folder / "treatment.csv", folder / "columns.toml"
     _as_table(played).write_csv(path)
     mapping.write_text(MAPPING, encoding="utf-8")
-    say(f"   {path}, {mapping}\n")
-    say("2. The door: is this a log that can be learnt from?")
+    print_line(f"   {path}, {mapping}\n")
+    print_line("2. Validation: is this log usable?")
     report = tl.validate(path, mapping)
-    say("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
+    print_line("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
     log = tl.read_log(path, mapping)
-    say(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {played.returns.mean():.1%} recovered\n")
+    print_line(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {played.returns.mean():.1%} recovered\n")
     return log
 
 
-def _clinician_acts(observed: Observed, generator: np.random.Generator) -> tuple[Any, Any]:
-    chances = clinician()[_states(observed)]
-    action = (chances.cumsum(axis=1) > generator.random((len(chances), 1))).argmax(axis=1)
-    return action.astype(np.int32), chances[np.arange(len(action)), action]
+def _clinician_policy(observed: BatchObservation, generator: np.random.Generator) -> tuple[Any, Any]:
+    probabilities = clinician()[_states(observed)]
+    action = (probabilities.cumsum(axis=1) > generator.random((len(probabilities), 1))).argmax(axis=1)
+    return action.astype(np.int32), probabilities[np.arange(len(action)), action]
 
 
-def _states(observed: Observed) -> Any:
+def _states(observed: BatchObservation) -> Any:
     shown = treatment().observations()
     rows = np.concatenate([shown["numeric"], shown["categorical"]], axis=1)[: len(shown["numeric"])]
     index = {row.tobytes(): state for state, row in reversed(list(enumerate(rows.astype(np.float32))))}
@@ -141,7 +140,7 @@ def _as_table(played: Episodes) -> pl.DataFrame:
     spec = treatment().spec
     numeric, categorical = spec.observation["numeric"], spec.observation["categorical"]
     if not isinstance(numeric, Vector) or not isinstance(categorical, Codes):
-        raise TypeError("the treatment problem shows numbers and words")
+        raise TypeError("expected a numeric and a categorical leaf in the treatment problem")
     numbers, codes = played.observation["numeric"], played.observation["categorical"]
     first = np.flatnonzero(np.diff(played.episode, prepend=-1))
     visits = np.arange(len(played.action)) - np.repeat(first, np.diff(first, append=len(played.action)))
@@ -154,23 +153,33 @@ def _as_table(played: Episodes) -> pl.DataFrame:
 
 
 def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) -> Run:
-    say(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
+    print_line(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
     every = max(1, options.steps // 20)
     evaluate = {"exact value": _exact}
-    training = tl.prepare(
-        algorithm, log, options.steps, options.seeds, folder / name, held_out=0.5, evaluate=evaluate, every=every
+    training = tl.fit(
+        algorithm,
+        log,
+        options.steps,
+        options.seeds,
+        folder / name,
+        held_out=0.5,
+        evaluate=evaluate,
+        every=every,
+        train=False,
     )
     for now in training.stream():
         for row in now.rows[:1]:
             if row["update"] % (5 * every) == 0:
-                say(f"   update {row['update']:>6,}   exact value {row['exact value']:.3f}   {now.rate:,.0f} updates/s")
-    say("")
+                print_line(
+                    f"   update {row['update']:>6,}   exact value {row['exact value']:.3f}   {now.rate:,.0f} updates/s"
+                )
+    print_line("")
     return training
 
 
 def _exact(policy: tl.Policy) -> float:
-    """The exact share that recovers under the policy as it draws its actions."""
-    return exact_value(Aligned(policy, treatment().spec, "treatment").probabilities(treatment().observations()))
+    """The exact share of recoveries under the policy with sampled actions."""
+    return exact_value(MappedPolicy(policy, treatment().spec, "treatment").probabilities(treatment().observations()))
 
 
 class _Judged(NamedTuple):
@@ -180,10 +189,10 @@ class _Judged(NamedTuple):
 
 
 def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
-    say("5. Is what was learnt better than the clinician? Only the other half of the log is asked, nobody is treated.")
-    seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.settings.seeds}
+    print_line("5. Are the policies better than the clinician? They are judged on the other half of the log only.")
+    seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.options.seeds}
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
-    held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # every run held out the same
+    held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # all runs held out the same episodes
     verdicts = tl.judge(
         policies,
         held_out,
@@ -194,19 +203,19 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     )
     judged = []
     for name, (run, seed) in seeds.items():
-        keep(verdicts[name], folder / run, f"seed-{seed}-sampled")
+        store_verdict(verdicts[name], folder / run, f"seed-{seed}-sampled")
         judged.append(_Judged(name, policies[name], verdicts[name]))
-    say(f"   All {len(judged)} policies are judged at once: their intervals hold together.")
-    say(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
+    print_line(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
+    print_line(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
     return judged
 
 
 def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
-    say(f"6. Now each policy treats {episodes:,} new patients, which a real clinic could not do before knowing.")
+    print_line(f"6. Now each policy treats {episodes:,} new patients, for comparison. (In practice this comes last.)")
     logged = log.statistics().returns or {}
     rows = [["clinician (the log)", f"{logged['mean']:.3f}", "", f"{exact_value(clinician()):.3f}"]]
     for name, training in runs.items():
-        seeds = training.record.settings.seeds
+        seeds = training.record.options.seeds
         policies = [training.policy(seed) for seed in seeds]
         returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250, sample=True) for p in policies])
         interval = bootstrap_interval(returns, mean, whole_runs=len(seeds) > 1)
@@ -218,7 +227,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
 
 
 def _compare(judged: list[_Judged]) -> None:
-    say("7. How close was the judgement? Differences from the clinician, in share of patients who recover:")
+    print_line("7. How accurate were the verdicts? Differences from the clinician, in share of patients who recover:")
     rows, inside = [], 0
     for one in judged:
         low, high = one.verdict.difference.low, one.verdict.difference.high
@@ -227,7 +236,7 @@ def _compare(judged: list[_Judged]) -> None:
         cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
         rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
     table("judged from the log alone", ["", "verdict", "judged", "95 % interval", "exact", "inside"], rows)
-    say(f"   the exact difference lies inside {inside} of {len(judged)} intervals")
+    print_line(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 
 def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Path) -> None:
@@ -235,20 +244,5 @@ def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Pa
         judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
     )
     best.policy.save(folder / "policy")
-    _pictures(runs, folder)
-    say(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
-    say(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")
-
-
-def _pictures(runs: dict[str, Run], folder: Path) -> None:
-    levels = {"best possible": treatment().optimal()[0], "clinician": exact_value(clinician())}
-    title = "What each policy is worth while it learns"
-    draw_curves(
-        {n: r.metrics for n, r in runs.items()}, "exact value", folder / "value.png", levels=levels, title=title
-    )
-    losses = {"training": "critic_loss", "held-out": "held_out/critic_loss"}
-    rows = {
-        name: [{**row, "critic loss": row[metric]} for row in runs["iql"].metrics] for name, metric in losses.items()
-    }
-    draw_curves(rows, "critic loss", folder / "critic_loss.png", title="IQL: training and held-out loss")
-    say(f"   pictures: {folder / 'value.png'}, {folder / 'critic_loss.png'}")
+    print_line(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
+    print_line(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")

@@ -1,4 +1,4 @@
-"""`tidelog evaluate RUN --env NAME | --log LOG`: what the policies of a run are worth."""
+"""`tidelog evaluate RUN --env NAME | --log LOG`: returns of a run's policies, or a comparison with a log."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from tidelog.acting.rollout import rollout
-from tidelog.acting.statistics import bootstrap_interval, iqm, mean
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say, table
-from tidelog.data.origin import read_any
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line, table
+from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
-from tidelog.training.acting import member_policy
-from tidelog.training.agreement import agreement
-from tidelog.training.record import Record
+from tidelog.policies.rollout import rollout
+from tidelog.policies.statistics import bootstrap_interval, iqm, mean
+from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.policies import member_policy
+from tidelog.training.runs.record import Record
 
 
 @dataclass
@@ -29,11 +29,11 @@ class Evaluate:
     env: str | None = None
     """a built-in environment or a gymnasium id"""
     episodes: int = 50
-    """episodes a seed"""
+    """episodes per seed"""
     sample: bool = False
-    """draw actions from the policy instead of taking the most likely one"""
+    """sample actions from the policy instead of taking the most likely one"""
     seed: int = 0
-    """what the play depends on"""
+    """random seed of the play"""
     log: str | None = None
     """a log: a table (with --columns), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
@@ -44,14 +44,14 @@ def run(words: list[str]) -> int:
     """Evaluate a run."""
     options = parse(Evaluate, words, "evaluate")
     if (options.env is None) == (options.log is None):
-        raise ConfigError("say either --env NAME (play) or --log LOG (compare)")
+        raise ConfigError("expected exactly one of --env NAME (play) and --log LOG (compare). fix: set one of them")
     folder = Path(options.run)
     record = Record.read(folder)
     return _play(options, folder, record) if options.env else _compare(options, folder, record)
 
 
 def _play(options: Evaluate, folder: Path, record: Record) -> int:
-    seeds, count = record.settings.seeds, len(record.configs) * len(record.settings.seeds)
+    seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
     returns = [
         rollout(member_policy(folder, record, i), options.env, options.episodes, options.seed, sample=options.sample)
         for i in range(count)
@@ -69,18 +69,20 @@ def _play(options: Evaluate, folder: Path, record: Record) -> int:
         )
     how = "sampled" if options.sample else "deterministic"
     table(
-        f"{options.env}: {options.episodes} episodes a member, {how}", ["", "mean return", "95 % interval", "IQM"], rows
+        f"{options.env}: {options.episodes} episodes per member, {how}",
+        ["", "mean return", "95 % interval", "IQM"],
+        rows,
     )
-    kept = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
-    kept.parent.mkdir(exist_ok=True)
+    path = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
+    path.parent.mkdir(exist_ok=True)
     content = {
         "env": options.env,
         "sampled": options.sample,
         "seed": options.seed,
         "returns": [r.tolist() for r in returns],
     }
-    kept.write_text(json.dumps(content), encoding="utf-8")
-    say(f"every return: {kept}")
+    path.write_text(json.dumps(content), encoding="utf-8")
+    print_line(f"all returns: {path}")
     return 0
 
 
@@ -91,10 +93,9 @@ def _cells(returns: np.ndarray) -> list[str]:
 
 def _compare(options: Evaluate, folder: Path, record: Record) -> int:
     log = read_any(str(options.log), options.columns)
-    count = len(record.configs) * len(record.settings.seeds)
-    found = [agreement(member_policy(folder, record, i), log) for i in range(count)]
+    count = len(record.configs) * len(record.options.seeds)
+    measures = [agreement(member_policy(folder, record, i), log) for i in range(count)]
     head = ["", *(f"member {i}" for i in range(count))]
-    table(
-        f"{options.log}: {log.steps:,} steps", head, [[name, *(f"{f[name]:.4g}" for f in found)] for name in found[0]]
-    )
+    rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
+    table(f"{options.log}: {log.steps:,} steps", head, rows)
     return 0

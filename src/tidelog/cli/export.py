@@ -1,4 +1,4 @@
-"""`tidelog export RUN --to folder|zip|onnx`: a policy that runs anywhere, and whose readers were compared."""
+"""`tidelog export RUN --to folder|zip|onnx`: a policy for other programs, checked against all its runtimes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import tyro
 
-from tidelog.acting.export import Logged, export, export_onnx, has_onnx, recheck
-from tidelog.acting.policy import Policy
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say, table
-from tidelog.data.origin import reopen_any
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line, table
 from tidelog.errors import ConfigError, LogError
-from tidelog.training.record import Record
-from tidelog.training.sinks import rows_until
+from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import rows_until
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
 EXTRA = "pip install 'tidelog[onnx]'"
@@ -25,90 +25,88 @@ EXTRA = "pip install 'tidelog[onnx]'"
 
 @dataclass
 class Export:
-    """Write a policy in a form that runs anywhere, once all its readers (JAX, NumPy, ONNX) give the same answers."""
+    """Write a policy for other programs, after checking that its runtimes (JAX, NumPy, ONNX) give the same answers."""
 
     policy: tyro.conf.Positional[str]
-    """a run folder (its first seed, or the best policy if one was kept), or a saved policy"""
+    """a run folder (its best policy if there is one, else its first seed), or a saved policy"""
     to: Literal["folder", "zip", "onnx"] = "folder"
-    """a folder, one .zip of it, or the .onnx file alone"""
+    """a folder, a .zip of it, or only the .onnx file"""
     out: str | None = None
-    """where to write; default: `policy`, `policy.zip` or `policy.onnx` in the run folder"""
+    """the output path; default: `policy`, `policy.zip` or `policy.onnx` in the run folder"""
     seed: int | None = None
-    """for a run folder: which seed"""
+    """for a run folder: the seed of the policy"""
     log: str | None = None
-    """the log on which readers are compared, beside random observations; default: the run's own, where it is found"""
+    """a log for the comparison of runtimes, besides random observations; default: the run's log, if it still exists"""
     columns: str | None = None
     """for tables: the mapping file"""
     onnx: bool = True
-    """let a folder or zip hold the ONNX file too, where the extra is installed"""
+    """include the ONNX file in a folder or zip, if the extra is installed"""
     check: bool = False
-    """write nothing: compare the readers of a saved policy again, and hold them to the bound that it states"""
+    """write nothing: repeat the comparison for a saved policy, and require its stated bound"""
 
 
 def run(words: list[str]) -> int:
-    """Export, or check what was exported."""
+    """Export a policy, or check an export."""
     options = parse(Export, words, "export")
     folder = Path(options.policy)
     if not folder.exists():
-        raise ConfigError(f"{folder} does not exist: give a run folder or a saved policy")
+        raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
     record = Record.read(folder) if (folder / "run.json").exists() else None
     if options.check:
         return _check(options, folder, record)
     target = _target(options, folder, record)
     policy = open_policy(options.policy, options.seed)
-    logged, why_not = _logged(options, record, policy)
+    logged, not_compared = _logged(options, record, policy)
     if options.to == "onnx":
-        found = export_onnx(policy, target, logged)
+        comparison = export_onnx(policy, target, logged)
     else:
         metrics = None if record is None else _metrics(folder, policy.origin)
-        found = export(policy, target, onnx=options.onnx and has_onnx(), logged=logged, metrics=metrics)
-    _show(found, why_not)
+        comparison = export(policy, target, onnx=options.onnx and has_onnx(), logged=logged, metrics=metrics)
+    _show(comparison, not_compared)
     if options.to != "onnx" and options.onnx and not has_onnx():
-        say(f"without an ONNX file: {EXTRA}")
-    say(f"exported: {target}")
+        print_line(f"no ONNX file. fix: {EXTRA}")
+    print_line(f"exported: {target}")
     return 0
 
 
 def _check(options: Export, folder: Path, record: Record | None) -> int:
     if record is not None:
-        raise ConfigError(f"{folder} is a run: --check is for what was exported of it")
+        raise ConfigError(f"{folder} is a run folder: --check expects an exported policy")
     logged = None
     if options.log is not None:
         logged = Logged.of(reopen_any({"source": options.log, "columns": options.columns}), open_policy(options.policy))
-    _show(recheck(folder, logged), None if logged else "name the log with --log")
-    say(f"{folder} gives the same answers everywhere")
+    _show(recheck(folder, logged), None if logged else "no log: name one with --log")
+    print_line(f"{folder} gives the same answers in all runtimes")
     return 0
 
 
 def _target(options: Export, folder: Path, record: Record | None) -> Path:
     if options.out is None and record is None:
-        raise ConfigError(f"{folder} is a saved policy: say with --out where to write")
+        raise ConfigError(f"{folder} is a saved policy: --out is required. fix: name the output with --out")
     target = Path(options.out) if options.out is not None else folder / f"policy{SUFFIX[options.to]}"
-    wanted = SUFFIX[options.to]
-    if target.suffix != wanted if wanted else target.suffix in SUFFIX.values() and target.suffix:
-        raise ConfigError(
-            f"--out {target}: with --to {options.to} expected a name that ends in {wanted or 'no suffix'}"
-        )
+    suffix = SUFFIX[options.to]
+    if target.suffix != suffix if suffix else target.suffix in SUFFIX.values() and target.suffix:
+        raise ConfigError(f"--out {target}: expected a path that ends in {suffix or 'no suffix'} for --to {options.to}")
     if target == folder:
-        raise ConfigError(f"--out {target} is what is to be exported: choose another place")
+        raise ConfigError(f"--out {target} is the exported policy itself. fix: choose another path")
     return target
 
 
 def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Logged | None, str | None]:
-    """Logged observations, or why there are none."""
+    """Logged observations, or the reason for their absence."""
     if options.log is not None:
         return Logged.of(reopen_any({"source": options.log, "columns": options.columns}), policy), None
-    origin = None if record is None else record.data.get("origin")
+    origin = None if record is None else record.data.origin
     if not isinstance(origin, Mapping):
-        return None, "name a log with --log"
+        return None, "no log: name one with --log"
     try:
         return Logged.of(reopen_any(origin), policy), None
     except (ConfigError, LogError) as error:
-        return None, f"the run's log cannot be read again ({error}): name it with --log"
+        return None, f"the run's log cannot be read ({error}): name it with --log"
 
 
 def _metrics(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The run's report of the update and member that the policy is of."""
+    """The run's metrics row of the policy's update and member."""
     update, member, seed = (origin.get(name) for name in ("update", "member", "seed"))
     for row in rows_until(folder, int(update or 0)):
         if row["update"] == update and (row["member"] == member if member is not None else row["seed"] == seed):
@@ -116,7 +114,7 @@ def _metrics(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _show(record: Mapping[str, Any], why_not: str | None) -> None:
+def _show(record: Mapping[str, Any], not_compared: str | None) -> None:
     rows = [
         [f"{reader}, {kind}", f"{record['rows'][kind]}", f"{facts['difference']:.1e}", f"{facts['apart']:.2%}"]
         for reader in ("numpy", "onnx")
@@ -124,7 +122,7 @@ def _show(record: Mapping[str, Any], why_not: str | None) -> None:
         if kind != "holds"
     ]
     bound = record["bound"]
-    rows.append(["let pass", "", f"{bound['difference']:.1e}", f"{bound['apart']:.2%}"])
+    rows.append(["limit", "", f"{bound['difference']:.1e}", f"{bound['apart']:.2%}"])
     table("against JAX", ["reader, observations", "rows", "largest difference", "another action"], rows)
-    if why_not is not None:
-        say(f"not compared on logged observations: {why_not}")
+    if not_compared is not None:
+        print_line(f"not compared on logged observations: {not_compared}")

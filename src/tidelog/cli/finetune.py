@@ -1,4 +1,4 @@
-"""`tidelog finetune RUN --env NAME`: a run that learnt from a log goes on in an environment."""
+"""`tidelog finetune RUN --env NAME`: continue an offline run in an environment."""
 
 from __future__ import annotations
 
@@ -7,37 +7,36 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.playing import Playing, free_folder, play
-from tidelog.training.fit import load
+from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of
+from tidelog.cli.flags import options_in, parse, verb_flags
+from tidelog.cli.tables import train_and_show
+from tidelog.training.finetune import finetune
+from tidelog.training.resume import load
 
 
 @dataclass(kw_only=True)
-class Finetune(Playing):
-    """Go on in an environment with every seed of a run that learnt from a log, on a mix of the log and of own play."""
+class FinetuneFlags(EnvironmentFlags):
+    """Continue every seed of an offline run in an environment, on a mixture of the log and new experience."""
 
     run: tyro.conf.Positional[str]
     """the run folder"""
     env: str
-    """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces are the log's"""
-    steps: int = 20_000
-    """decisions a seed"""
+    """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces must be those of the log"""
     out: str | None = None
-    """the new run's folder; default: runs/<algorithm>-online, with a number if that is taken"""
-    offline: float = 0.5
-    """share of a minibatch that comes from the log"""
-    updates: float = 1.0
-    """updates a decision"""
-    collect_every: int = 10
-    """decisions that are made before updates follow"""
-    restart_schedules: bool = False
-    """learning rates follow the algorithm's schedules anew over the updates to come; default: they are constant"""
+    """the new run folder; default: runs/<algorithm>-online, with a number if it exists"""
+
+
+Finetune = verb_flags(
+    "finetune", FinetuneFlags, steps=20_000, offline=0.5, updates=1.0, collect_every=10, restart_schedules=False
+)
 
 
 def run(words: list[str]) -> int:
-    """Fine-tune, and say what came of it."""
+    """Fine-tune a run and print the result."""
     options = parse(Finetune, words, "finetune")
-    begun = load(options.run)
-    folder = Path(options.out) if options.out else free_folder(f"{begun.record.algorithm}-online")
-    mix = {name: getattr(options, name) for name in ("offline", "updates", "collect_every", "restart_schedules")}
-    return play(begun, options, folder, **mix)
+    offline_run = load(options.run)
+    folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    arguments = options_in(options, "finetune")
+    training = finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments)
+    return train_and_show(training, notes=True)

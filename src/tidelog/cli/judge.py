@@ -1,4 +1,4 @@
-"""`tidelog judge RUN | POLICY ... [--log LOG]`: whether to believe in policies before anyone uses them."""
+"""`tidelog judge RUN | POLICY ... [--log LOG]`: decide whether to trust policies before anyone uses them."""
 
 from __future__ import annotations
 
@@ -10,79 +10,78 @@ from typing import Any, Literal, NamedTuple
 
 import tyro
 
-from tidelog.acting.policy import Policy
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say, table
-from tidelog.data import Log
-from tidelog.data.origin import read_any
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line, table
+from tidelog.data.io.readers import read_any
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
-from tidelog.judging.kept import held_out_part, keep, write
-from tidelog.judging.ledger import Ledger
-from tidelog.judging.limits import Limits
-from tidelog.judging.results import Verdict, percent
-from tidelog.judging.risk import ALPHA, tail_refusal
-from tidelog.judging.verdict import judge
-from tidelog.judging.verdicts import Verdicts
-from tidelog.training.acting import member_policy, policy_of_run
-from tidelog.training.progress import Screen
-from tidelog.training.record import Record
+from tidelog.ope.estimators.risk import ALPHA, tail_refusal
+from tidelog.ope.verdict.judge import judge
+from tidelog.ope.verdict.ledger import Ledger
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import Verdict, Verdicts, percent
+from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
+from tidelog.policies.policy import Policy
+from tidelog.training.runs.policies import member_policy, policy_of_run
+from tidelog.training.runs.progress import Screen
+from tidelog.training.runs.record import Record
 
-NEGATIVE = 3  # the exit code of a gate that does not open
+NEGATIVE = 3  # the exit code of a gate that stays closed
 
 
 @dataclass
 class Judge:
-    """Say whether a policy is better than whoever made the log: better, worse, no difference shown, or unsupported."""
+    """Decide whether a policy is better than the logging policy: better, worse, no difference shown, or unsupported."""
 
     policies: tyro.conf.Positional[tuple[str, ...]]
-    """run folders (their best policy if one was kept, else their first member), or saved policies; several are judged
-    at once on the same episodes, and their intervals hold together"""
+    """run folders (their best policy if there is one, else their first member), or saved policies; several are judged
+    at once on the same episodes, with simultaneous intervals"""
     log: str | None = None
-    """what to judge on, named as in `tidelog evaluate`; default: the episodes that the run held out"""
+    """the log for the judgement, as in `tidelog evaluate`; default: the held-out episodes of the run"""
     columns: str | None = None
     """for tables: the mapping file"""
     sample: bool = False
-    """judge the policy as it draws its actions instead of taking the most likely one"""
+    """judge the policy with sampled actions instead of the most likely ones"""
     seed: int = 0
-    """what folds, models and resampling depend on"""
+    """random seed of folds, models and resampling"""
     member: int | None = None
-    """of a run: which member, counted as in `tidelog evaluate`"""
+    """for a run folder: the member, counted from 0 as in `tidelog evaluate`"""
     all_members: bool = False
-    """of runs: judge every member, all at once"""
+    """for run folders: judge all members at once"""
     propensities: Literal["logged", "estimated"] | None = None
-    """insist on the log's own propensities, or estimate them in any case; default: its own where it has any"""
+    """require the log's propensities, or always estimate them; default: those of the log if it has any"""
     bandwidth: float | None = None
-    """blur the deterministic actions of continuous policies by a noise of this share of half of each action's range"""
+    """smooth deterministic continuous actions with noise of this share of half of each action's range"""
     discount: float = 1.0
-    """of what is estimated"""
+    """discount of the estimated return"""
     model: Literal["auto", "tabular", "neural"] = "auto"
-    """what rates actions: a table where observations are few, else networks"""
+    """the value model: a table if there are few observations, else networks"""
     cvar: float | None = None
-    """the share of worst episodes whose mean return is told (default 0.1); with --gate, asks for the tail too"""
+    """the share of worst episodes whose mean return is reported (default 0.1); with --gate, the tail is required too"""
     bad_outcome: float | None = None
-    """a return at or below which an episode is bad: its probability is told"""
+    """a return at or below which an episode is bad: its probability is reported"""
     cvar_tolerance: float = 0.0
-    """with --gate and --cvar: by how much the worst episodes' estimated mean return may fall behind the logger's"""
+    """with --gate and --cvar: the accepted loss in the worst episodes' estimated mean return, against the logger"""
     learnt_from: Literal["other data"] | None = None
-    """state that the policy never learnt from these episodes, where nothing records what it learnt from"""
+    """state that the policy never learnt from these episodes, if its training data was not recorded"""
     gate: Literal["all", "any"] | None = None
     """exit with code 3 unless every verdict is `better` (`--gate` alone, or `all`), or at least one is (`any`), and it
     is known, or stated, that the policy did not learn from these episodes"""
     out: str | None = None
     """also write the verdict, or the table of several, to this JSON file"""
     ledger: str | None = None
-    """the file that counts looks at these episodes, or `off`; default: in the run folder, the log's and the user's"""
+    """the file that counts looks at these episodes, or `off`; default: in the run, log and user folders"""
     looks: bool = False
-    """show earlier looks at these episodes, and judge nothing"""
+    """show earlier looks at these episodes, without a new judgement"""
     limits: Limits = field(default_factory=Limits)
-    """how much support a verdict needs"""
+    """the support that a verdict needs"""
 
 
-class _Asked(NamedTuple):
-    """A policy, and under which name its verdict is shown and kept."""
+class _NamedPolicy(NamedTuple):
+    """A policy with the names of its verdict for display and storage."""
 
-    name: str  # among all that are judged
+    name: str  # among all judged policies
     short: str  # in its run's folder
     run: Path | None  # None for a saved policy
     policy: Policy
@@ -96,30 +95,34 @@ class _Source(NamedTuple):
 
 
 def run(words: list[str]) -> int:
-    """Judge, say it, keep it."""
+    """Judge policies, print the verdicts and save them."""
     options = parse(Judge, _with_gate(words), "judge")
     sources = [_source(name) for name in options.policies]
     _check(options, sources)
     log, which = _log(options, sources)
-    ledger = _ledger(options, log, sources)
+    ledger = None
+    if options.ledger != "off":
+        ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
     if options.looks:
         return _show_looks(ledger, which)
-    asked = [one for source in sources for one in _asked(options, source, len(sources) > 1)]
-    found = _judged(options, asked, log, ledger)
-    verdicts = [found] if isinstance(found, Verdict) else list(found)
-    for one, verdict in zip(asked, verdicts, strict=True):
+    named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
+    result = _judge_policies(options, named_policies, log, ledger)
+    verdicts = [result] if isinstance(result, Verdict) else list(result)
+    for one, verdict in zip(named_policies, verdicts, strict=True):
         _show(verdict, one.name, which)
-        _keep(options, verdict, one)
-    if isinstance(found, Verdicts):
-        _show_table(found)
+        if one.run is not None:
+            how = "sampled" if options.sample else "deterministic"
+            print_line(f"verdict: {store_verdict(verdict, one.run, f'{one.short}-{how}')}")
+    if isinstance(result, Verdicts):
+        _show_table(result)
     if options.out is not None:
-        write(found, Path(options.out))
-        say(f"verdict: {options.out}")
-    return NEGATIVE if _blocked(options, asked, verdicts) else 0
+        write(result, Path(options.out))
+        print_line(f"verdict: {options.out}")
+    return NEGATIVE if _blocked(options, named_policies, verdicts) else 0
 
 
-def _blocked(options: Judge, asked: list[_Asked], verdicts: list[Verdict]) -> bool:
-    """Whether there is a gate that stays closed; say why."""
+def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> bool:
+    """Whether a gate stays closed; print the reasons."""
     if options.gate is None:
         return False
     whys = [list(verdict.blocks_gate) for verdict in verdicts]
@@ -129,102 +132,98 @@ def _blocked(options: Judge, asked: list[_Asked], verdicts: list[Verdict]) -> bo
             why += [] if tail is None else [tail]
     closed = all(whys) if options.gate == "any" else any(whys)
     if closed:
-        lines = [f"- {one.name}: {why}" for one, found in zip(asked, whys, strict=True) for why in found]
-        say("the gate stays closed:\n" + "\n".join(lines))
+        lines = [f"- {one.name}: {why}" for one, reasons in zip(named_policies, whys, strict=True) for why in reasons]
+        print_line("the gate stays closed:\n" + "\n".join(lines))
     return closed
 
 
 def _with_gate(words: list[str]) -> list[str]:
-    """`--gate` alone means `--gate all`."""
-    found = list(words)
+    """Expand `--gate` alone to `--gate all`."""
+    expanded = list(words)
     for place, word in reversed(list(enumerate(words))):
         if word == "--gate" and words[place + 1 : place + 2] not in (["all"], ["any"]):
-            found.insert(place + 1, "all")
-    return found
+            expanded.insert(place + 1, "all")
+    return expanded
 
 
 def _source(name: str) -> _Source:
     path = Path(name)
     if not path.exists():
-        raise ConfigError(f"{name} does not exist: give a run folder or a saved policy")
+        raise ConfigError(f"{name} does not exist: expected a run folder or a saved policy")
     return _Source(path, Record.read(path) if (path / "run.json").exists() else None)
 
 
 def _check(options: Judge, sources: list[_Source]) -> None:
     if not sources:
-        raise ConfigError("there is no policy to judge: give a run folder or a saved policy")
+        raise ConfigError("there is no policy to judge. fix: name a run folder or a saved policy")
     if len({source.path.resolve() for source in sources}) < len(sources):
-        raise ConfigError("a policy is given twice: name each run folder or saved policy once")
+        raise ConfigError("a policy appears twice. fix: name each run folder or saved policy once")
     if options.columns is not None and options.log is None:
-        raise ConfigError("--columns says what is in a table: name the table with --log")
+        raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
     saved = [source.path for source in sources if source.record is None]
     if saved and (options.member is not None or options.all_members):
-        raise ConfigError(f"{saved[0]} is a saved policy, which has no members: leave --member away")
+        raise ConfigError(f"{saved[0]} is a saved policy, which has no members. fix: drop --member and --all-members")
     if saved and options.log is None:
-        raise ConfigError(f"{saved[0]} is a saved policy: name the log to judge it on with --log")
+        raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes. fix: name a log with --log")
     if not 0.0 <= options.cvar_tolerance < float("inf"):
         raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
     if options.cvar_tolerance and (options.gate is None or options.cvar is None):
-        raise ConfigError("--cvar-tolerance needs --gate and --cvar; fix: add them, or drop it")
+        raise ConfigError("--cvar-tolerance needs --gate and --cvar. fix: add them, or drop it")
     if options.member is not None and options.all_members:
-        raise ConfigError("say either --member or --all-members")
+        raise ConfigError("--member and --all-members are both set. fix: set only one of them")
     if options.out is not None and Path(options.out).exists():
-        raise ConfigError(f"{options.out} exists: choose another file, nothing was written")
+        raise ConfigError(f"{options.out} exists, nothing was written. fix: choose another file")
 
 
 def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
-    """The episodes to judge on: what the runs held out of this log, if it is theirs, else all of it."""
-    given = None if options.log is None else read_any(options.log, options.columns)
+    """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
+    log = None if options.log is None else read_any(options.log, options.columns)
     parts: dict[str, tuple[Log, str]] = {}
     for path, record in sources:
-        if record is None or (given is not None and given.fingerprint() != record.data["fingerprint"]):
+        if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):
             continue
-        part = held_out_part(path, record, given)
+        part = held_out_part(path, record, log)
         parts[part[0].fingerprint()] = part
     if len(parts) > 1:
         raise ConfigError(
-            "these runs held out different episodes, and policies are judged at once on the same ones; fix: name a log "
-            "that none of them learnt from with --log, or judge one run after the other"
+            "these runs held out different episodes, but policies are judged at once on the same episodes. fix: name a "
+            "log that none of them learnt from with --log, or judge one run after another"
         )
     if parts:
         return next(iter(parts.values()))
-    if given is None:
-        raise ConfigError("name the log to judge on with --log")
-    return given, f"all {len(given.episode_ids):,} episodes of the log"
+    if log is None:
+        raise ConfigError("there is no log to judge on. fix: name one with --log")
+    return log, f"all {len(log.episode_ids):,} episodes of the log"
 
 
-def _ledger(options: Judge, log: Log, sources: list[_Source]) -> Ledger | None:
-    if options.ledger == "off":
-        return None
-    return Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
-
-
-def _asked(options: Judge, source: _Source, several: bool) -> Iterator[_Asked]:
+def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[_NamedPolicy]:
     folder, record = source
     if record is None:
-        yield _Asked(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
+        yield _NamedPolicy(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
         return
     before = f"{folder}: " if several else ""
-    count = len(record.configs) * len(record.settings.seeds)
-    if options.member is None and not options.all_members and record.settings.best is not None:
-        yield _Asked(f"{before}best", "best", folder, policy_of_run(folder))
+    count = len(record.configs) * len(record.options.seeds)
+    if options.member is None and not options.all_members and record.options.best is not None:
+        yield _NamedPolicy(f"{before}best", "best", folder, policy_of_run(folder))
         return
     members = range(count) if options.all_members else [options.member or 0]
     for member in members:
         if not 0 <= member < count:
             raise ConfigError(f"--member {member}: {folder} has {count} member(s), counted from 0")
         name = f"member-{member}"
-        yield _Asked(f"{before}{name}", name, folder, member_policy(folder, record, member))
+        yield _NamedPolicy(f"{before}{name}", name, folder, member_policy(folder, record, member))
 
 
-def _judged(options: Judge, asked: list[_Asked], log: Log, ledger: Ledger | None) -> Verdict | Verdicts:
+def _judge_policies(
+    options: Judge, named_policies: list[_NamedPolicy], log: Log, ledger: Ledger | None
+) -> Verdict | Verdicts:
     context: dict[str, Any] = {"source": options.log, "date": datetime.now(UTC).isoformat()}
-    several: Any = {one.name: one.policy for one in asked}
-    if len(asked) == 1:
-        context["name"] = asked[0].name
-        several = asked[0].policy
+    several: Any = {one.name: one.policy for one in named_policies}
+    if len(named_policies) == 1:
+        context["name"] = named_policies[0].name
+        several = named_policies[0].policy
     with Screen("judging") as screen:
-        found: Verdict | Verdicts = judge(
+        result: Verdict | Verdicts = judge(
             several,
             log,
             options.sample,
@@ -241,25 +240,25 @@ def _judged(options: Judge, asked: list[_Asked], log: Log, ledger: Ledger | None
             context=context,
             progress=screen.tell,
         )
-    return found
+    return result
 
 
 def _show_looks(ledger: Ledger | None, which: str) -> int:
-    """Earlier looks at the episodes, a line each."""
+    """Print earlier looks at the episodes, one per line."""
     looks = () if ledger is None else ledger.looks
-    say(f"{sum(look.number > 0 for look in looks):,} look(s) at {which}")
+    print_line(f"{sum(look.number > 0 for look in looks):,} look(s) at {which}")
     rows = []
     for look in looks:
         decisions = list(look.decisions.values())
-        said = ", ".join(f"{decisions.count(one)} {one}" if len(decisions) > 1 else one for one in sorted({*decisions}))
+        text = ", ".join(f"{decisions.count(one)} {one}" if len(decisions) > 1 else one for one in sorted({*decisions}))
         names = look.policies[0]["name"] if len(look.policies) == 1 else f"{len(look.policies):,} policies at once"
-        rows.append([str(look.number or "none"), look.time, names, said or "unknown", f"{look.share:.1%}"])
+        rows.append([str(look.number or "none"), look.time, names, text or "unknown", f"{look.share:.1%}"])
     if rows:
         table("looks", ["number", "when", "policy", "decision", "share of these episodes"], rows)
     return 0
 
 
-def _show_table(found: Verdicts) -> None:
+def _show_table(verdicts: Verdicts) -> None:
     rows = [
         [
             row["name"],
@@ -268,27 +267,23 @@ def _show_table(found: Verdicts) -> None:
             f"{row['low']:+.4g} to {row['high']:+.4g}",
             f"{row['effective_sample_size']:,.1f}",
         ]
-        for row in found.table
+        for row in verdicts.table
     ]
-    head = [
-        "policy",
-        "decision",
-        "difference from the logger",
-        f"{percent(found.level)} together",
-        "effective episodes",
-    ]
-    table(f"{len(rows):,} policies judged at once", head, rows)
-    say(f"better: {', '.join(found.better) or 'none'}")
-    if found.best is not None:
-        say(f"highest lower end: {found.best}, {found[found.best].difference.low:+.4g}")
+    title = (
+        f"{len(rows):,} policies judged at once: differences from the logger, {percent(verdicts.level)} simultaneous"
+    )
+    table(title, ["policy", "decision", "difference", "interval", "effective episodes"], rows)
+    print_line(f"better: {', '.join(verdicts.better) or 'none'}")
+    if verdicts.best is not None:
+        print_line(f"highest lower limit: {verdicts.best}, {verdicts[verdicts.best].difference.low:+.4g}")
 
 
 def _show(verdict: Verdict, name: str, which: str) -> None:
-    say(f"{name}: {verdict.decision.upper()}\n")
-    say(f"{verdict.paragraph}\n")
-    say(f"judged on {which}; {verdict.estimand}")
+    print_line(f"{name}: {verdict.decision.upper()}\n")
+    print_line(f"{verdict.paragraph}\n")
+    print_line(f"judged on {which}; {verdict.estimand}")
     for reason in verdict.reasons:
-        say(f"- {reason}")
+        print_line(f"- {reason}")
     if len(verdict.estimates):
         head = [
             "estimator",
@@ -300,12 +295,6 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
         ]
         table(f"estimates; {verdict.deciding} decides", head, verdict.estimates.rows())
         logger = verdict.logger
-        say(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
+        print_line(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
     for sentence in verdict.risk.sentences if verdict.risk else [f"no distribution of returns: {verdict.risk_reason}"]:
-        say(f"- {sentence}")
-
-
-def _keep(options: Judge, verdict: Verdict, one: _Asked) -> None:
-    if one.run is not None:
-        how = "sampled" if options.sample else "deterministic"
-        say(f"verdict: {keep(verdict, one.run, f'{one.short}-{how}')}")
+        print_line(f"- {sentence}")

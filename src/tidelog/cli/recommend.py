@@ -8,54 +8,54 @@ from typing import Literal
 
 import tyro
 
-from tidelog.acting.lists import recommend_for_table
-from tidelog.acting.tables import write_table
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
+from tidelog.policies.batch_inference import write_table
+from tidelog.recommend.recommendation_tables import recommend_for_table
 
 
 @dataclass
 class Recommend:
-    """Write the best items for every user of a table of what they took so far."""
+    """Write the best items for every user in a table of histories."""
 
     policy: tyro.conf.Positional[str]
-    """a saved policy, or a run folder (its first seed, or the best policy if one was kept)"""
+    """a saved policy, or a run folder (its best policy if there is one, else its first seed)"""
     data: str
-    """what users took so far, one item a row (.csv, .tsv, .parquet, .jsonl)"""
+    """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl)"""
     out: str
-    """where to write the lists, one item a row (.csv or .parquet)"""
+    """the output file with the lists, one item per row (.csv or .parquet)"""
     user: str
     """the column of users"""
     item: str
     """the column of items; an empty cell is a user without a history"""
     time: str | None = None
-    """the column of times; without one, rows stand in order"""
+    """the column of times; without it, rows are in order"""
     event: str | None = None
     """the column of the kind of event"""
     user_features: str | None = None
-    """a table with one row a user, where the policy was trained with one"""
+    """a table with one row per user, if the policy was trained with one"""
     k: int = 10
-    """how long the lists are"""
+    """length of the lists"""
     exclude_seen: bool = True
-    """leave out what the user has taken before"""
+    """exclude items that the user has chosen before"""
     candidates: str | None = None
-    """a text file with an item a line: recommend nothing else"""
+    """a text file with one item per line: recommend only these"""
     exclude: str | None = None
-    """a text file with an item a line: never recommend these"""
+    """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
-    """what becomes of items in histories that the log never had, and of what is not known of users"""
+    """what to do with history items and user features that the log does not have"""
     seed: int | None = None
-    """for a run folder: which seed recommends"""
+    """for a run folder: the seed of the policy"""
 
 
 def run(words: list[str]) -> int:
-    """Recommend, and write the lists."""
+    """Write recommendations for a table."""
     options = parse(Recommend, words, "recommend")
     target = Path(options.out)
     if target.exists():
-        raise ConfigError(f"{target} exists: choose another file, nothing was written")
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another file")
     lists = recommend_for_table(
         open_policy(options.policy, options.seed),
         Path(options.data),
@@ -71,12 +71,12 @@ def run(words: list[str]) -> int:
         unknown=options.unknown,
     )
     write_table(lists, target)
-    say(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
+    print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
     return 0
 
 
 def _lines(path: str | None) -> list[str] | None:
-    """The items that stand in a file, one a line."""
+    """The items in a file, one per line."""
     if path is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""`tidelog report RUN [RUN ...]`: what runs learnt and how far it can be trusted, as one HTML file."""
+"""`tidelog report RUN [RUN ...]`: the results and the reliability of runs in one HTML file."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from dataclasses import dataclass
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.tables import say
-from tidelog.data.origin import read_any
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line
+from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
 
 
 @dataclass
 class Report:
-    """Write one HTML file about a run, or about several side by side; it needs no network and no script."""
+    """Write one HTML file about a run, or about several for comparison; it needs no network and no script."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """run folders"""
     out: str = "report.html"
-    """the file; an older report there is replaced, anything else is left alone"""
+    """the file; an older report is replaced, any other file is not overwritten"""
     log: str | None = None
-    """the runs' log, where it has moved or was made in memory; else it is read from where it was"""
+    """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: str | None = None
     """for tables: the mapping file"""
     open: bool = False
-    """show it in a browser"""
+    """open it in a browser"""
 
 
 def run(words: list[str]) -> int:
-    """Write the report, and say where it is."""
+    """Write the report and print its path."""
     options = parse(Report, words, "report")
     if options.columns is not None and options.log is None:
-        raise ConfigError("--columns says what is in a table: name the table with --log")
+        raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
     log = None if options.log is None else read_any(options.log, options.columns)
     path = report_of(options.runs, options.out, log=log)
-    say(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
+    print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
     if options.open and not webbrowser.open(path.absolute().as_uri()):
-        say("no browser was found to show it in")
+        print_line("no browser was found to open the report")
     return 0

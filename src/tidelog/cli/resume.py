@@ -1,4 +1,4 @@
-"""`tidelog resume RUN`: go on with an interrupted run."""
+"""`tidelog resume RUN`: continue an interrupted run."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.options import parse
-from tidelog.cli.playing import SinkName, sink_of
-from tidelog.cli.tables import say, trained
-from tidelog.training.fit import load
-from tidelog.training.record import Record
+from tidelog.cli.environment_flags import SinkName, sink_of
+from tidelog.cli.flags import parse
+from tidelog.cli.tables import print_line, train_and_show
+from tidelog.training.resume import load
+from tidelog.training.runs.record import Record
 
 
 @dataclass
 class Resume:
-    """Go on with an interrupted run, from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint."""
 
     run: tyro.conf.Positional[str]
     """the run folder"""
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
-    """where metrics go besides the run folder"""
+    """additional destinations of metrics"""
 
 
 def run(words: list[str]) -> int:
-    """Resume, and say what came of it."""
+    """Resume a run and print the result."""
     options = parse(Resume, words, "resume")
-    Record.read(Path(options.run))  # before a sink makes a folder there
+    Record.read(Path(options.run))  # before a sink creates a folder there
     sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
-        say(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
+        print_line(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
         return 0
     for difference in training.record.differences():
-        say(f"note: {difference}; the last bits may differ from an uninterrupted run")
+        print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
     for note in training.notes():
-        say(f"note: {note}")
-    steps = training.record.settings.steps
-    say(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
-    return trained(training)
+        print_line(f"note: {note}")
+    steps = training.record.options.steps
+    print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
+    return train_and_show(training)

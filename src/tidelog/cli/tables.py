@@ -1,4 +1,4 @@
-"""What commands print: tables and next steps."""
+"""Printed output of commands: tables and next steps."""
 
 from __future__ import annotations
 
@@ -10,67 +10,71 @@ from rich.console import Console
 from rich.table import Table
 
 from tidelog.errors import CheckpointError
-from tidelog.runtime.intake import feature_names
-from tidelog.training.fit import finish
-from tidelog.training.run import Run
+from tidelog.runtime.observations import feature_names
+from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
 
 def table(title: str, head: list[str], rows: list[list[str]]) -> None:
     """Print a table; the first column is text, the others are numbers."""
-    made = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left")
     for i, name in enumerate(head):
-        made.add_column(name, justify="left" if i == 0 else "right")
+        table.add_column(name, justify="left" if i == 0 else "right")
     for row in rows:
-        made.add_row(*row)
-    Console().print(made)
+        table.add_row(*row)
+    Console().print(table)
 
 
-def say(text: str) -> None:
-    """Print a line of plain text as it is."""
+def print_line(text: str) -> None:
+    """Print a line of plain text unchanged."""
     Console(highlight=False, soft_wrap=True, markup=False).print(text)
 
 
-def trained(run: Run) -> int:
-    """Train a run to its end and show it; 4 where a checkpoint could not be written, the one before it intact."""
+def train_and_show(run: Run, notes: bool = False) -> int:
+    """Train a run to its end and print the result, after its notes if `notes`.
+
+    The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
+    """
+    for note in run.notes() if notes else ():
+        print_line(f"note: {note}")
     try:
-        show_run(finish(run))
+        show_run(run.train())
     except CheckpointError as error:
         print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
         return 4
-    except (KeyboardInterrupt, SystemExit):  # the signal goes on; what was done until then is saved
-        where = f"saved at {run.unit[:-1]} {run.done:,}; `tidelog resume {run.folder}` goes on"
+    except (KeyboardInterrupt, SystemExit):  # the progress is saved; the signal is raised again
+        where = f"saved at {run.unit[:-1]} {run.done:,}; `tidelog resume {run.folder}` continues it"
         print(f"tidelog: {where}", file=sys.stderr)  # noqa: T201
         raise
     return 0
 
 
 def show_run(run: Run) -> None:
-    """Print each member's last report, and what to do with the run."""
+    """Print the last metrics of each member, and the next commands."""
     last = {row["member"]: row for row in run.metrics}
     names = [name for name in next(iter(last.values()), {}) if name not in ("update", "member", "seed")]
     head = ["metric", *(f"seed {last[m]['seed']}" for m in sorted(last))]
     rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
-    table(f"{run.record.algorithm}: last report, update {run.update:,}", head, rows)
-    say(f"run folder: {run.folder}")
+    table(f"{run.record.algorithm}: last metrics, update {run.update:,}", head, rows)
+    print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        say(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
+        print_line(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
         return
     environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
-    then = (
+    command = (
         f"act {run.folder} --data NEW_ROWS.csv --out actions.csv"
         if named
         else f"evaluate {run.folder} --env {environment}"
     )
-    if named and (run.record.spec.masked or run.policy().remembers):
-        then += " --columns MAPPING.toml"
-    say(f"next: tidelog {then}")
+    if named and (run.record.spec.masked or run.policy().is_recurrent):
+        command += " --columns MAPPING.toml"
+    print_line(f"next: tidelog {command}")
 
 
 def _roles(run: Run) -> str:
-    """The columns of the interactions that a run has learnt from, as flags."""
-    roles = (run.record.data.get("origin") or {}).get("roles") or {}
+    """The interaction columns of a run's training log, as flags."""
+    roles = (run.record.data.origin or {}).get("roles") or {}
     flags = [f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time")]
     flags += ["--user-features USERS.csv"] if roles.get("user_features") else []
     return " ".join(flags)

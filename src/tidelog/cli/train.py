@@ -4,138 +4,118 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from tidelog.algorithms import ALGORITHMS, CONFIGURATIONS, configured, learns_online, ranks
-from tidelog.algorithms.hyper import chosen_preset
+from tidelog.algorithms.core.hyperparameters import chosen_preset
+from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.act import open_policy
-from tidelog.cli.options import flags_of, is_flag, pairs, parse, peek, read_config, with_defaults
-from tidelog.cli.playing import Playing, SinkName, episodes_of, free_folder, play, sink_of
-from tidelog.cli.tables import trained
-from tidelog.cli.taken import Taken, read_taken
-from tidelog.data import Interactions, Log
-from tidelog.data.origin import read_any
+from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
+from tidelog.cli.flags import (
+    flags_of,
+    is_flag,
+    options_in,
+    parse,
+    peek,
+    read_config,
+    verb_flags,
+    with_defaults,
+)
+from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
+from tidelog.cli.tables import train_and_show
+from tidelog.data.io.readers import read_any
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
-from tidelog.training.fit import prepare
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.training.fit import fit
+from tidelog.training.learn import learn
 
 
 @dataclass(kw_only=True)
-class Train:
+class LogFlags:
     """Learn a policy from a log. Every hyper-parameter of the algorithm is a flag."""
 
     data: str
     """the log: a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
     columns: str | None = None
-    """for tables: the mapping file that says which column is what (`tidelog data inspect` proposes one)"""
+    """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
     memory_map: bool = False
-    """for saved logs: leave the columns on disk and fetch what each block of updates reads"""
-    steps: int = 20_000
-    """updates a seed"""
-    seeds: int = 1
-    """how many seeds to train side by side"""
+    """for saved logs: leave the columns on disk and read the rows of each block of updates"""
     out: str | None = None
-    """the run folder; default: runs/<algorithm>, with a number if that is taken"""
-    held_out: float = 0.2
-    """share of the episodes kept from training, for validation losses and judgement; 0 keeps none"""
-    evaluate: tuple[str, ...] = ()
-    """environments to play at every report, as NAME=EPISODES"""
-    every: int | None = None
-    """updates between reports; default: 50 reports a run"""
-    scale: Literal["standard", "none"] | None = None
-    """standardise numeric features; default: standard for tables, none for arrays and Minari"""
-    best: str | None = None
-    """keep the policy at the best report of this metric"""
-    patience: int | None = None
-    """stop after so many reports without a better one"""
-    save_seconds: float = 30.0
-    """time between two checkpoints"""
-    warm_start: tuple[str, ...] = ()
-    """start parts from other runs, as PART=RUN"""
+    """the run folder; default: runs/<algorithm>, with a number if it exists"""
     sink: tuple[SinkName, ...] = ()
-    """where metrics go besides the run folder"""
+    """additional destinations of metrics"""
     preset: str | None = None
-    """published settings to start from"""
+    """published settings as defaults"""
     config: str | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
 
 
 @dataclass(kw_only=True)
-class Serve(Taken, Train):
+class RankingFlags(InteractionFlags, LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
 
     data: str
-    """the interactions: a table (.csv, .tsv, .parquet, .jsonl), or a folder that Interactions.save wrote"""
+    """the interactions: a table (.csv, .tsv, .parquet, .jsonl), or a folder of Interactions.save"""
     held_out: float = 0.2
-    """share of the time, its end, kept from training, for validation and for the weight of Q; 0 keeps none"""
+    """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
 
 
 @dataclass(kw_only=True)
-class Play(Playing):
+class LearnFlags(EnvironmentFlags):
     """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
 
-    steps: int = 200_000
-    """decisions a seed, rounded up to whole rollouts"""
-    seeds: int = 1
-    """how many seeds to train side by side"""
     start: str | None = None
-    """begin as this policy, of a run folder or a saved one: what it would do is distilled into the fresh policy"""
-    start_decisions: int | None = None
-    """with --start: what that policy plays first, uncounted; default: 16384"""
-    start_updates: int | None = None
-    """with --start: updates that distil it; default: 3000"""
-    ahead: bool = False
-    """play environments on the host by a thread, one round before what it plays is learnt from"""
-    phase_memory: Literal["device", "host", "disk"] = "device"
-    """where segments wait for the auxiliary phase; the results are the same"""
-    phase_memory_limit: float | None = None
-    """refuse a run whose waiting segments take more than so many GB"""
+    """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
     preset: str | None = None
-    """settings for a family of problems to start from"""
+    """settings for a family of problems as defaults"""
     config: str | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
 
 
+Train = verb_flags("fit", LogFlags, steps=20_000, held_out=0.2)
+Rank = verb_flags("fit", RankingFlags, steps=20_000)
+Play = verb_flags("learn", LearnFlags, steps=200_000)
+
+
 def run(words: list[str]) -> int:
-    """Train, and say what came of it and what to do next."""
+    """Train, and print the result and the next command."""
     if not words or words[0].startswith("-"):
         usage = " or ".join(_usage())
         if not words or words[0] in ("-h", "--help"):
             print(f"usage: {usage}")  # noqa: T201
             return 0 if words else 2
-        raise ConfigError(f"name the algorithm first: {usage}")
+        raise ConfigError(f"the name of the algorithm is missing. fix: {usage}")
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online = learns_online(cls)
     _check_source(name, rest, online)
-    flags = flags_of(cls, Play if online else Serve if ranks(cls) else Train)
-    given = [*read_config(peek(rest, "--config"), flags), *rest]
-    defaults = _preset(cls, peek(given, "--preset")) | settings
-    options = parse(flags, given, f"train {name}", with_defaults(flags, defaults))
+    flags = flags_of(cls, Play if online else Rank if ranks(cls) else Train)
+    arguments = [*read_config(peek(rest, "--config"), flags), *rest]
+    defaults = _preset(cls, peek(arguments, "--preset")) | settings
+    options = parse(flags, arguments, f"train {name}", with_defaults(flags, defaults))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
     folder = Path(options.out) if options.out else free_folder(name)
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
 
 
 def _check_source(name: str, words: list[str], online: bool) -> None:
-    """Raise ConfigError where a log was named for what plays, or an environment for what reads."""
-    given = {word.split("=")[0] for word in words}
-    if online and "--data" in given and "--env" not in given:
+    """Raise ConfigError for a log with an online algorithm, or an environment with an offline one."""
+    flags = {word.split("=")[0] for word in words}
+    if online and "--data" in flags and "--env" not in flags:
         raise ConfigError(
-            f"{name} learns from its own play (--env NAME), not from a log (--data): learn from the log by another, "
-            "as in `tidelog train iql --data LOG`, and where there is an environment begin as that, as in "
+            f"{name} learns in an environment (--env NAME), not from a log (--data). fix: learn from the log with "
+            "another algorithm, such as `tidelog train iql --data LOG`; then, in an environment, start from it, as in "
             f"`tidelog train {name} --env NAME --start runs/iql`"
         )
-    if not online and "--env" in given and "--data" not in given:
+    if not online and "--env" in flags and "--data" not in flags:
         raise ConfigError(
-            f"{name} learns from a log (--data LOG), not in an environment (--env): collect a log there, as in "
-            "`tidelog collect --env NAME --episodes 100 --out LOG`, and go on there afterwards with `tidelog finetune`"
+            f"{name} learns from a log (--data LOG), not in an environment (--env). fix: collect a log, as in "
+            "`tidelog collect --env NAME --episodes 100 --out LOG`, and then continue with `tidelog finetune`"
         )
 
 
 def _usage() -> tuple[str, str]:
-    names = [*ALGORITHMS, *CONFIGURATIONS]
-    online = [name for name in names if learns_online(configured(name)[0])]
-    offline = [name for name in names if name not in online]
+    offline, online = [*names("a log"), *names("interactions")], names("an environment")
     return (
         f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
         f"tidelog train {{{','.join(online)}}} --env NAME [flags]",
@@ -145,38 +125,24 @@ def _usage() -> tuple[str, str]:
 def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
-    names = ("seeds", "start_decisions", "start_updates", "ahead", "phase_memory", "phase_memory_limit")
-    return play(algorithm, options, folder, start=start, **{name: getattr(options, name) for name in names})
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    more = options_in(options, "learn")
+    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
+    return train_and_show(training, notes=True)
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    log = _log(options)
-    training = prepare(
-        algorithm,
-        log,
-        options.steps,
-        options.seeds,
-        folder,
-        held_out=options.held_out,
-        evaluate=episodes_of(options.evaluate),
-        every=options.every,
-        scale=options.scale,
-        best=options.best,
-        patience=options.patience,
-        save_seconds=options.save_seconds,
-        warm_start=pairs(options.warm_start, "PART=RUN, as in critic=runs/iql"),
-        sinks=[sink_of(kind, folder) for kind in options.sink],
-    )
-    return trained(training)
+    log, sinks = _log(options), [sink_of(kind, folder) for kind in options.sink]
+    return train_and_show(fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit")))
 
 
 def _log(options: Any) -> Log | Interactions:
-    if not isinstance(options, Serve):
+    if not isinstance(options, RankingFlags):
         return read_any(options.data, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
-        raise ConfigError("interactions take flags such as --user and --item: leave --columns and --memory-map away")
-    return read_taken(options.data, options)
+        raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
+    return read_from_flags(options.data, options)
 
 
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
@@ -184,5 +150,5 @@ def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
         return {}
     presets = getattr(cls, "presets", {})
     if not presets:
-        raise ConfigError(f"{cls.__name__} has no presets")
+        raise ConfigError(f"{cls.__name__} has no presets. fix: drop --preset")
     return chosen_preset(cls.__name__, presets, name)

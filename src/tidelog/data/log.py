@@ -1,58 +1,39 @@
-"""The canonical log: columns in episode order, observations stored once."""
+"""The canonical log: construction from arrays or from any validated `RawLog`, export and statistics."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tidelog.data.order import Values, numbered
-from tidelog.data.report import Report
-from tidelog.data.views import Episodes, Transitions
+from tidelog.data.core.log_columns import LogColumns
+from tidelog.data.core.order import Values, number_by_appearance
+from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
+from tidelog.data.core.registry import examine
+from tidelog.data.core.report import Report
+from tidelog.data.io.storage import save
+from tidelog.data.parsing.arrays import from_arrays
+from tidelog.data.statistics import Statistics, describe
+from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
+from tidelog.data.validation.errors import action_count
 from tidelog.errors import LogError
-from tidelog.types import Spec
-
-if TYPE_CHECKING:
-    from tidelog.data.statistics import Statistics
-
-STORED = ("observation", "action_mask")  # have M rows and are found by position; all other columns have N
-OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
-PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
 
-@dataclass(frozen=True, eq=False)
-class Log:
-    """Recorded decisions: `N` steps of `E` episodes over `M` stored observations.
+@dataclass(frozen=True, eq=False, repr=False)
+class Log(LogColumns):
+    """Recorded decisions: `N` steps of `E` episodes over `M` stored observations. Never changed in place."""
 
-    An episode of T steps stores T + 1 observations where the last next observation is known, else T; a row whose
-    `next_position` equals its `position` has no known next observation. Never changed in place.
-    """
-
-    spec: Spec
-    observation: dict[str, Values]  # leaves [M, ...]: Vector float32, Codes int32, Image uint8
-    position: Values  # [N] int32: where the row's observation is stored
-    next_position: Values  # [N] int32: where what followed is stored
-    action: Values  # [N] int32, [N, D] int32 or [N, A] float32
-    reward: Values | None  # [N] or [N, K] float32
-    terminated: Values  # [N] bool
-    truncated: Values  # [N] bool
-    episode: Values  # [N] int32: 0 .. E-1, sorted
-    step: Values  # [N] int32: 0 .. within the episode
-    propensity: Values | None  # [N] float32
-    action_mask: Values | None  # [M, A] bool, stored by position
-    weight: Values | None  # [N] float32
-    time: Values | None  # [N] float64 or datetime64[us]
-    cluster: Values | None  # [N] int32: 0 .. C-1 by first appearance; episodes of one cluster belong together
-    extra: dict[str, Values]  # further columns [N]
-    episode_ids: Values  # [E]: the user's names for the episodes
-    report: Report
-    origin: Mapping[str, Any] | None = None  # what `tidelog.data.origin.reopen` reads it from again
+    @classmethod
+    def from_raw(cls, raw: RawLog) -> Log:
+        """Validate a raw log and build a log from it; LogError with the whole report if there is any error."""
+        report = examine(raw)
+        if not report.ok:
+            raise LogError(report.text(), report)
+        return cls(**assemble(raw, report))
 
     @classmethod
     def from_arrays(
@@ -79,225 +60,197 @@ class Log:
         terminations: str = "stop",
         extra: Mapping[str, Any] | None = None,
     ) -> Log:
-        """Validate arrays of N rows and build a log from them; LogError (with its report) if they are no log.
+        """Validate arrays of N rows and build a log from them; LogError (with its report) if there is any error.
 
         `observation` is `[N]` or `[N, O]` (floats: a Vector; integers or text: Codes, unless `categorical=False`),
         `[N, height, width, channels]` uint8 (an Image), or a mapping from leaf names to such arrays, in which inner
         mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
-        `episode=None`: every row is an episode of one step. `terminated=True`: the world ended every episode.
-        `cluster` [N] text or integers: which episodes belong together (those of one person, store or day), the same
-        value in every row of an episode.
-        `followed` [N] bool: rows whose `next_observation` is given; None: all of them.
+        `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated at its end.
+        `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
+        every row of an episode.
+        `followed` [N] bool: rows with a known `next_observation`; None: all rows.
         """
-        from tidelog.data.arrays import from_arrays
-        from tidelog.data.build import checked
-
-        return checked(
+        return cls.from_raw(
             from_arrays(
                 observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
                 episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
-                action_mask=action_mask,
-                next_action_mask=next_action_mask, actions=actions, bounds=bounds, weight=weight, step=step, time=time,
-                cluster=cluster, categorical=categorical, terminations=terminations, extra=extra,
+                action_mask=action_mask, next_action_mask=next_action_mask, actions=actions, bounds=bounds,
+                weight=weight, step=step, time=time, cluster=cluster, categorical=categorical,
+                terminations=terminations, extra=extra,
             )
         )  # fmt: skip
 
-    def __len__(self) -> int:
-        return len(self.position)
-
-    def __repr__(self) -> str:
-        kinds = ", ".join(f"{name}: {type(leaf).__name__}" for name, leaf in self.spec.observation.items())
-        action = type(self.spec.action).__name__
-        return f"Log({self.steps:,} steps, {len(self.episodes):,} episodes, observation {{{kinds}}}, action {action})"
-
-    @property
-    def steps(self) -> int:
-        """Number of rows N."""
-        return len(self.position)
-
-    @cached_property
-    def starts(self) -> Values:
-        """[E + 1] int64: the first row of each episode, and N."""
-        return np.searchsorted(self.episode, np.arange(len(self.episode_ids) + 1))
-
-    @cached_property
-    def clusters(self) -> Values:
-        """[E] int64: the cluster of each episode, numbered from 0 by first appearance; without `cluster` its own."""
-        if self.cluster is None:
-            return np.arange(len(self.episode_ids))
-        return numbered(np.asarray(self.cluster[self.starts[:-1]]))[0].astype(np.int64)
-
-    @cached_property
-    def reach(self) -> Values:
-        """[N] int32: the last row that a window starting in the row's episode may use.
-
-        The episode's last row, or the one before where that is truncated and what followed is unknown.
-        """
-        last = self.starts[1:] - 1
-        open_end = ~self.terminated[last] & (self.next_position[last] == self.position[last])
-        reach: Values = (last - open_end).astype(np.int32)[self.episode]
-        return reach
-
-    @cached_property
-    def has_target(self) -> Values:
-        """[N] bool: rows that value learning can use, because they terminated or what followed is known."""
-        has_target: Values = self.reach >= np.arange(self.steps)
-        return has_target
-
-    @property
-    def transitions(self) -> Transitions:
-        """All rows with what followed them; `transitions[rows]` for some."""
-        return Transitions(self)
-
-    @property
-    def episodes(self) -> Episodes:
-        """A sequence of episodes, each with all its observations."""
-        return Episodes(self)
-
     def statistics(self) -> Statistics:
-        """Lengths, returns, actions, propensities and features in numbers."""
-        from tidelog.data.statistics import describe
-
+        """Compute statistics of lengths, returns, actions, propensities and features."""
         return describe(self)
 
-    def split(self, fraction: float = 0.8, seed: int = 0) -> tuple[Log, Log]:
-        """Two logs without a common episode or cluster, the first with about that fraction of episodes.
-
-        Deterministic by `seed`. Raises LogError with fewer than two episodes or clusters, or a fraction outside (0, 1).
-        """
-        first, second = self.split_ordinals(fraction, seed)
-        return self.take_episodes(first), self.take_episodes(second)
-
-    def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
-        """The ordinals of the episodes that `split` takes into its two logs, each sorted."""
-        count = len(self.episode_ids)
-        if count < 2:
-            raise LogError(f"a log of {count} episode cannot be split by episode; at least 2 are needed", self.report)
-        if not 0.0 < fraction < 1.0:
-            raise LogError(f"fraction={fraction} must lie between 0 and 1", self.report)
-        kept = min(max(round(fraction * count), 1), count - 1)
-        if self.cluster is not None:
-            return self._split_clusters(kept, seed)
-        shuffled = np.random.default_rng(seed).permutation(count)
-        return np.sort(shuffled[:kept]), np.sort(shuffled[kept:])
-
-    def _split_clusters(self, kept: int, seed: int) -> tuple[Values, Values]:
-        """Ordinals of about `kept` episodes and of the others, clusters whole.
-
-        Clusters come in random order, and each goes to the first part where that brings the part nearer to `kept`.
-        Where every cluster is one episode, this is the split of a log without clusters.
-        """
-        sizes = np.bincount(self.clusters)
-        if len(sizes) < 2:
-            raise LogError(
-                f"a log of 1 cluster ({len(self.clusters):,} episodes) cannot be split by cluster; at least 2 clusters "
-                "are needed; fix: add episodes of other clusters, or drop the cluster column if they are independent",
-                self.report,
-            )
-        shuffled = np.random.default_rng(seed).permutation(len(sizes))
-        fitting = int(np.searchsorted(np.cumsum(sizes[shuffled]), kept, side="right"))
-        first, room = shuffled[:fitting].tolist(), kept - int(sizes[shuffled[:fitting]].sum())
-        for one in shuffled[fitting:].tolist():
-            if room <= 0:
-                break
-            if sizes[one] < 2 * room:
-                first.append(one)
-                room -= int(sizes[one])
-        if len(first) == len(sizes):
-            first.remove(min(first, key=lambda one: (sizes[one], one)))
-        elif not first:
-            first.append(min(shuffled.tolist(), key=lambda one: sizes[one]))
-        taken = np.zeros(len(sizes), bool)
-        taken[first] = True
-        chosen = taken[self.clusters]
-        return np.flatnonzero(chosen), np.flatnonzero(~chosen)
-
-    def take_episodes(self, ordinals: Sequence[int] | Values) -> Log:
-        """A log of these episodes [E'] in this order; LogError if there is no such episode."""
-        chosen = np.asarray(ordinals, np.int64)
-        if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
-            raise LogError(f"episodes are counted from 0 to {len(self.episode_ids) - 1}", self.report)
-        first, after = self.starts[chosen], self.starts[chosen + 1]
-        rows, lengths = ranges(first, after), after - first
-        stored_first, stored_after = self.position[first], self.next_position[after - 1] + 1
-        stored = self.stored_rows(chosen)
-        sizes = stored_after - stored_first
-        shift = np.repeat(np.cumsum(sizes) - sizes - stored_first, lengths)
-        columns: dict[str, Any] = {name: value[rows] for name, value in self._by_row().items()}
-        columns["position"] = (self.position[rows] + shift).astype(np.int32)
-        columns["next_position"] = (self.next_position[rows] + shift).astype(np.int32)
-        columns["episode"] = np.repeat(np.arange(len(chosen), dtype=np.int32), lengths)
-        if self.cluster is not None:
-            columns["cluster"] = numbered(self.clusters[chosen])[0][columns["episode"]]
-        if self.action_mask is not None:
-            columns["action_mask"] = self.action_mask[stored]
-        observation = {name: leaf[stored] for name, leaf in self.observation.items()}
-        extra = {name: _compact(value[rows]) for name, value in self.extra.items()}
-        columns |= {"episode_ids": _compact(self.episode_ids[chosen]), "origin": None}
-        return replace(self, observation=observation, extra=extra, **columns)
-
-    def stored_rows(self, ordinals: Values) -> Values:
-        """Where the observations of these episodes [E'] stand, in this order."""
-        first, last = self.starts[ordinals], self.starts[ordinals + 1] - 1
-        return ranges(np.asarray(self.position[first]), np.asarray(self.next_position[last]) + 1)
-
-    def columns(self) -> dict[str, Values]:
-        """Every column under one flat name: `observation/<leaf>`, `extra/<name>`, and the fields."""
-        flat = {f"observation/{name}": leaf for name, leaf in self.observation.items()}
-        flat |= {name: getattr(self, name) for name in PLAIN if getattr(self, name) is not None}
-        return flat | {f"extra/{name}": value for name, value in self.extra.items()}
-
-    def fingerprint(self) -> str:
-        """sha256 over the spec and all columns: equal for equal logs, in any process."""
-        digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
-        for name, values in sorted(self.columns().items()):
-            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
-        return digest.hexdigest()
-
     def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder that `open_log` reads; LogError if the path exists (and is no log to overwrite)."""
-        from tidelog.data.storage import save
-
+        """Write a folder that `open_log` reads; LogError if the path exists (with `overwrite`: if it is not a log)."""
         save(self, Path(path), overwrite)
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
-        """Write a table and beside it the mapping (.toml, whose path is returned) that `read_log` reads it with."""
-        from tidelog.data.export import to_parquet
+        """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""
+        from tidelog.data.io.export import to_parquet
 
         return to_parquet(self, path, overwrite)
 
     def to_minari(self, dataset_id: str, overwrite: bool = False) -> None:
-        """Write a Minari data set; LogError if it exists, or if what followed a truncation is not known."""
-        from tidelog.data.minari_export import to_minari
+        """Write a Minari data set; LogError if it exists, or if the observation after a truncation is not known."""
+        from tidelog.data.io.export import to_minari
 
         to_minari(self, dataset_id, overwrite)
 
     def to_arrays(self) -> dict[str, Any]:
-        """Arguments of `Log.from_arrays` that give the same columns."""
-        from tidelog.data.export import to_arrays
+        """The arguments of `Log.from_arrays` that give the same columns."""
+        from tidelog.data.io.export import to_arrays
 
         return to_arrays(self)
 
     def to_npz(self, path: str | Path, overwrite: bool = False) -> None:
         """Write the arrays of `to_arrays` to a file that `read_npz` reads."""
-        from tidelog.data.export import save_npz
+        from tidelog.data.io.export import save_npz
 
         save_npz(self, path, overwrite)
 
-    def _by_row(self) -> dict[str, Values]:
-        skipped = ("position", "next_position", "episode", "episode_ids", "action_mask")
-        return {name: getattr(self, name) for name in PLAIN if name not in skipped and getattr(self, name) is not None}
+
+def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
+    """Build the fields of a `Log` from a valid raw log; rows in episode order, each observation stored once."""
+    order, flags = raw.order, raw.flags
+    known = order.last & order.sort(raw.followed)
+    stored_last = np.flatnonzero(known)
+    position = np.arange(raw.rows, dtype=np.int32)
+    if len(stored_last):
+        position += np.cumsum(known, dtype=np.int32) - known
+    next_position = position + (~order.last | known)
+    reward = None if raw.reward is None else _own(raw, side_by_side(raw.reward), np.float32)
+    if reward is not None and raw.reward is not None and len(raw.reward) == 1 and raw.reward[0].values.ndim != 2:
+        reward = reward[:, 0]
+    if raw.cluster is None:
+        cluster = None
+    else:  # numbered by first appearance; an episode has the cluster of its first row
+        firsts = np.flatnonzero(np.append(True, order.last[:-1]))
+        cluster = number_by_appearance(order.sort(raw.cluster.values)[firsts])[0][order.episode]
+    extra = {}
+    for column in raw.extra:
+        values = order.sort(column.values)
+        extra[column.name] = values if column.vocabulary is None else np.asarray(column.vocabulary)[values]
+    components = reward.shape[1] if reward is not None and reward.ndim == 2 else None
+    leaves = {name: _leaf_spec(raw, name) for name in raw.observation}
+    mask = _masks(raw, position, stored_last)
+    return {
+        "spec": Spec(leaves, _action_space(raw), components, raw.action_mask is not None),
+        "observation": {name: _leaf(raw, name, position, stored_last) for name in raw.observation},
+        "position": position,
+        "next_position": next_position.astype(np.int32, copy=False),
+        "action": _action(raw),
+        "reward": reward,
+        "terminated": flags.terminated,
+        "truncated": flags.truncated,
+        "episode": order.episode,
+        "step": order.step,
+        "propensity": None if raw.propensity is None else _own(raw, raw.propensity.values, np.float32),
+        "action_mask": mask,
+        "weight": None if raw.weight is None else _own(raw, raw.weight.values, np.float32),
+        "time": None if raw.time is None else order.sort(raw.time.values),
+        "cluster": cluster,
+        "extra": extra,
+        "episode_ids": order.ids,
+        "report": report,
+    }
 
 
-def _compact(values: Values) -> Values:
-    """Words no wider than the longest, so that equal words are equal arrays."""
-    return np.asarray(values.tolist()) if values.dtype.kind == "U" else values
+def _leaf_spec(raw: RawLog, name: str) -> Leaf:
+    feature = raw.observation[name]
+    labels = _labels(feature.columns) if raw.from_table else ()
+    if feature.kind == "image":
+        return Image(*feature.columns[0].values.shape[1:])
+    if feature.kind == "vector":
+        return Vector(_width(feature), labels, feature.fills)
+    both = [feature, *([raw.next_observation[name]] if name in raw.next_observation else [])]
+    tops = np.max([side_by_side(one.columns).max(axis=0) for one in both], axis=0)
+    words = tuple(column.vocabulary for column in feature.columns if column.vocabulary is not None)
+    width = len(tops)
+    vocabularies = tuple(words * width if len(words) == 1 else words)
+    sizes = feature.sizes or tuple(len(entry) for entry in vocabularies) or tuple(int(top) + 1 for top in tops)
+    return Codes(sizes, labels, vocabularies)
 
 
-def ranges(first: Values, after: Values) -> Values:
-    """All integers of the half-open ranges, one range after another."""
-    sizes = after - first
-    ends = np.cumsum(sizes)
-    ranges: Values = np.arange(ends[-1]) + np.repeat(first - (ends - sizes), sizes)
-    return ranges
+def _width(feature: Feature) -> int:
+    return sum(column.values[0:1].size for column in feature.columns)
+
+
+def _labels(columns: tuple[Column, ...]) -> tuple[str, ...]:
+    labels: list[str] = []
+    for column in columns:
+        width = column.values[0:1].size
+        labels += [column.name] if column.values.ndim == 1 else [f"{column.name}_{place}" for place in range(width)]
+    return tuple(labels)
+
+
+def _action_space(raw: RawLog) -> ActionSpace:
+    action = raw.action
+    if action is None:
+        raise LogError("the log has no action. fix: name the action column or array")
+    if action.kind == "discrete":
+        return Discrete(action_count(raw), action.columns[0].vocabulary or ())
+    values = _action(raw)
+    if action.kind == "multi":
+        return MultiDiscrete(action.sizes or tuple(int(top) + 1 for top in values.max(axis=0)))
+    low, high = action.bounds or (tuple(values.min(axis=0).tolist()), tuple(values.max(axis=0).tolist()))
+    return Continuous(low, high, _labels(action.columns) if raw.from_table else ())
+
+
+def _action(raw: RawLog) -> Values:
+    if raw.action is None:
+        raise LogError("the log has no action. fix: name the action column or array")
+    kind = np.float32 if raw.action.kind == "continuous" else np.int32
+    values = _own(raw, raw.action.values, kind)
+    return values[:, 0] if raw.action.kind == "discrete" else values
+
+
+def _leaf(raw: RawLog, name: str, position: Values, stored_last: Values) -> Values:
+    """[M, ...]: observations by position; a known next observation follows the last one of its episode."""
+    feature = raw.observation[name]
+    following = raw.next_observation[name].columns if len(stored_last) else feature.columns
+    if feature.kind == "image":
+        images = np.empty((raw.rows + len(stored_last), *feature.columns[0].values.shape[1:]), np.uint8)
+        _place(raw, images, feature.columns[0], following[0], position, stored_last)
+        return images
+    if feature.block is not None and not len(stored_last):
+        return raw.order.sort(feature.block)
+    kind = np.float32 if feature.kind == "vector" else np.int32
+    leaf = np.empty((raw.rows + len(stored_last), _width(feature)), kind)
+    start = 0
+    for now, later in zip(feature.columns, following, strict=True):
+        stop = start + now.values[0:1].size
+        _place(raw, leaf[:, start:stop], now, later, position, stored_last)
+        start = stop
+    return leaf
+
+
+def _place(raw: RawLog, leaf: Values, now: Column, later: Column | None, position: Values, stored_last: Values) -> None:
+    """Write the values of one column to their positions in a leaf."""
+    where = slice(None) if len(leaf) == raw.rows else position
+    leaf[where] = raw.order.sort(now.values).reshape(raw.rows, *leaf.shape[1:])
+    if len(stored_last) and later is not None:
+        last = later.values[raw.order.rows[stored_last]]
+        leaf[position[stored_last] + 1] = last.reshape(len(stored_last), *leaf.shape[1:])
+
+
+def _masks(raw: RawLog, position: Values, stored_last: Values) -> Values | None:
+    """[M, A] bool: masks by position; after an episode with an unknown next mask, all actions are allowed."""
+    if raw.action_mask is None:
+        return None
+    mask = np.ones((raw.rows + len(stored_last), raw.action_mask.values.shape[1]), bool)
+    later = raw.next_action_mask
+    if later is not None:
+        values = later.values.copy()
+        values[later.missing] = 1
+        later = replace(later, values=values)
+    _place(raw, mask, raw.action_mask, later, position, stored_last)
+    return mask
+
+
+def _own(raw: RawLog, values: Values, kind: type) -> Values:
+    """Values in episode order as a new array; values of a table are not copied again."""
+    return raw.order.sort(values).astype(kind, copy=not raw.from_table)

@@ -1,4 +1,4 @@
-"""Scales of observations and rewards, learnt from a log and kept with the policy. Letter: `O` features."""
+"""Scales of observations and rewards, computed from a log and saved with the policy. Letter: `O` features."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tidelog.data.log import Log
-from tidelog.data.order import Values
-from tidelog.data.statistics import Statistics, moments
+from tidelog.data.core.log_columns import LogColumns
+from tidelog.data.core.order import Values
+from tidelog.data.statistics import Statistics, describe, moments
 from tidelog.errors import ConfigError
 from tidelog.types import Vector
 
@@ -19,20 +19,22 @@ _SMALLEST_STD = 1e-6
 
 
 def unscaled(statistics: Statistics) -> tuple[float, float]:
-    """Rewards as they are: scale 1, shift 0."""
+    """Leave rewards unchanged: scale 1, shift 0."""
     return 1.0, 0.0
 
 
 def by_return_range(statistics: Statistics) -> tuple[float, float]:
-    """1000 / (largest - smallest episode return): IQL's locomotion rule; ConfigError where all returns are equal."""
+    """1000 / (largest - smallest episode return), IQL's locomotion rule; ConfigError if all returns are equal."""
     returns = statistics.returns
     if returns is None or isinstance(returns["max"], list) or returns["max"] <= returns["min"]:
-        raise ConfigError("by_return_range needs one reward and episode returns that differ; use unscaled or minus_one")
+        raise ConfigError(
+            "by_return_range needs one reward and different episode returns. fix: use unscaled or minus_one"
+        )
     return 1000.0 / (returns["max"] - returns["min"]), 0.0
 
 
 def minus_one(statistics: Statistics) -> tuple[float, float]:
-    """Rewards minus 1: IQL's rule for sparse goals."""
+    """Rewards minus 1, IQL's rule for sparse goals."""
     return 1.0, -1.0
 
 
@@ -45,9 +47,9 @@ REWARD_SCALINGS: Mapping[str, RewardScaling] = {
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """Networks see `(observation - mean) / std` and `reward * reward_scale + reward_shift`.
+    """The inputs of networks: `(observation - mean) / std` and `reward * reward_scale + reward_shift`.
 
-    `mean` and `std` hold `[size]` float32 for each standardised Vector leaf; other leaves pass through.
+    `mean` and `std` hold `[size]` float32 for each standardised Vector leaf; other leaves stay unchanged.
     """
 
     mean: dict[str, Values] = field(default_factory=dict)
@@ -58,39 +60,39 @@ class Scaler:
     @classmethod
     def fit(
         cls,
-        log: Log,
+        log: LogColumns,
         observations: bool = True,
         rewards: RewardScaling | None = None,
         episodes: Values | None = None,
     ) -> Scaler:
-        """Measure all stored observations of a log, or of the `episodes` with these ordinals.
+        """Compute the scales from all stored observations of a log, or of the `episodes` with these ordinals.
 
-        A column whose std is below 1e-6 is only centred. Reward rules see the whole log.
+        A column with std below 1e-6 is only centred. Reward rules use the whole log.
         """
-        scale, shift = (1.0, 0.0) if rewards is None else rewards(log.statistics())
+        scale, shift = (1.0, 0.0) if rewards is None else rewards(describe(log))
         mean, std = {}, {}
         for name, leaf in log.spec.observation.items():
             if observations and isinstance(leaf, Vector):
-                seen = log.observation[name]
-                centre, spread = moments(seen if episodes is None else _Taken(seen, log.stored_rows(episodes)))
+                stored = log.observation[name]
+                centre, std_dev = moments(stored if episodes is None else _Rows(stored, log.stored_rows(episodes)))
                 mean[name] = centre.astype(np.float32)
-                std[name] = np.where(spread < _SMALLEST_STD, 1.0, spread).astype(np.float32)
+                std[name] = np.where(std_dev < _SMALLEST_STD, 1.0, std_dev).astype(np.float32)
         return cls(mean, std, float(scale), float(shift))
 
     def observation(self, observation: Mapping[str, Values]) -> dict[str, Values]:
-        """Leaves `[..., size]` as networks see them, float32."""
+        """Scale leaves `[..., size]` to network inputs, float32."""
         return {
             name: (leaf - self.mean[name]) / self.std[name] if name in self.mean else leaf
             for name, leaf in observation.items()
         }
 
     def reward(self, reward: Values) -> Values:
-        """Rewards as networks see them, float32."""
+        """Scale rewards to network inputs, float32."""
         scaled: Values = reward * np.float32(self.reward_scale) + np.float32(self.reward_shift)
         return scaled
 
     def to_json(self) -> dict[str, Any]:
-        """Plain numbers that `from_json` reads back to the last bit."""
+        """Plain numbers that `from_json` reads back exactly."""
         leaves = {name: {"mean": self.mean[name].tolist(), "std": self.std[name].tolist()} for name in self.mean}
         return {"observation": leaves, "reward_scale": self.reward_scale, "reward_shift": self.reward_shift}
 
@@ -103,8 +105,8 @@ class Scaler:
         return cls(mean, std, data["reward_scale"], data["reward_shift"])
 
 
-class _Taken:
-    """Some rows of a leaf, gathered slice by slice so that a log on disk stays there."""
+class _Rows:
+    """Some rows of a leaf, read slice by slice, which leaves a log on disk."""
 
     def __init__(self, leaf: Values, rows: Values) -> None:
         self._leaf, self._rows = leaf, rows
@@ -113,5 +115,5 @@ class _Taken:
         return len(self._rows)
 
     def __getitem__(self, part: slice) -> Values:
-        taken: Values = self._leaf[self._rows[part]]
-        return taken
+        rows: Values = self._leaf[self._rows[part]]
+        return rows

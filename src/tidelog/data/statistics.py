@@ -1,18 +1,16 @@
-"""A log in numbers."""
+"""Statistics of a log."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tidelog.data.order import Values
+from tidelog.data.core.log_columns import LogColumns
+from tidelog.data.core.order import Values
 from tidelog.types import Codes, Discrete, Image, MultiDiscrete
-
-if TYPE_CHECKING:
-    from tidelog.data.log import Log
 
 _CHUNK = 65_536
 _PIXELS = 1 << 22
@@ -23,9 +21,9 @@ class Statistics:
     """Plain numbers, lists and dictionaries; returns are undiscounted sums of an episode's rewards.
 
     `lengths`, `returns` and `propensities` hold min, mean, median and max. `actions` holds counts (discrete) or mean,
-    std, min and max a dimension. `features` holds mean, std, min and max of each numeric column, and of all pixels of a
-    picture, over all stored observations, `categories` how often each code was stored. `missing_propensities` is a
-    share of the rows.
+    std, min and max per dimension. `features` holds mean, std, min and max of each numeric column, and of all pixels of
+    an image, over all stored observations. `categories` holds the count of each code in the stored observations.
+    `missing_propensities` is a share of the rows.
     """
 
     episodes: int
@@ -48,8 +46,8 @@ class Statistics:
         return asdict(self)
 
 
-def describe(log: Log) -> Statistics:
-    """Measure a log."""
+def describe(log: LogColumns) -> Statistics:
+    """Compute the statistics of a log."""
     returns = episode_returns(log)
     return Statistics(
         episodes=len(log.episode_ids),
@@ -69,7 +67,7 @@ def describe(log: Log) -> Statistics:
     )
 
 
-def episode_returns(log: Log) -> Values | None:
+def episode_returns(log: LogColumns) -> Values | None:
     """[E] or [E, K] float64: the undiscounted sum of each episode's rewards; None without rewards."""
     if log.reward is None:
         return None
@@ -77,7 +75,7 @@ def episode_returns(log: Log) -> Values | None:
     return returns
 
 
-def stored(log: Log) -> int:
+def stored(log: LogColumns) -> int:
     """M: the number of stored observations."""
     return int(log.next_position[-1]) + 1
 
@@ -91,14 +89,14 @@ def summary(values: Values) -> dict[str, Any]:
 
 
 def moments(values: Any) -> tuple[Values, Values]:
-    """Mean and standard deviation [O] float64 of `[M, O]`, in two passes of chunks so that nothing large is copied."""
+    """Mean and standard deviation [O] float64 of `[M, O]`, in two passes over chunks to limit memory."""
     chunks = range(0, len(values), _CHUNK)
     mean = sum(values[at : at + _CHUNK].astype(np.float64).sum(axis=0) for at in chunks) / len(values)
     squares = sum(np.square(values[at : at + _CHUNK].astype(np.float64) - mean).sum(axis=0) for at in chunks)
     return np.asarray(mean), np.sqrt(np.asarray(squares) / len(values))
 
 
-def _actions(log: Log) -> dict[str, Any]:
+def _actions(log: LogColumns) -> dict[str, Any]:
     space = log.spec.action
     if isinstance(space, Discrete):
         counts = np.bincount(log.action, minlength=space.n).tolist()
@@ -111,12 +109,12 @@ def _actions(log: Log) -> dict[str, Any]:
     return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
 
 
-def _features(log: Log) -> Iterator[tuple[str, dict[str, float]]]:
+def _features(log: LogColumns) -> Iterator[tuple[str, dict[str, float]]]:
     for name, leaf in log.observation.items():
         if isinstance(log.spec.observation[name], Codes):
             continue
         if isinstance(log.spec.observation[name], Image):
-            yield name, _picture(leaf)
+            yield name, _image(leaf)
             continue
         mean, std = moments(leaf)
         measures = {"mean": mean, "std": std, "min": leaf.min(axis=0), "max": leaf.max(axis=0)}
@@ -124,19 +122,19 @@ def _features(log: Log) -> Iterator[tuple[str, dict[str, float]]]:
             yield label, {measure: float(values[place]) for measure, values in measures.items()}
 
 
-def _picture(leaf: Values) -> dict[str, float]:
-    """Measures over all pixels of `[M, H, W, C]`, in chunks."""
+def _image(leaf: Values) -> dict[str, float]:
+    """Statistics of all pixels of `[M, H, W, C]`, computed in chunks."""
     chunk = max(1, _PIXELS // leaf[0].size)
     sums = np.zeros(2)
     for at in range(0, len(leaf), chunk):
         counts = np.bincount(leaf[at : at + chunk].reshape(-1), minlength=256)
         sums += counts @ np.arange(256), counts @ np.arange(256) ** 2
     mean, square = sums / leaf.size
-    spread = float(np.sqrt(max(square - mean**2, 0.0)))
-    return {"mean": float(mean), "std": spread, "min": float(leaf.min()), "max": float(leaf.max())}
+    std = float(np.sqrt(max(square - mean**2, 0.0)))
+    return {"mean": float(mean), "std": std, "min": float(leaf.min()), "max": float(leaf.max())}
 
 
-def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
+def _categories(log: LogColumns) -> Iterator[tuple[str, dict[str, int]]]:
     for name, leaf in log.observation.items():
         spec = log.spec.observation[name]
         if isinstance(spec, Codes):
@@ -146,7 +144,7 @@ def _categories(log: Log) -> Iterator[tuple[str, dict[str, int]]]:
                 yield label, dict(zip(words, counts, strict=True))
 
 
-def _labels(log: Log, name: str) -> list[str]:
+def _labels(log: LogColumns, name: str) -> list[str]:
     leaf = log.spec.observation[name]
     if isinstance(leaf, Image):
         return [name]

@@ -1,19 +1,23 @@
-"""Environments: one small protocol, adapters to it, and problems whose exact values are known."""
+"""Environments: one protocol, adapters to it, and problems with exact values.
+
+`protocol` is the interface of `W` copies stepped together, with its checks; `functional` is the same as pure functions
+for compiled loops; `play` plays complete episodes; `registry` makes environments from names. Adapters: `gym`, `vector`,
+`pools` (Atari, envpool), `procgen`, `foreign` (gymnax, brax). Problems: `tabular` (any finite problem), `treatment`,
+`satiation`, `vault`, `toys`, and `functional_problems` (CartPole, Pendulum, T-maze).
+"""
 
 from __future__ import annotations
 
-from tidelog.envs.icu import icu_sepsis
 from tidelog.envs.play import Episodes, play
-from tidelog.envs.protocol import Environment, Observed, Outcome, Resumable
+from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
 from tidelog.envs.registry import make
-from tidelog.envs.tabular import Tabular, View
-from tidelog.envs.tabular_environment import TabularEnvironment
-from tidelog.envs.treatment import clinician, treatment
+from tidelog.envs.tabular import Tabular, TabularEnvironment, View
+from tidelog.envs.treatment import clinician, icu_sepsis, treatment
 
 __all__ = [
+    "BatchObservation",
     "Environment",
     "Episodes",
-    "Observed",
     "Outcome",
     "Resumable",
     "Tabular",

@@ -1,13 +1,13 @@
-"""Functional environments of gymnax and brax as ours, by what they offer and without importing either.
+"""Adapters of gymnax and brax environments to functional environments, without importing either package.
 
-Both restart copies inside their `step` if asked to; neither is asked to here, so that what truly followed is seen.
+Both packages can restart copies inside their `step`; this is not used, because the true next observation is needed.
 
-gymnax: `reset_env` and `step_env` are taken, which never restart. From gymnax 1.0 on, `step_env` tells terminations and
-`is_truncated` the time limit. Before, one flag meant either: a termination is then what `is_terminal` tells under a
-limit that is out of reach, and reaching `max_steps_in_episode` truncates (both flags where both hold).
+gymnax: `reset_env` and `step_env` are used, which never restart. From gymnax 1.0, `step_env` returns terminations and
+`is_truncated` the time limit. Before 1.0, one flag means either: `is_terminal` with an unreachable limit gives the
+termination, and reaching `max_steps_in_episode` truncates (both flags if both hold).
 
-brax: the bare environment is taken; `done` terminates, `limit` steps truncate, and actions lie in [-1, 1]. Where brax's
-`EpisodeWrapper` is around it, its "truncation" is taken at its word. Wrappers that restart or batch are refused.
+brax: the bare environment is used; `done` terminates, `limit` steps truncate, and actions are in [-1, 1]. With brax's
+`EpisodeWrapper`, its "truncation" is used. Wrappers that restart or batch are an error.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.envs.functional import Moved
-from tidelog.envs.spaces import bounds
+from tidelog.envs.functional import CopyStep
+from tidelog.envs.gym import bounds
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import ActionSpace, Array, Codes, Continuous, Discrete, Leaf, Observation, Spec, Vector
 
 _OUT_OF_REACH = 2**30
 
 
-class Held(NamedTuple):
-    """A foreign world, what it shows, and how long the episode is."""
+class ForeignState(NamedTuple):
+    """The state and observation of a foreign environment, and the age of the episode."""
 
     state: Any
     seen: Any
@@ -35,10 +35,10 @@ class Held(NamedTuple):
 
 
 class FromGymnax:
-    """A gymnax environment; `params` are its default ones unless given.
+    """A gymnax environment; `params` defaults to its default parameters.
 
-    Taken: Box observations of one dimension, Discrete ones, and Dict of these; Discrete and bounded one-dimensional Box
-    actions. SpecError for others, ConfigError for what is no gymnax environment.
+    Supported: Box observations of one dimension, Discrete, and Dict of these; Discrete and bounded one-dimensional Box
+    actions. SpecError for other spaces, ConfigError if it is not a gymnax environment.
     """
 
     def __init__(self, env: Any, params: Any = None) -> None:
@@ -46,7 +46,7 @@ class FromGymnax:
             part for part in ("step_env", "reset_env", "observation_space", "action_space") if not hasattr(env, part)
         ]
         if missing:
-            raise ConfigError(f"expected a gymnax environment, found {type(env).__name__} without {missing[0]}")
+            raise ConfigError(f"{type(env).__name__} has no {missing[0]}: expected a gymnax environment")
         self._env = env
         self._params = env.default_params if params is None else params
         self.name = f"gymnax:{getattr(env, 'name', type(env).__name__)}"
@@ -58,21 +58,21 @@ class FromGymnax:
             {name: _leaf(name, space) for name, space in spaces.items()}, _action(env.action_space(self._params))
         )
 
-    def start(self, key: Array) -> Held:
+    def start(self, key: Array) -> ForeignState:
         seen, state = self._env.reset_env(key, self._params)
-        return Held(_steady(state), _steady(seen), jnp.zeros((), jnp.int32))
+        return ForeignState(_as_arrays(state), _as_arrays(seen), jnp.zeros((), jnp.int32))
 
-    def observe(self, world: Held) -> Observation:
+    def observe(self, world: ForeignState) -> Observation:
         return _leaves(self.spec, world.seen if self._nested else {"observation": world.seen})
 
-    def mask(self, world: Held) -> None:
+    def mask(self, world: ForeignState) -> None:
         return None
 
-    def step(self, world: Held, action: Array, key: Array) -> Moved:
+    def step(self, world: ForeignState, action: Array, key: Array) -> CopyStep:
         seen, state, reward, ended, _ = self._env.step_env(key, world.state, action, self._params)
-        moved = Held(_like(state, world.state), _like(seen, world.seen), world.age + 1)
+        moved = ForeignState(_like(state, world.state), _like(seen, world.seen), world.age + 1)
         terminated, truncated = self._ends(state, jnp.asarray(ended, bool))
-        return Moved(moved, jnp.asarray(reward, jnp.float32).reshape(()), terminated, truncated)
+        return CopyStep(moved, jnp.asarray(reward, jnp.float32).reshape(()), terminated, truncated)
 
     def _ends(self, state: Any, ended: Array) -> tuple[Array, Array]:
         if hasattr(self._env, "is_truncated"):
@@ -88,9 +88,9 @@ class FromGymnax:
 
 
 class FromBrax:
-    """A brax environment whose episodes are cut off after `limit` steps; None: never (or by its own `EpisodeWrapper`).
+    """A brax environment with episodes truncated after `limit` steps; None: never (or by its own `EpisodeWrapper`).
 
-    Observations are one vector, or a mapping of vectors. ConfigError for wrappers that restart or batch.
+    Observations are a vector, or a mapping of vectors. ConfigError for wrappers that restart or batch.
     """
 
     def __init__(self, env: Any, limit: int | None = 1000) -> None:
@@ -100,13 +100,11 @@ class FromBrax:
             wrappers.append(type(inner).__name__)
         for wrapper in wrappers:
             if "AutoReset" in wrapper or "Vmap" in wrapper:
-                raise ConfigError(
-                    f"{wrapper} hides what followed or batches copies; pass the bare environment (env.unwrapped)"
-                )
+                raise ConfigError(f"{wrapper} hides the last observation or batches copies. fix: pass env.unwrapped")
         if not all(hasattr(env, part) for part in ("reset", "step", "action_size")):
-            raise ConfigError(f"expected a brax environment, found {type(env).__name__}")
+            raise ConfigError(f"found a {type(env).__name__}: expected a brax environment")
         if limit is not None and limit < 1:
-            raise ConfigError(f"limit must be at least 1, found {limit}")
+            raise ConfigError(f"limit = {limit}: expected at least 1")
         self._env, self._limit = env, limit
         self.name = f"brax:{wrappers[-1]}"
         size = int(env.action_size)
@@ -114,24 +112,26 @@ class FromBrax:
             _vectors(jax.eval_shape(env.reset, jax.random.key(0)).obs), Continuous((-1.0,) * size, (1.0,) * size)
         )
 
-    def start(self, key: Array) -> Held:
-        state = _steady(self._env.reset(key))
-        return Held(state, state.obs, jnp.zeros((), jnp.int32))
+    def start(self, key: Array) -> ForeignState:
+        state = _as_arrays(self._env.reset(key))
+        return ForeignState(state, state.obs, jnp.zeros((), jnp.int32))
 
-    def observe(self, world: Held) -> Observation:
+    def observe(self, world: ForeignState) -> Observation:
         return _leaves(self.spec, world.seen if isinstance(world.seen, dict) else {"observation": world.seen})
 
-    def mask(self, world: Held) -> None:
+    def mask(self, world: ForeignState) -> None:
         return None
 
-    def step(self, world: Held, action: Array, key: Array) -> Moved:
+    def step(self, world: ForeignState, action: Array, key: Array) -> CopyStep:
         state = self._env.step(world.state, action)
         age = world.age + 1
         cut = jnp.asarray(state.info.get("truncation", 0)).reshape(()) > 0
         late = cut if self._limit is None else cut | (age >= self._limit)
         terminated = (jnp.asarray(state.done).reshape(()) > 0) & ~cut
         state = _like(state, world.state)
-        return Moved(Held(state, state.obs, age), jnp.asarray(state.reward, jnp.float32).reshape(()), terminated, late)
+        return CopyStep(
+            ForeignState(state, state.obs, age), jnp.asarray(state.reward, jnp.float32).reshape(()), terminated, late
+        )
 
 
 def _leaf(name: str, space: Any) -> Leaf:
@@ -139,7 +139,7 @@ def _leaf(name: str, space: Any) -> Leaf:
         return Codes((int(space.n),))
     if len(getattr(space, "shape", (0, 0))) == 1:
         return Vector(int(space.shape[0]))
-    raise SpecError(f"observation {name!r} is {space}; taken are one-dimensional Box and Discrete: flatten it")
+    raise SpecError(f"observation {name!r} is {space}: expected a one-dimensional Box or Discrete. fix: flatten it")
 
 
 def _action(space: Any) -> ActionSpace:
@@ -147,7 +147,7 @@ def _action(space: Any) -> ActionSpace:
         return Discrete(int(space.n))
     shape = tuple(getattr(space, "shape", ()))
     if len(shape) != 1 or not hasattr(space, "low"):
-        raise SpecError(f"actions are {space}; taken are Discrete and a one-dimensional Box with finite bounds")
+        raise SpecError(f"the action space is {space}: expected Discrete, or a one-dimensional Box with finite bounds")
     low, high = (np.broadcast_to(np.asarray(edge, np.float32), shape) for edge in (space.low, space.high))
     return bounds(low, high, space)
 
@@ -156,7 +156,7 @@ def _vectors(seen: Any) -> dict[str, Leaf]:
     shapes = seen if isinstance(seen, dict) else {"observation": seen}
     for name, leaf in shapes.items():
         if getattr(leaf, "ndim", None) != 1:
-            raise SpecError(f"observation {name!r} is no vector, found {leaf}; give an environment with flat ones")
+            raise SpecError(f"observation {name!r} is {leaf}: expected a vector. fix: use flat observations")
     return {name: Vector(leaf.shape[0]) for name, leaf in shapes.items()}
 
 
@@ -169,8 +169,8 @@ def _leaves(spec: Spec, seen: dict[str, Any]) -> Observation:
     }
 
 
-def _steady(tree: Any) -> Any:
-    """Every leaf an array of a type that its own steps keep (a world goes through `scan`)."""
+def _as_arrays(tree: Any) -> Any:
+    """Convert every leaf to an array whose type stays the same over steps (as `scan` requires)."""
     return jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf), tree)
 
 

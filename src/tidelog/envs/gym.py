@@ -1,36 +1,179 @@
-"""gymnasium environments under our protocol.
+"""gymnasium environments: their spaces, copies stepped one by one, and exact resumption.
 
-The copies are stepped here and not by gymnasium's `SyncVectorEnv`: it neither says which copy failed nor checks what
-a copy returned, and it hands out the last observation of an episode in a form that depends on the observation space.
-Each copy is seeded once, from the seed given to `reset`; later episodes of a copy continue its own random numbers.
+The copies are stepped here and not by gymnasium's `SyncVectorEnv`, which neither names the copy that failed nor checks
+what a copy returned, and returns the last observation of an episode in a form that depends on the observation space.
+Each copy is seeded once, from the seed of `reset`; later episodes of a copy continue its own random numbers.
 
 Observations: `Box` of one dimension -> Vector, `Box` [height, width, channels] of uint8 -> Image; `Discrete` and
 one-dimensional `MultiDiscrete` -> Codes counted from 0; `Dict` of those -> one leaf each. Actions: `Discrete`,
 one-dimensional `MultiDiscrete`, `Box` with finite bounds.
-An "action_mask" in the info that comes with an observation is passed on.
+An "action_mask" in the info of an observation becomes the action mask.
+
+gymnasium has no interface for resuming in the middle of an episode. `ResumableGymnasium` offers it only if the complete
+state is known: for MuJoCo and classic control, in the wrappers of `gymnasium.make` and in other wrappers without state.
+For MuJoCo the integration state is not enough: Ant and Humanoid compute their speed from positions of the previous
+step; these are saved too. `tests/envs/test_saving.py` tests all problems of version 5.
+
+Letters in shapes: `W` copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Leaves, Observed, Outcome, check_action, positive
-from tidelog.envs.spaces import action_space, action_start, readers
+from tidelog.envs.protocol import (
+    BatchObservation,
+    Expected,
+    Leaves,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    generators_from_array,
+    generators_to_array,
+    positive,
+)
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
-from tidelog.types import Continuous, Discrete, Spec
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
 
+_SUPPORTED = (
+    "a one-dimensional Box, an image (a uint8 Box [height, width, channels]), a Discrete, a one-dimensional "
+    "MultiDiscrete, or a Dict of these"
+)
+_CHANNELS = 4  # a first axis of at most this size counts as channels
 _LARGEST = float(np.finfo(np.float32).max)
+_KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
+_PLAIN = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RescaleAction", "ClipAction", "FlattenObservation")
+_LAST_POSITIONS = ("xpos", "xipos")  # of bodies and of their centres of mass
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Conversion of one leaf from one copy's observation; `read` raises ValueError for a value outside the space."""
+
+    leaf: Leaf
+    convert: Callable[[NDArray[Any]], NDArray[Any]]
+    key: str | None = None  # within a Dict
+
+    def read(self, raw: Any) -> NDArray[Any]:
+        """Read one leaf, `[size]` float32, `[C]` int32, or `[height, width, channels]` uint8."""
+        return self.convert(np.asarray(raw if self.key is None else raw[self.key]))
+
+
+def readers(space: Any) -> dict[str, Reader]:
+    """Build a reader for every leaf; a space other than Dict is the leaf "observation". SpecError if not supported."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict):
+        return {name: _reader(inner, f"observation {name!r}", name) for name, inner in space.spaces.items()}
+    return {"observation": _reader(space, "the observation", None)}
+
+
+def action_space(space: Any) -> ActionSpace:
+    """Convert a gymnasium action space; SpecError, with a fix, if it is not supported."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Discrete):
+        return Discrete(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return MultiDiscrete(tuple(int(n) for n in space.nvec))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return bounds(space.low, space.high, space)
+    raise SpecError(
+        f"the action space is {space}: expected a Discrete, a one-dimensional MultiDiscrete, or a one-dimensional Box. "
+        "fix: wrap the environment with gymnasium.wrappers.TransformAction"
+    )
+
+
+def action_start(space: Any) -> NDArray[np.int64]:
+    """The offset of actions counted from 0, `[]` or `[M]`."""
+    return np.asarray(getattr(space, "start", 0), np.int64)
+
+
+def bounds(low: NDArray[Any], high: NDArray[Any], source: Any) -> Continuous:
+    """Actions between bounds `[A]`; SpecError, naming the source space, unless the bounds are finite."""
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise SpecError(
+            f"the action space is {source}: expected finite bounds. fix: use "
+            "gymnasium.wrappers.RescaleAction or TransformAction, or a Box with finite low and high"
+        )
+    return Continuous(tuple(low.tolist()), tuple(high.tolist()))
+
+
+def _reader(space: Any, what: str, key: str | None) -> Reader:
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        size = int(space.shape[0])
+        return Reader(Vector(size), partial(_numbers, size=size), key)
+    if isinstance(space, spaces.Box) and len(space.shape) in (2, 3):
+        return _image_reader(space, what, key)
+    if isinstance(space, spaces.Discrete):
+        return _codes_reader(np.asarray([space.n]), np.asarray([space.start]), key)
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return _codes_reader(space.nvec, action_start(space), key)
+    raise SpecError(
+        f"{what} is {space}: expected {_SUPPORTED}. fix: wrap it with gymnasium.wrappers.FlattenObservation"
+    )
+
+
+def _image_reader(space: Any, what: str, key: str | None) -> Reader:
+    """Build the reader of an image; SpecError, with the wrapper to use, for another layout or type."""
+    if space.dtype == np.uint8 and len(space.shape) == 3 and not (space.shape[0] <= _CHANNELS < space.shape[2]):
+        leaf = Image(*(int(side) for side in space.shape))
+        return Reader(leaf, partial(_bytes, shape=tuple(space.shape)), key)
+    if len(space.shape) == 3 and space.shape[0] <= _CHANNELS < space.shape[2]:
+        found, fix = "its channels are first", "np.moveaxis(x, 0, -1)"
+    elif space.dtype != np.uint8:
+        found, fix = f"it has type {space.dtype}", "(255 * x).astype(np.uint8) for values in [0, 1]"
+    else:
+        found, fix = "it has no channels", "x[..., None]"
+    wrapped = "gymnasium.wrappers.TransformObservation"
+    if space.dtype != np.uint8:
+        wrapped += " (or FlattenObservation, if it is not an image)"
+    raise SpecError(f"{what} is {space}, {found}: expected {_SUPPORTED}. fix: for an image apply {fix} with {wrapped}")
+
+
+def _bytes(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    if value.shape != shape or value.dtype != np.uint8:
+        raise ValueError(f"found {value.shape} of {value.dtype}, expected an image {shape} of uint8")
+    return value
+
+
+def _codes_reader(sizes: NDArray[Any], start: NDArray[Any], key: str | None) -> Reader:
+    sizes, start = sizes.astype(np.int64), np.broadcast_to(start, sizes.shape).astype(np.int64)
+    return Reader(Codes(tuple(int(size) for size in sizes)), partial(_codes, sizes=sizes, start=start), key)
+
+
+def _numbers(value: NDArray[Any], size: int) -> NDArray[np.float32]:
+    if value.shape != (size,):
+        raise ValueError(f"found shape {value.shape}, expected ({size},)")
+    unusable = np.flatnonzero(~(np.abs(value) <= np.finfo(np.float32).max))
+    if unusable.size:
+        raise ValueError(f"entry {unusable[0]} is {value[unusable[0]]}; expected finite numbers")
+    return value.astype(np.float32)
+
+
+def _codes(value: NDArray[Any], sizes: NDArray[np.int64], start: NDArray[np.int64]) -> NDArray[np.int32]:
+    if value.size != sizes.size or not np.issubdtype(value.dtype, np.integer):
+        raise ValueError(f"found {value!r}, expected {sizes.size} whole numbers")
+    codes = value.reshape(sizes.shape) - start
+    if (codes < 0).any() or (codes >= sizes).any():
+        raise ValueError(f"{value} is outside {start} .. {start + sizes - 1}")
+    return codes.astype(np.int32)
 
 
 class Gymnasium:
     """`count` copies of a gymnasium environment, stepped one after another in this process.
 
-    `factory` makes one copy. SpecError where its spaces cannot be taken, with what to do; EnvironmentFailure, naming
-    copy and step, where a copy raises or returns something of a wrong shape, out of range, NaN or infinite.
+    `factory` makes one copy. SpecError, with a fix, if its spaces are not supported; EnvironmentFailure, with copy and
+    step, if a copy raises or returns a wrong shape, a value out of range, NaN or infinity.
     """
 
     def __init__(self, factory: Callable[[], Any], count: int, name: str | None = None) -> None:
@@ -38,59 +181,58 @@ class Gymnasium:
         self._copies = [factory() for _ in range(count)]
         first = self._copies[0]
         if not hasattr(first, "observation_space"):
-            raise ConfigError(f"expected a maker of gymnasium environments; it made a {type(first).__name__}")
+            raise ConfigError(f"the factory made a {type(first).__name__}: expected a gymnasium environment")
         registered = getattr(first, "spec", None)
         self.name = name or (registered.id if registered is not None else type(first).__name__)
         self._readers = readers(first.observation_space)
         self._steps = 0
         self._started = False
-        self._shown = Observed({})  # what to act on next
+        self._shown = BatchObservation({})  # the input of the next action
         self._masked = False
         action = action_space(first.action_space)
         self._start = action_start(first.action_space)
         _, info = self._start_copy(0, 0)
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
-            raise SpecError(f"{self.name}: an action mask needs a discrete action, found {first.action_space}")
+            raise SpecError(f"{self.name} has an action mask for {first.action_space}: expected discrete actions")
         leaves = {name: reader.leaf for name, reader in self._readers.items()}
         self.spec = Spec(leaves, action, masked=self._masked)
 
-    def reset(self, seed: int) -> Observed:
-        """Start every copy anew, each with its own seed derived from this one."""
+    def reset(self, seed: int) -> BatchObservation:
+        """Restart every copy, each with its own seed derived from this one."""
         self._steps, self._started = 0, True
         seeds = np.random.SeedSequence(seed).generate_state(self.count)
         self._shown = self._stacked([self._start_copy(copy, int(own)) for copy, own in enumerate(seeds)])
         return self._shown
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Act in every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
+        """Step every copy: action `[W]`, `[W, M]` or `[W, A]` in the environment's own units."""
         if not self._started:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
-        orders = self._orders(check_action(self.spec, action, self.count))
+            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+        action = check_action(self.spec, action, self.count)
+        if isinstance(self.spec.action, Continuous):
+            orders: list[Any] = list(action.astype(self._copies[0].action_space.dtype))
+        else:
+            shifted = action + self._start
+            orders = [int(one) for one in shifted] if isinstance(self.spec.action, Discrete) else list(shifted)
         self._steps += 1
         reward = np.zeros(self.count, np.float32)
         terminated, truncated = np.zeros(self.count, bool), np.zeros(self.count, bool)
         following, current = [], []
         for copy, order in enumerate(orders):
-            seen, earned, terminated[copy], truncated[copy] = self._step_copy(copy, order)
+            result, earned, terminated[copy], truncated[copy] = self._step_copy(copy, order)
             reward[copy] = earned
-            following.append(seen)
+            following.append(result)
             ended = terminated[copy] or truncated[copy]
-            current.append(self._start_copy(copy, None) if ended else seen)
-        shown = self._stacked(following)
-        self._shown = self._stacked(current) if (terminated | truncated).any() else shown
-        return Outcome(reward, terminated, truncated, shown, self._shown)
+            current.append(self._start_copy(copy, None) if ended else result)
+        observed = self._stacked(following)
+        self._shown = self._stacked(current) if (terminated | truncated).any() else observed
+        return Outcome(reward, terminated, truncated, observed, self._shown)
 
     def close(self) -> None:
         """Close every copy."""
         for copy in self._copies:
             copy.close()
-
-    def _orders(self, action: NDArray[Any]) -> list[Any]:
-        if isinstance(self.spec.action, Continuous):
-            return list(action.astype(self._copies[0].action_space.dtype))
-        shifted = action + self._start
-        return [int(one) for one in shifted] if isinstance(self.spec.action, Discrete) else list(shifted)
 
     def _start_copy(self, copy: int, seed: int | None) -> tuple[Leaves, dict[str, Any]]:
         try:
@@ -106,7 +248,7 @@ class Gymnasium:
         except Exception as error:
             raise self._failure(copy, f"step raised {type(error).__name__}: {error}") from error
         if not abs(earned) <= _LARGEST:
-            raise self._failure(copy, f"the reward is {earned}; rewards must be finite")
+            raise self._failure(copy, f"the reward is {earned}: expected a finite number")
         return self._read(copy, raw, info), earned, bool(terminated), bool(truncated)
 
     def _read(self, copy: int, raw: Any, info: dict[str, Any]) -> tuple[Leaves, dict[str, Any]]:
@@ -117,19 +259,94 @@ class Gymnasium:
             except (KeyError, TypeError, ValueError) as error:
                 raise self._failure(copy, f"the observation is unusable: {error}") from error
         if self._masked:
-            self._check_mask(copy, info)
+            shape, size = np.asarray(info.get("action_mask")).shape, self._copies[copy].action_space.n
+            if shape != (size,):
+                raise self._failure(copy, f"action_mask in the info has shape {shape}: expected ({size},)")
         return leaves, info
 
-    def _check_mask(self, copy: int, info: dict[str, Any]) -> None:
-        shape = np.asarray(info.get("action_mask")).shape
-        size = self._copies[copy].action_space.n
-        if shape != (size,):
-            raise self._failure(copy, f"the info's action_mask must have shape ({size},), found {shape}")
-
-    def _stacked(self, seen: list[tuple[Leaves, dict[str, Any]]]) -> Observed:
-        leaves = {name: np.stack([one[name] for one, _ in seen]) for name in self._readers}
-        masks = [np.asarray(info["action_mask"], bool) for _, info in seen] if self._masked else None
-        return Observed(leaves, None if masks is None else np.stack(masks))
+    def _stacked(self, results: list[tuple[Leaves, dict[str, Any]]]) -> BatchObservation:
+        leaves = {name: np.stack([one[name] for one, _ in results]) for name in self._readers}
+        masks = [np.asarray(info["action_mask"], bool) for _, info in results] if self._masked else None
+        return BatchObservation(leaves, None if masks is None else np.stack(masks))
 
     def _failure(self, copy: int, what: str) -> EnvironmentFailure:
         return EnvironmentFailure(f"{self.name}, copy {copy}, step {self._steps}: {what}")
+
+
+def can_save(copies: Sequence[Any]) -> bool:
+    """Whether every copy is of a known kind, in wrappers without state except the time."""
+    return all(
+        hasattr(copy, "unwrapped")
+        and type(copy.unwrapped).__module__.startswith(_KNOWN)
+        and all(type(wrap).__name__ in _PLAIN for wrap in _wraps(copy))
+        for copy in copies
+    )
+
+
+class ResumableGymnasium(Gymnasium):
+    """Like `Gymnasium`, for copies whose state can be saved."""
+
+    def save_state(self) -> Saved:
+        """The worlds, ages, random generators, and current observations of all copies."""
+        if not self._started:
+            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
+        worlds = [_world(copy) for copy in self._copies]
+        saved = {f"world.{key}": np.stack([world[key] for world in worlds]) for key in worlds[0]}
+        saved |= {f"shown.{name}": leaf.copy() for name, leaf in self._shown.observation.items()}
+        saved["generator"] = generators_to_array([copy.unwrapped.np_random for copy in self._copies])
+        return {**saved, "steps": np.asarray(self._steps)}
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
+        shown = self.reset(0)
+        expected: Expected = dict(self.save_state())
+        arrays = check_saved(saved, {**expected, "generator": None}, self.name)
+        generators = generators_from_array(arrays["generator"], self.count, self.name)
+        for row, (copy, generator) in enumerate(zip(self._copies, generators, strict=True)):
+            _set_world(
+                copy, {key.removeprefix("world."): arrays[key][row] for key in arrays if key.startswith("world.")}
+            )
+            copy.unwrapped.np_random = generator
+        self._steps = int(arrays["steps"])
+        self._shown = shown._replace(observation={name: arrays[f"shown.{name}"].copy() for name in shown.observation})
+        return self._shown
+
+
+def _wraps(copy: Any) -> list[Any]:
+    wrappers = []
+    while copy is not copy.unwrapped:
+        wrappers.append(copy)
+        copy = copy.env
+    return wrappers
+
+
+def _ages(copy: Any) -> list[Any]:
+    return [wrap for wrap in _wraps(copy) if hasattr(wrap, "_elapsed_steps")]
+
+
+def _world(copy: Any) -> dict[str, NDArray[Any]]:
+    inner = copy.unwrapped
+    ages = np.asarray([wrap._elapsed_steps for wrap in _ages(copy)], np.int64)
+    if not hasattr(inner, "data"):
+        state = np.asarray(inner.state)  # classic control computes in the float type of its state
+        return {"age": ages, "state": state.astype(np.float64), "narrow": np.asarray(state.dtype == np.float32)}
+    import mujoco
+
+    kind = mujoco.mjtState.mjSTATE_INTEGRATION  # all that a step depends on, including the warm start of the solver
+    state = np.empty(mujoco.mj_stateSize(inner.model, kind))
+    mujoco.mj_getState(inner.model, inner.data, state, kind)
+    return {"age": ages, "state": state, **{key: getattr(inner.data, key).copy() for key in _LAST_POSITIONS}}
+
+
+def _set_world(copy: Any, world: Mapping[str, NDArray[Any]]) -> None:
+    inner = copy.unwrapped
+    for wrap, age in zip(_ages(copy), world["age"], strict=True):
+        wrap._elapsed_steps = int(age)
+    if not hasattr(inner, "data"):
+        inner.state = world["state"].astype(np.float32 if world["narrow"] else np.float64)
+        return
+    import mujoco
+
+    mujoco.mj_setState(inner.model, inner.data, world["state"], mujoco.mjtState.mjSTATE_INTEGRATION)
+    for key in _LAST_POSITIONS:
+        getattr(inner.data, key)[:] = world[key]

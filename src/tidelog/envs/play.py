@@ -1,9 +1,9 @@
-"""Playing episodes with all copies at once, without a bias towards short ones.
+"""Play episodes with all copies at once, without a bias towards short episodes.
 
-Episode `k` belongs to copy `k % W` before anything is played; results are in that order, and exactly the first
-episodes of that order are kept. (Keeping whichever episodes end first would prefer short ones.)
+Episode `k` is assigned to copy `k % W` in advance; results are in that order, and exactly the first episodes in that
+order are returned. (Returning the episodes that end first would prefer short ones.)
 
-Letters in shapes: `N` decisions kept, `W` copies, `A` action size or number of actions.
+Letters in shapes: `N` decisions, `W` copies, `A` action size or number of actions.
 """
 
 from __future__ import annotations
@@ -15,33 +15,33 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Environment, Leaves, Observed, Outcome
+from tidelog.envs.protocol import BatchObservation, Environment, Leaves, Outcome
 from tidelog.errors import ConfigError
 
-Actor: TypeAlias = Callable[[Observed, np.random.Generator], tuple[NDArray[Any], NDArray[Any] | None]]
+Actor: TypeAlias = Callable[[BatchObservation, np.random.Generator], tuple[NDArray[Any], NDArray[Any] | None]]
 Progress: TypeAlias = Callable[[int, int], None]
 _Row: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Episodes:
-    """Whole episodes, one after another; with `keep=False` only `returns` and `lengths` hold anything."""
+    """Complete episodes, one after another; with `keep=False` only `returns` and `lengths` have values."""
 
     returns: NDArray[np.float64]  # [episodes]: undiscounted
     lengths: NDArray[np.int64]  # [episodes]: decisions
     observation: Leaves  # [N, ...]
-    next_observation: Leaves  # [N, ...]: what truly followed, before any reset
+    next_observation: Leaves  # [N, ...]: the next observations before any reset
     action: NDArray[Any]  # [N], [N, M] or [N, A]
     reward: NDArray[np.float32]  # [N]
     terminated: NDArray[np.bool_]  # [N]
     truncated: NDArray[np.bool_]  # [N]
     episode: NDArray[np.int64]  # [N]
-    propensity: NDArray[np.float64] | None = None  # [N]: as the actor told it
+    propensity: NDArray[np.float64] | None = None  # [N]: as returned by the actor
     action_mask: NDArray[np.bool_] | None = None  # [N, A]
     next_action_mask: NDArray[np.bool_] | None = None  # [N, A]
 
     def columns(self) -> dict[str, Any]:
-        """The keywords of `Log.from_arrays`."""
+        """The arguments of `Log.from_arrays`."""
         return {name: value for name, value in vars(self).items() if name not in ("returns", "lengths")}
 
 
@@ -55,16 +55,20 @@ def play(
     keep: bool = True,
     progress: Progress | None = None,
 ) -> Episodes:
-    """Play whole episodes: a number of them, or the fewest whose decisions add up to at least `steps`.
+    """Play complete episodes: a number of them, or the fewest with at least `steps` decisions in total.
 
-    `act(observed, generator)` answers for all copies with actions and their propensities `[W]`, or None for the latter.
-    `progress(done, wanted)` counts episodes, or decisions where `steps` was given. ConfigError unless exactly one of
-    `episodes` and `steps` is given; whatever the environment raises passes through.
+    `act(observed, generator)` returns the actions of all copies and their propensities `[W]` or None.
+    `progress(done, wanted)` counts episodes, or decisions if `steps` is set. ConfigError unless exactly one of
+    `episodes` and `steps` is set; errors of the environment are not caught.
     """
-    wanted = _wanted(episodes, steps)
+    if (episodes is None) == (steps is None):
+        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected exactly one. fix: set only one")
+    target = episodes if steps is None else steps
+    if target is None or target < 1:
+        raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected at least 1")
     generator = np.random.default_rng([seed, 1])
     tally = _Tally(environment.count)
-    kept: list[_Row] = []
+    rows: list[_Row] = []
     observed = environment.reset(seed)._replace(first=np.ones(environment.count, bool))
     while True:
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
@@ -73,44 +77,32 @@ def play(
         if outcome.valid is not None:
             active &= outcome.valid
         if keep:
-            kept.append(_rows(active, tally.episode, observed, action, propensity, outcome))
+            rows.append(_rows(active, tally.episode, observed, action, propensity, outcome))
         tally.add(outcome, active)
-        observed = outcome.current._replace(first=_begins(outcome))
+        ended = outcome.terminated | outcome.truncated
+        first = ended if outcome.valid is None else ended | ~outcome.valid
+        observed = outcome.current_observation._replace(first=first)
         done, count = tally.progress(steps)
         if progress is not None:
-            progress(min(done, wanted), wanted)
-        if done >= wanted:
-            return _gather(tally, count if episodes is None else episodes, kept)
-
-
-def _begins(outcome: Outcome) -> NDArray[np.bool_]:
-    ended = outcome.terminated | outcome.truncated
-    return ended if outcome.valid is None else ended | ~outcome.valid
-
-
-def _wanted(episodes: int | None, steps: int | None) -> int:
-    if (episodes is None) == (steps is None):
-        raise ConfigError("say how much to play: either episodes=... or steps=...")
-    wanted = episodes if steps is None else steps
-    if wanted is None or wanted < 1:
-        raise ConfigError(f"there is nothing to play: asked for {wanted}")
-    return wanted
+            progress(min(done, target), target)
+        if done >= target:
+            return _gather(tally, count if episodes is None else episodes, rows)
 
 
 class _Tally:
-    """Returns and lengths by episode, in the order of allotment."""
+    """Returns and lengths by episode, in the order of assignment."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.episode = np.arange(count)  # [W]: the one that each copy is playing
+        self.episode = np.arange(count)  # [W]: the current episode of each copy
         self.returns = np.zeros(count)
         self.lengths = np.zeros(count, np.int64)
         self.ended = np.zeros(count, bool)
-        self._complete = 0  # the first so many episodes have ended
-        self._decisions = 0  # and hold so many decisions
+        self._complete = 0  # number of first episodes that have all ended
+        self._decisions = 0  # number of their decisions
 
     def add(self, outcome: Outcome, active: NDArray[np.bool_]) -> None:
-        """Count one decision of each active copy."""
+        """Add one decision of each active copy."""
         playing = self.episode[active]
         self.returns[playing] += outcome.reward[active]
         self.lengths[playing] += 1
@@ -118,10 +110,12 @@ class _Tally:
         self.ended[self.episode[ended]] = True
         self.episode[ended] += self.count
         if self.episode.max() >= len(self.ended):
-            self._grow()
+            self.returns, self.lengths, self.ended = (
+                np.concatenate([old, np.zeros_like(old)]) for old in (self.returns, self.lengths, self.ended)
+            )
 
     def progress(self, steps: int | None) -> tuple[int, int]:
-        """What the unbroken run of ended episodes amounts to, and the fewest episodes that hold `steps`."""
+        """Episodes or decisions in the unbroken run of ended episodes, and the fewest episodes that hold `steps`."""
         while self._complete < len(self.ended) and self.ended[self._complete]:
             if steps is not None and self._decisions >= steps:
                 break
@@ -129,23 +123,18 @@ class _Tally:
             self._complete += 1
         return (self._complete if steps is None else self._decisions), self._complete
 
-    def _grow(self) -> None:
-        self.returns, self.lengths, self.ended = (
-            np.concatenate([old, np.zeros_like(old)]) for old in (self.returns, self.lengths, self.ended)
-        )
-
 
 def _rows(
     active: NDArray[np.bool_],
     episode: NDArray[np.int64],
-    observed: Observed,
+    observed: BatchObservation,
     action: NDArray[Any],
     propensity: NDArray[Any] | None,
     outcome: Outcome,
 ) -> _Row:
     row = {
         "observation": observed.observation,
-        "next_observation": outcome.following.observation,
+        "next_observation": outcome.next_observation.observation,
         "action": np.asarray(action),
         "reward": outcome.reward,
         "terminated": outcome.terminated,
@@ -153,7 +142,7 @@ def _rows(
         "episode": episode,
         "propensity": None if propensity is None else np.asarray(propensity, np.float64),
         "action_mask": observed.action_mask,
-        "next_action_mask": outcome.following.action_mask,
+        "next_action_mask": outcome.next_observation.action_mask,
     }
     return {name: _select(value, active) for name, value in row.items()}
 
@@ -172,12 +161,12 @@ def _joined(values: list[Any]) -> Any:
     return np.concatenate(values)
 
 
-def _gather(tally: _Tally, episodes: int, kept: list[_Row]) -> Episodes:
+def _gather(tally: _Tally, episodes: int, rows: list[_Row]) -> Episodes:
     returns, lengths = tally.returns[:episodes], tally.lengths[:episodes]
-    if not kept:
+    if not rows:
         none, flags = np.zeros(0, np.int64), np.zeros(0, bool)
         return Episodes(returns, lengths, {}, {}, none, np.zeros(0, np.float32), flags, flags, none)
-    columns = {name: _joined([row[name] for row in kept]) for name in kept[0]}
+    columns = {name: _joined([row[name] for row in rows]) for name in rows[0]}
     order = np.argsort(columns["episode"], kind="stable")
     order = order[columns["episode"][order] < episodes]
     return Episodes(returns, lengths, **{name: _select(value, order) for name, value in columns.items()})

@@ -1,10 +1,10 @@
-"""Procgen's games (Cobbe et al. 2019), from the package procgen-mirror: levels drawn anew for every episode.
+"""Procgen's games (Cobbe et al. 2019), from the package procgen-mirror: every episode has a new random level.
 
-The package asks for NumPy below 2 and for `gym`, which is retired. It needs neither to play: what it registers with
-`gym` when it is imported is caught by a stand-in that is gone afterwards.
+The package requires NumPy below 2 and `gym`, which is discontinued. It runs without either: a temporary stub replaces
+`gym` during the import and ignores its registrations.
 
-A copy that ends is restarted within the same step, and its last picture is not shown; in `following` stands the one
-before it. Procgen does not say whether the world or its clock ended an episode: every end is a termination, as in the
+A copy that ends is restarted within the same step, and its last image is not available; `next_observation` repeats the
+image before it. Procgen does not separate terminations from time limits: every end is a termination, as in the
 published results.
 """
 
@@ -21,9 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.checks import Batch
-from tidelog.envs.protocol import Observed, Outcome, check_action, positive
-from tidelog.envs.saving import Saved, checked
+from tidelog.envs.protocol import Batch, BatchObservation, Outcome, Saved, check_action, check_saved, positive
 from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.types import Discrete, Image, Spec
 
@@ -34,7 +32,7 @@ _STAND_INS = ("gym", "gym.envs", "gym.envs.registration")
 
 
 class Procgen:
-    """`count` copies of one game, all levels of a mode; EnvironmentFailure where what it shows cannot be used."""
+    """`count` copies of one game, all levels of a mode; EnvironmentFailure for unusable observations."""
 
     def __init__(self, game: str, mode: str, count: int) -> None:
         self.name = f"procgen/{game}-{mode}"
@@ -43,15 +41,15 @@ class Procgen:
         self._game, self._mode = game, mode
         self._source: Any = None
         self._steps = 0
-        self._shown = Observed({})
+        self._shown = BatchObservation({})
 
-    def reset(self, seed: int) -> Observed:
-        """Start every copy anew, in levels that depend on nothing but this seed."""
+    def reset(self, seed: int) -> BatchObservation:
+        """Restart every copy, in levels that depend only on this seed."""
         self._begin(int(np.random.SeedSequence(seed).generate_state(1)[0]) % 2**31)
         return self._look()
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Act in every copy, `[W]`; EnvironmentFailure before the first reset."""
+        """Step every copy, `[W]`; EnvironmentFailure before the first reset."""
         source, before = self._started(), self._shown
         source.act(check_action(self.spec, action, self.count))
         self._steps += 1
@@ -59,16 +57,16 @@ class Procgen:
         reward = self._batch().numbers("the reward", earned, ())
         ended = self._batch().flags("the first steps of episodes", first)
         shown = self._look()
-        kept = np.where(ended[:, None, None, None], before.observation["observation"], shown.observation["observation"])
-        following = Observed({"observation": kept}) if ended.any() else shown
+        last = np.where(ended[:, None, None, None], before.observation["observation"], shown.observation["observation"])
+        following = BatchObservation({"observation": last}) if ended.any() else shown
         return Outcome(reward, ended, np.zeros(self.count, bool), following, shown)
 
     def close(self) -> None:
-        """Let go of the games."""
+        """Release the games."""
         self._source = None
 
     def save_state(self) -> Saved:
-        """The games as Procgen writes them down, one after another, and how long each is."""
+        """The serialised games, concatenated, and the length of each."""
         written = self._started().get_state()
         lengths = np.asarray([len(one) for one in written], np.int64)
         return {
@@ -77,13 +75,14 @@ class Procgen:
             "steps": np.asarray(self._steps),
         }
 
-    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         like = {"games": None, "lengths": np.zeros(self.count, np.int64), "steps": np.asarray(0)}
-        arrays = checked(saved, like, self.name)
+        arrays = check_saved(saved, like, self.name)
         ends = np.cumsum(arrays["lengths"])
         if (arrays["lengths"] <= 0).any() or ends[-1] != arrays["games"].size:
-            raise ConfigError(f"{self.name}: the saved games are {arrays['games'].size} bytes, not {int(ends[-1])}")
+            total = int(ends[-1])
+            raise ConfigError(f"{self.name}: the saved games have {arrays['games'].size} bytes: expected {total}")
         self._begin(0)
         written = arrays["games"].tobytes()
         parts = zip(ends - arrays["lengths"], ends, strict=True)
@@ -98,15 +97,15 @@ class Procgen:
         )
         self._steps = 0
 
-    def _look(self) -> Observed:
-        _, seen, _ = self._started().observe()
-        picture = self._batch().leaf("the observation", seen["rgb"], PICTURE).copy()
-        self._shown = Observed({"observation": picture})
+    def _look(self) -> BatchObservation:
+        _, shown, _ = self._started().observe()
+        image = self._batch().leaf("the observation", shown["rgb"], PICTURE).copy()
+        self._shown = BatchObservation({"observation": image})
         return self._shown
 
     def _started(self) -> Any:
         if self._source is None:
-            raise EnvironmentFailure(f"{self.name}: reset it before the first step")
+            raise EnvironmentFailure(f"{self.name} was not reset. fix: call reset(seed) before the first step")
         return self._source
 
     def _batch(self) -> Batch:
@@ -114,38 +113,38 @@ class Procgen:
 
 
 def procgen(name: str, count: int) -> Procgen:
-    """`count` copies of a game by its name, such as "coinrun-easy".
+    """Make `count` copies of a game by its name, such as "coinrun-easy".
 
-    ConfigError, with the line that mends it, where the package is missing, and with the nearest name where none is so
-    called.
+    ConfigError, with the install command, if the package is missing, and with the nearest name if the name is
+    unknown.
     """
     known = [f"{game}-{mode}" for game in _imported().ENV_NAMES for mode in MODES]
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-        mend = f"did you mean {' or '.join(repr(f'procgen/{one}') for one in close)}?" if close else ", ".join(known)
-        raise ConfigError(f"there is no environment called 'procgen/{name}'; {mend}")
+        hint = f"did you mean {' or '.join(repr(f'procgen/{one}') for one in close)}?" if close else ", ".join(known)
+        raise ConfigError(f"there is no environment 'procgen/{name}': {hint}")
     game, _, mode = name.rpartition("-")
     return Procgen(game, mode, count)
 
 
 def _imported() -> Any:
-    """The module `procgen.env`; ConfigError where it cannot be had."""
+    """The module `procgen.env`; ConfigError if it cannot be imported."""
     if "procgen.env" in sys.modules:
         return sys.modules["procgen.env"]
     try:
-        with _gym_stood_in():
+        with _gym_stub():
             return importlib.import_module("procgen.env")
     except ImportError as error:
-        raise ConfigError(f"Procgen cannot be used: {error}; {INSTALL}") from error
+        raise ConfigError(f"Procgen cannot be imported: {error}. fix: {INSTALL}") from error
 
 
 @contextmanager
-def _gym_stood_in() -> Iterator[None]:
-    """While Procgen is imported, `gym` takes registrations and forgets them; afterwards all is as it was."""
+def _gym_stub() -> Iterator[None]:
+    """Replace `gym` by a stub that ignores registrations while Procgen is imported; then restore everything."""
     before = {name: sys.modules.pop(name, None) for name in _STAND_INS}
-    path = list(sys.path)  # procgen-mirror appends a folder of its author's
+    path = list(sys.path)  # procgen-mirror appends a folder of its author
     sys.modules.update({name: ModuleType(name) for name in _STAND_INS})
-    sys.modules[_STAND_INS[-1]].register = lambda **told: None  # type: ignore[attr-defined]
+    sys.modules[_STAND_INS[-1]].register = lambda **options: None  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -1,49 +1,54 @@
-"""The small promise that every environment here keeps: `W` copies stepped together, nothing hidden by resets.
+"""The protocol of environments: `W` copies stepped together, with the observations before each reset; and its checks.
 
-Copies that end are reset within the same step. What truly followed the action is in `Outcome.following`, so that a
-truncation can be bootstrapped; what to act on next is in `Outcome.current`, which differs only in copies that ended.
+Copies that end are reset within the same step. `Outcome.next_observation` is the true next observation, which allows
+bootstrapping at a truncation; `Outcome.current_observation` is the input of the next action. They differ only in ended
+copies.
 
-Some sources reset a copy only in the step after its end and ignore the action of that step. Where an adapter cannot
-undo this, `Outcome.valid` is False in such rows: they are no decisions, enter no log and no loss, and are not counted.
-Until then `current` repeats the last observation of the ended episode, with every action allowed.
+Some sources reset a copy only in the step after its end and ignore the action of that step. If an adapter cannot
+undo this, `Outcome.valid` is False in such rows: they are not decisions, enter no log and no loss, and do not count.
+Until then `current_observation` repeats the last observation of the ended episode, with every action allowed.
 
-An environment that can go on exactly where it was has two more methods: `save_state`, whose arrays a fresh object of
-the same problem and count takes in `restore_state`. Both have the same future from there.
+An environment that can resume exactly has two more methods: `save_state`, and `restore_state`, which loads the saved
+arrays into a new object of the same problem and count. Both objects then have the same future.
 
 Letters in shapes: `W` copies, `A` action size or number of actions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.errors import ConfigError, SpecError
-from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.types import Codes, Continuous, Discrete, Leaf, Spec, Vector
 
 Leaves: TypeAlias = dict[str, NDArray[Any]]
+Saved: TypeAlias = dict[str, NDArray[Any]]  # a saved state
+Expected: TypeAlias = dict[str, NDArray[Any] | None]  # arrays of the shapes and types of a saved state; None: any bytes
+_LARGEST = float(np.finfo(np.float32).max)
 
 
-class Observed(NamedTuple):
-    """What every copy shows: leaves `[W, ...]` (Vector float32, Codes int32) and the allowed actions."""
+class BatchObservation(NamedTuple):
+    """The observations of all copies: leaves `[W, ...]` (Vector float32, Codes int32) and the allowed actions."""
 
     observation: Leaves
     action_mask: NDArray[np.bool_] | None = None  # [W, A]; None: every action is allowed
-    first: NDArray[np.bool_] | None = None  # [W]: copies whose episode begins here; `play` says it to its actor
+    first: NDArray[np.bool_] | None = None  # [W]: copies at the start of an episode; `play` sets it for its actor
 
 
 class Outcome(NamedTuple):
-    """What one step of all copies brought; `terminated` and `truncated` may both be set, as a time limit can do."""
+    """The result of one step of all copies; both `terminated` and `truncated` may be set, e.g. at a time limit."""
 
     reward: NDArray[np.float32]  # [W]
     terminated: NDArray[np.bool_]  # [W]
     truncated: NDArray[np.bool_]  # [W]
-    following: Observed  # before any reset
-    current: Observed  # after the reset of copies that ended
-    valid: NDArray[np.bool_] | None = None  # [W]; False: the copy only restarted; None: every row is a decision
+    next_observation: BatchObservation  # before any reset
+    current_observation: BatchObservation  # after the reset of copies that ended
+    valid: NDArray[np.bool_] | None = None  # [W]; False: the copy was only restarted; None: every row is a decision
 
 
 @runtime_checkable
@@ -52,71 +57,176 @@ class Environment(Protocol):
 
     @property
     def name(self) -> str:
-        """How people call it."""
+        """The name of the environment."""
 
     @property
     def spec(self) -> Spec:
-        """What is seen and what can be done."""
+        """The observations and actions."""
 
     @property
     def count(self) -> int:
-        """How many copies `W` are stepped together."""
+        """Number of copies `W` that are stepped together."""
 
-    def reset(self, seed: int) -> Observed:
-        """Start every copy anew; the same seed gives the same future."""
+    def reset(self, seed: int) -> BatchObservation:
+        """Restart every copy; the same seed gives the same future."""
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Act in every copy: action `[W]`, `[W, M]` or `[W, A]`; raises EnvironmentFailure or SpecError."""
+        """Step every copy: action `[W]`, `[W, M]` or `[W, A]`; raises EnvironmentFailure or SpecError."""
 
     def close(self) -> None:
-        """Let go of whatever the copies hold."""
+        """Release the resources of all copies."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """What an environment offers beside `Environment` where a run can go on exactly in the middle of its episodes."""
+    """The additional interface of environments that can resume exactly in the middle of episodes."""
 
     def save_state(self) -> dict[str, NDArray[Any]]:
-        """Everything that its future depends on, as plain arrays; EnvironmentFailure before the first reset."""
+        """The complete state, as plain arrays; EnvironmentFailure before the first reset."""
 
-    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from there and show what every copy shows; ConfigError where the arrays are another problem's."""
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
+        """Restore a saved state and return the observations; ConfigError for the arrays of another problem."""
 
 
 def check_action(spec: Spec, action: NDArray[Any], count: int) -> NDArray[Any]:
-    """Return the action as int32 or float32; SpecError where its shape, range or finiteness is wrong."""
+    """Return the action as int32 or float32; SpecError if its shape, range or finiteness is wrong."""
     action = np.asarray(action)
     space = spec.action
+    shape: tuple[int, ...] = (count,)
+    kind = "a discrete action"
+    sizes: tuple[int, ...] = ()
     if isinstance(space, Continuous):
-        _same_shape(action, (count, space.size))
+        shape = (count, space.size)
+    elif isinstance(space, Discrete):
+        sizes = (space.n,)
+    else:
+        shape, kind, sizes = (count, len(space.sizes)), "a multi-discrete action", space.sizes
+    if action.shape != shape:
+        raise SpecError(f"the action has shape {action.shape}: expected {shape}")
+    if isinstance(space, Continuous):
         if not np.isfinite(action).all():
-            raise SpecError(f"actions must be finite, found {action[~np.isfinite(action)][0]}")
+            raise SpecError(f"the action holds {action[~np.isfinite(action)][0]}: expected finite numbers")
         return action.astype(np.float32)
-    sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
-    _same_shape(action, (count,) if isinstance(space, Discrete) else (count, len(sizes)))
     if not np.issubdtype(action.dtype, np.integer):
-        raise SpecError(f"{_words(space)} takes whole numbers, found {action.dtype}")
+        raise SpecError(f"{kind} has type {action.dtype}: expected whole numbers")
     columns = action.reshape(count, len(sizes))
     if (columns < 0).any() or (columns >= np.asarray(sizes)).any():
-        raise SpecError(f"{_words(space)} takes 0 up to {'/'.join(str(n - 1) for n in sizes)}, found {_wrong(columns)}")
+        found = f"values from {columns.min()} to {columns.max()}"
+        raise SpecError(f"{kind} has {found}: expected 0 to {'/'.join(str(n - 1) for n in sizes)}")
     return action.astype(np.int32)
 
 
-def _same_shape(action: NDArray[Any], expected: tuple[int, ...]) -> None:
-    if action.shape != expected:
-        raise SpecError(f"the environment takes actions of shape {expected}, found {action.shape}")
-
-
-def _words(space: Discrete | MultiDiscrete) -> str:
-    return "a discrete action" if isinstance(space, Discrete) else "a multi-discrete action"
-
-
-def _wrong(columns: NDArray[Any]) -> str:
-    return f"values from {columns.min()} to {columns.max()}"
-
-
 def positive(what: str, number: int) -> int:
-    """Return a whole number above zero, or raise a ConfigError that names it."""
+    """Return a whole number above zero; ConfigError names it otherwise."""
     if number < 1:
-        raise ConfigError(f"{what} must be at least 1, found {number}")
+        raise ConfigError(f"{what} = {number}: expected at least 1")
     return number
+
+
+class Batch:
+    """The values that the copies of one environment returned in one step; each method checks and converts them.
+
+    EnvironmentFailure, with environment, copy and step, for a wrong shape, NaN, infinite or out-of-range values.
+    """
+
+    def __init__(self, name: str, count: int, step: int, copies: NDArray[np.int64] | None = None) -> None:
+        self.name, self.count, self.step, self.copies = name, count, step, copies
+
+    def leaf(self, what: str, value: Any, leaf: Leaf) -> NDArray[Any]:
+        """One observation leaf: `[W, size]` float32, `[W, C]` int32, or an image `[W, ..., C]` uint8."""
+        if isinstance(leaf, Vector):
+            return self.numbers(what, value, (leaf.size,))
+        if isinstance(leaf, Codes):
+            sizes = np.asarray(leaf.sizes)
+            array = self.shaped(what, value, sizes.shape)
+            if not np.issubdtype(array.dtype, np.integer):
+                raise self.failure(None, f"{what} has type {array.dtype}: expected whole numbers")
+            outside = (array < 0) | (array >= sizes)
+            if outside.any():
+                copy, column = (int(index) for index in np.argwhere(outside)[0])
+                raise self.failure(copy, f"{what} is {array[copy, column]}: expected 0 to {sizes[column] - 1}")
+            return array.astype(np.int32)
+        array = self.shaped(what, value, (leaf.height, leaf.width, leaf.channels))
+        if array.dtype != np.uint8:
+            raise self.failure(None, f"{what} has type {array.dtype}: expected uint8 (0 to 255)")
+        return array
+
+    def numbers(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Finite numbers `[W, *shape]` as a new float32 array."""
+        array = self.shaped(what, value, shape)
+        if array.dtype.kind not in "fiub":
+            raise self.failure(None, f"{what} has type {array.dtype}: expected numbers")
+        if array.dtype.kind == "f" and not np.abs(array).max(initial=0.0) <= _LARGEST:
+            place = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= _LARGEST))[0])
+            entry = f"entry {place[1]} of {what}" if len(place) > 1 else what
+            raise self.failure(place[0], f"{entry} is {array[place]}: expected a finite number")
+        return array.astype(np.float32)
+
+    def flags(self, what: str, value: Any, shape: tuple[int, ...] = ()) -> NDArray[np.bool_]:
+        """Truth values `[W, *shape]`."""
+        array = self.shaped(what, value, shape)
+        if array.dtype != np.bool_ and not (np.issubdtype(array.dtype, np.number) and np.isin(array, (0, 1)).all()):
+            raise self.failure(None, f"{what} has type {array.dtype}: expected true or false")
+        return array.astype(bool)
+
+    def failure(self, copy: int | None, what: str) -> EnvironmentFailure:
+        """The error for one row, with the number of its copy, or for all copies if the copy is unknown."""
+        number = copy if copy is None or self.copies is None else self.copies[copy]
+        where = "all copies" if number is None else f"copy {number}"
+        return EnvironmentFailure(f"{self.name}, {where}, step {self.step}: {what}")
+
+    def shaped(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+        """An array `[W, *shape]` of any type."""
+        try:
+            array = np.asarray(value)
+        except ValueError as error:
+            raise self.failure(None, f"{what} is not an array: {error}") from error
+        if array.shape != (self.count, *shape):
+            raise self.failure(None, f"{what} has shape {array.shape}: expected {(self.count, *shape)}")
+        return array
+
+    def leaves(self, seen: Leaves, expected: Mapping[str, Leaf]) -> Leaves:
+        """All leaves of an observation."""
+        if set(seen) != set(expected):
+            raise self.failure(None, f"the observation has the leaves {sorted(seen)}: expected {sorted(expected)}")
+        return {name: self.leaf(f"observation {name!r}", seen[name], leaf) for name, leaf in expected.items()}
+
+
+def generators_to_array(generators: Sequence[np.random.Generator]) -> NDArray[np.uint8]:
+    """The complete states of generators as the bytes of their JSON."""
+    states = [generator.bit_generator.state for generator in generators]
+    return np.frombuffer(json.dumps(states, default=lambda array: array.tolist()).encode(), np.uint8).copy()
+
+
+def generators_from_array(array: NDArray[np.uint8], count: int, what: str) -> list[np.random.Generator]:
+    """Rebuild the generators from `generators_to_array`; ConfigError unless there are `count` of them."""
+    try:
+        states = json.loads(array.tobytes())
+        generators = [np.random.Generator(getattr(np.random, state["bit_generator"])()) for state in states]
+        for generator, state in zip(generators, states, strict=True):
+            generator.bit_generator.state = state
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{what}: the saved random generators cannot be read: {error}") from error
+    if len(generators) != count:
+        raise ConfigError(f"{what}: the saved state has {len(generators)} random generators: expected {count}")
+    return generators
+
+
+def require_reset(generator: np.random.Generator | None, name: str) -> np.random.Generator:
+    """Return the generator; EnvironmentFailure before the first reset, which creates it."""
+    if generator is None:
+        raise EnvironmentFailure(f"{name} was not reset. fix: call reset(seed) before the first step")
+    return generator
+
+
+def check_saved(saved: Mapping[str, NDArray[Any]], expected: Expected, name: str) -> Saved:
+    """The saved arrays, if names, shapes and types are as expected; None allows any number of bytes."""
+    if set(saved) != set(expected):
+        raise ConfigError(f"{name}: the saved state holds {sorted(saved)}: expected {sorted(expected)}")
+    arrays = {key: np.asarray(saved[key]) for key in expected}
+    for key, like in expected.items():
+        array = arrays[key]
+        if like is not None and (array.shape, array.dtype) != (like.shape, like.dtype):
+            actual = f"is {array.dtype} {array.shape}: expected {like.dtype} {like.shape}"
+            raise ConfigError(f"{name}: saved {key} {actual}")
+    return arrays

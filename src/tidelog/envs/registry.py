@@ -1,4 +1,4 @@
-"""From a name to an environment: problems built in here first, then whatever gymnasium knows."""
+"""Make environments from names: built-in problems first, then the ids of gymnasium."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from tidelog.envs.icu import icu_sepsis
 from tidelog.envs.protocol import Environment, positive
 from tidelog.envs.satiation import satiation
-from tidelog.envs.tabular import Tabular
-from tidelog.envs.tabular_environment import TabularEnvironment
+from tidelog.envs.tabular import Tabular, TabularEnvironment
 from tidelog.envs.toys import PointMass
-from tidelog.envs.treatment import treatment
+from tidelog.envs.treatment import icu_sepsis, treatment
 from tidelog.envs.vault import vault
 from tidelog.errors import ConfigError
 
@@ -38,11 +36,11 @@ _FROM_FILE: dict[str, Callable[[str, int], Environment]] = {
 def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
-    Takes a built-in name ("treatment", "satiation", "vault", "point-mass", "icu-sepsis:PATH" with its dynamics.npz,
+    Accepts a built-in name ("treatment", "satiation", "vault", "point-mass", "icu-sepsis:PATH" with its dynamics.npz,
     "jax:..." for a functional environment, "procgen/GAME-MODE", "envpool:ID"), a gymnasium id, a gymnasium environment
-    or a function that makes one, a `Tabular`, a `Functional`, or, of that many copies, a `gymnasium.vector.VectorEnv`
+    or a function that makes one, a `Tabular`, a `Functional`, or, with that many copies, a `gymnasium.vector.VectorEnv`
     or an `Environment`.
-    ConfigError for unknown names, with the nearest known one.
+    ConfigError for unknown names, with the nearest known name.
     """
     if isinstance(name_or_env, str):
         return _named(name_or_env, count)
@@ -50,7 +48,7 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
         return TabularEnvironment(name_or_env, count)
     if isinstance(name_or_env, Environment):
         if name_or_env.count != count:
-            raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies and {count} were asked for")
+            raise ConfigError(f"{name_or_env.name} has {name_or_env.count} copies: expected {count}")
         return name_or_env
     if hasattr(name_or_env, "single_observation_space"):
         return _from_vector(name_or_env, count)
@@ -58,19 +56,17 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
         return _hosted(name_or_env, count)
     if hasattr(name_or_env, "observation_space") or callable(name_or_env):
         return _from_gymnasium(name_or_env, count)
-    raise ConfigError(f"expected the name of an environment or an environment, found {type(name_or_env).__name__}")
+    raise ConfigError(f"found a {type(name_or_env).__name__}: expected an environment or the name of one")
 
 
 @cache
 def functional(name: str) -> Functional:
-    """The functional environment of that name, such as "jax:CartPole-v1" or "jax:treatment".
+    """The functional environment of a name, such as "jax:CartPole-v1" or "jax:treatment".
 
-    ConfigError for unknown names, with those that there are. The same name gives the same object,
-    so that what is compiled for it is kept.
+    ConfigError for unknown names, with the known ones. The same name gives the same object, which reuses its
+    compiled code.
     """
-    from tidelog.envs.classic import CartPole, Pendulum
-    from tidelog.envs.finite import Finite
-    from tidelog.envs.maze import TMaze
+    from tidelog.envs.functional_problems import CartPole, Finite, Pendulum, TMaze
 
     makers: tuple[Callable[[], Functional], ...]
     finite = (treatment, satiation, vault)
@@ -80,26 +76,8 @@ def functional(name: str) -> Functional:
     return makers[_FUNCTIONAL.index(name)]()
 
 
-def _pool(name: str, count: int) -> Environment:
-    from tidelog.envs.pool import pool
-
-    return pool(name, count)
-
-
-def _atari(name: str, count: int) -> Environment:
-    from tidelog.envs.atari import atari
-
-    return atari(name, count)
-
-
-def _procgen(name: str, count: int) -> Environment:
-    from tidelog.envs.procgen import procgen
-
-    return procgen(name, count)
-
-
 def _hosted(functional: Functional, count: int) -> Environment:
-    from tidelog.envs.hosted import Hosted
+    from tidelog.envs.functional import Hosted
 
     return Hosted(functional, count)
 
@@ -108,14 +86,20 @@ def _named(name: str, count: int) -> Environment:
     kind, _, path = name.partition(":")
     if kind in _FROM_FILE:
         if not path:
-            raise ConfigError(f"{kind} is read from a file: write {kind}:PATH")
+            raise ConfigError(f"{kind} needs a file. fix: write {kind}:PATH")
         return _FROM_FILE[kind](path, count)
     if kind == "envpool":
-        return _pool(path, count)
+        from tidelog.envs.pools import pool
+
+        return pool(path, count)
     if name.startswith("ALE/"):
-        return _atari(name, count)
+        from tidelog.envs.pools import atari
+
+        return atari(name, count)
     if name.startswith("procgen/"):
-        return _procgen(name.removeprefix("procgen/"), count)
+        from tidelog.envs.procgen import procgen
+
+        return procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:
@@ -141,8 +125,7 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
 
 
 def _one_by_one(source: Any, count: int) -> Environment:
-    from tidelog.envs.gym import Gymnasium
-    from tidelog.envs.gym_saving import ResumableGymnasium, can_save
+    from tidelog.envs.gym import Gymnasium, ResumableGymnasium, can_save
 
     maker = _maker(source, count)
     copies = [maker() for _ in range(positive("count", count))]
@@ -151,14 +134,14 @@ def _one_by_one(source: Any, count: int) -> Environment:
 
 
 def _from_vector(source: Any, count: int) -> Environment:
-    from tidelog.envs.vector import VectorGymnasium, stands_still
+    from tidelog.envs.vector import VectorGymnasium, freezes_copies
 
     if source.num_envs != count:
-        raise ConfigError(f"{source} has {source.num_envs} copies and {count} were asked for")
-    if stands_still(source):
+        raise ConfigError(f"{source} has {source.num_envs} copies: expected {count}")
+    if freezes_copies(source):
         raise ConfigError(
-            f"{source}: steps in which one copy restarts leave all others where they were, though they are paid; "
-            "give the environment's id instead, so that its copies are stepped one by one"
+            f"{source} freezes all other copies in steps that restart one copy, but these steps have rewards. "
+            "fix: pass the environment's id; its copies are then stepped one by one"
         )
     return VectorGymnasium(source)
 
@@ -174,11 +157,11 @@ def _maker(source: Any, count: int) -> Callable[[], Any]:
         return lambda: gymnasium.make(source.spec)
     if count == 1:
         return lambda: source
-    raise ConfigError(f"one {type(source).__name__} cannot become {count} copies; pass a function that makes one")
+    raise ConfigError(f"one {type(source).__name__} cannot be copied {count} times. fix: pass a factory function")
 
 
 def _unknown(name: str, registered: list[str], reason: str) -> str:
     known = sorted({*_BUILT_IN, *_FUNCTIONAL, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    mend = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
-    return f"there is no environment called {name!r}; {mend} ({reason})"
+    hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
+    return f"there is no environment {name!r}: {hint} ({reason})"

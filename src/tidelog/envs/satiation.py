@@ -1,16 +1,17 @@
-"""The built-in recommender problem: twelve items, 218 states, a user who tires, every value known exactly.
+"""The built-in recommender problem: twelve items, 218 states, a user who gets tired, with exact values.
 
-Each genre has a loud item, a fair one and a quiet one; three fillers belong to none. A user clicks with a chance that
-the item's style and genre set, and that boredom with the genre (0-2) and tiredness (0-3) lower. A click bores with its
-genre; a step without one lets boredom go. A clicked loud item tires, a quiet one rests, clicked or not. After each step
-the user leaves for good, the sooner the more tired. So the likeliest click now is often not the best item to show.
+Each genre has a loud item, a fair one and a quiet one; three fillers belong to no genre. The click probability depends
+on the item's style and genre, and decreases with boredom with the genre (0-2) and tiredness (0-3). A click increases
+boredom with its genre; a step without one decreases it. A clicked loud item increases tiredness; a quiet one decreases
+it, clicked or not. After each step the user may leave, more likely if tired. Often the item with the highest click
+probability is not the best item to show.
 
-The reward is 1 for a click and 0 otherwise: a policy's value at discount 1 is its number of clicks a visit. What the
-user feels follows from what was shown and clicked since the visit began, so a whole history says the state exactly
+The reward is 1 for a click and 0 otherwise: a policy's value at discount 1 is its number of clicks per visit. The
+user's state follows from the shown and clicked items since the start of the visit; a complete history determines it
 (`state_of`). At discount 1: optimal 9.93; best within the editor's support at threshold 0.2 9.64, at 0.3 7.36; always
-the likeliest click 6.23, which is also the editor's commonest choice; uniform 6.22; the logging editor 6.04.
+the most likely click 6.23, also the editor's most frequent choice; uniform 6.22; the logging editor 6.04.
 
-This is no model of anybody: the numbers were chosen so that policies are told apart.
+This is not a model of real users: the numbers were chosen to separate policies.
 
 Letters: `S` states, `N` items, `B` rows, `H` history length, `U` visits, `M` events.
 """
@@ -26,12 +27,12 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.tabular import Floats, Tabular, View
+from tidelog.envs.tabular import Floats, Tabular, View, pack_probabilities
 from tidelog.errors import ConfigError
 from tidelog.types import Vector
 
 Ints: TypeAlias = NDArray[np.int32]
-Act: TypeAlias = Callable[[Ints, Ints], NDArray[Any]]  # histories and events, both [B, H], to chances [B, N]
+Act: TypeAlias = Callable[[Ints, Ints], NDArray[Any]]  # histories and events, both [B, H], to probabilities [B, N]
 
 GENRES, STYLES, FILLERS = ("drama", "comedy", "sport"), ("loud", "fair", "quiet"), 3
 ITEMS = (*(f"{style} {genre}" for genre in GENRES for style in STYLES), *(f"filler {n}" for n in range(1, FILLERS + 1)))
@@ -42,9 +43,9 @@ _BOREDOM, _TIREDNESS = 3, 4
 _SHAPE = (2, _TIREDNESS, *(_BOREDOM for _ in GENRES))  # clicked, tired, bored by each genre
 _LIVE = int(np.prod(_SHAPE))
 _CLICKED = np.append(np.arange(_LIVE) >= _LIVE // 2, [False, True]).astype(np.int32)  # of each state
-LEFT = (_LIVE, _LIVE + 1)  # left without a click, and after one
+LEFT = (_LIVE, _LIVE + 1)  # left without a click, left after a click
 
-_BY_STYLE, _BY_GENRE, _FILLER = (0.8, 0.6, 0.4), (1.0, 0.9, 0.8), 0.15  # chances of a click
+_BY_STYLE, _BY_GENRE, _FILLER = (0.8, 0.6, 0.4), (1.0, 0.9, 0.8), 0.15  # click probabilities
 _WHEN_BORED, _WHEN_TIRED = (1.0, 0.7, 0.4), (1.0, 0.9, 0.8, 0.65)
 _LEAVES = (0.06, 0.06, 0.08, 0.10)  # by tiredness
 _SHARPNESS, _ERRATIC = 8.0, 0.3
@@ -54,12 +55,12 @@ _SHARPNESS, _ERRATIC = 8.0, 0.3
 def satiation() -> Tabular:
     """The problem, 218 states (the last two are final) and 12 actions; item `i` of a catalogue is action `i - 1`.
 
-    The leaf "numeric" shows what the user feels, which a recommender has to tell from the history.
+    The leaf "numeric" shows the user's state; a recommender must infer it from the history.
     """
-    chances = clicks()
+    probabilities = clicks()
     transition = np.zeros((_LIVE + 2, len(ITEMS), _LIVE + 2))
     for state, action, clicked in itertools.product(range(_LIVE), range(len(ITEMS)), (0, 1)):
-        following, chance = int(_moves()[state, action, clicked]), chances[state, action]
+        following, chance = int(_moves()[state, action, clicked]), probabilities[state, action]
         leaves = _LEAVES[np.unravel_index(following, _SHAPE)[1]]
         reached = chance if clicked else 1.0 - chance
         transition[state, action, following] += reached * (1.0 - leaves)
@@ -80,56 +81,56 @@ def satiation() -> Tabular:
 
 
 def clicks() -> Floats:
-    """The chance of a click on each item, `[218, 12]`; zero after leaving."""
-    found = np.zeros((_LIVE + 2, len(ITEMS)))
+    """The click probability of each item, `[218, 12]`; zero after leaving."""
+    probabilities = np.zeros((_LIVE + 2, len(ITEMS)))
     for state, (_, tired, *bored) in enumerate(itertools.product(*map(range, _SHAPE))):
         by_genre = np.asarray(_BY_GENRE) * np.take(_WHEN_BORED, bored)
-        found[state] = np.append(np.outer(by_genre, _BY_STYLE), [_FILLER] * FILLERS) * _WHEN_TIRED[tired]
-    return found
+        probabilities[state] = np.append(np.outer(by_genre, _BY_STYLE), [_FILLER] * FILLERS) * _WHEN_TIRED[tired]
+    return probabilities
 
 
-def editor() -> Floats:
-    """The logger's policy, `[218, 12]`: mostly what is likely to be clicked now, every item at 0.025 or more."""
+def logging_policy() -> Floats:
+    """The logging policy, `[218, 12]`: mostly items with a high click probability now, every item at 0.025 or more."""
     liked = np.exp(_SHARPNESS * clicks())
     return np.asarray((1.0 - _ERRATIC) * liked / liked.sum(1, keepdims=True) + _ERRATIC / len(ITEMS))
 
 
-def within(policy: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
-    """The support of a logger `[S, N]`: items at least `threshold` times as likely as its likeliest; for `optimal`."""
+def support(policy: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+    """The support of a logging policy `[S, N]`, for `optimal`: items at least `threshold` times the mode."""
     return np.asarray(policy >= threshold * policy.max(1, keepdims=True))
 
 
 def exact_value(policy: NDArray[Any], discount: float = 1.0) -> float:
-    """Exact value of a policy, `[218, 12]` probabilities or `[218]` actions: at discount 1, clicks a visit."""
+    """Exact value of a policy, `[218, 12]` probabilities or `[218]` actions: at discount 1, clicks per visit."""
     return satiation().value_of(policy, discount)
 
 
 def state_of(histories: Ints, events: Ints) -> NDArray[np.int64]:
-    """The state [B] after whole visits: items and kinds of events [B, H], the most recent last, 0 before the first."""
+    """The state [B] after complete visits: items and kinds of events [B, H], latest last, padded with 0."""
     state = np.zeros(len(histories), np.int64)
     for item, event in zip(histories.T, events.T, strict=True):
         state = np.where(item > 0, _moves()[state, np.maximum(item, 1) - 1, (event == 2).astype(int)], state)
     return state
 
 
-def knowing(policy: NDArray[Any]) -> Act:
-    """A policy of states `[218, 12]` as one of histories."""
+def policy_of_histories(policy: NDArray[Any]) -> Act:
+    """Convert a policy of states `[218, 12]` to a policy of histories."""
     return lambda histories, events: policy[state_of(histories, events)]
 
 
 @dataclass(frozen=True, eq=False)
-class Visits:
-    """The log of `U` visits, each a user of its own, in the arrays of an interaction log."""
+class SatiationLog:
+    """A log of `U` visits, each of its own user, in the arrays of an interaction log."""
 
     users: NDArray[np.int64]  # [U]
     user: Ints  # [M]
     item: Ints  # [M] 1 .. 12
     event: Ints  # [M] 1 shown, 2 clicked
     reward: NDArray[np.float32]  # [M]
-    time: Floats  # [M] a user's place in line and the step within the visit
+    time: Floats  # [M] increases with the user's number and the step within the visit
     terminated: NDArray[np.bool_]  # [M] the user left
-    truncated: NDArray[np.bool_]  # [M] the visit was cut off
-    propensity: NDArray[np.float32]  # [M] the chance with which the item was shown
+    truncated: NDArray[np.bool_]  # [M] the visit was truncated
+    propensity: NDArray[np.float32]  # [M] the probability of showing the item
     items: ClassVar[NDArray[Any]] = np.array(ITEMS, object)
     events: ClassVar[tuple[str, ...]] = EVENTS
 
@@ -142,28 +143,26 @@ class Visits:
         return np.bincount(self.user, self.reward, len(self.users)).astype(np.float64)
 
 
-def visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 300) -> Visits:
-    """Let users come and be shown items by a policy, which sees the last `length` events; `limit` steps truncate.
+def simulate_visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 300) -> SatiationLog:
+    """Simulate visits of users under a policy that sees the last `length` events; `limit` steps truncate.
 
-    ConfigError where the policy's answer is not chances [B, 12].
+    ConfigError if the policy does not return probabilities [B, 12].
     """
-    from tidelog.envs.finite import packed
-
     generator = np.random.default_rng(seed)
     problem = satiation()
-    successor, cumulative = packed(problem.transition.reshape(-1, problem.states))
+    successor, cumulative = pack_probabilities(problem.transition.reshape(-1, problem.states))
     items, kinds = np.zeros((2, users, length + limit), np.int32)
     chance = np.zeros((users, limit), np.float32)
     live, state = np.arange(users), np.zeros(users, np.int64)
     for step in range(limit):
         window = slice(step, step + length)
-        offered = _chances(act(items[live, window], kinds[live, window]), len(live))
-        taken = _drawn(offered, generator)
-        row = state * len(ITEMS) + taken
+        offered = _probabilities(act(items[live, window], kinds[live, window]), len(live))
+        action = _sample(offered, generator)
+        row = state * len(ITEMS) + action
         state = successor[row, (generator.random((len(live), 1)) >= cumulative[row]).sum(1)].astype(np.int64)
         clicked = _CLICKED[state]
-        items[live, length + step], kinds[live, length + step] = taken + 1, clicked + 1
-        chance[live, step] = offered[np.arange(len(live)), taken]
+        items[live, length + step], kinds[live, length + step] = action + 1, clicked + 1
+        chance[live, step] = offered[np.arange(len(live)), action]
         gone = problem.final[state]
         live, state = live[~gone], state[~gone]
         if not len(live):
@@ -172,31 +171,31 @@ def visits(act: Act, users: int, seed: int = 0, length: int = 50, limit: int = 3
     last = np.append(user[1:] != user[:-1], True)
     cut = np.isin(user, live)
     kind = kinds[:, length:][user, place]
-    return Visits(
+    return SatiationLog(
         np.arange(users), user.astype(np.int32), items[:, length:][user, place], kind, (kind - 1).astype(np.float32),
         (user * limit + place).astype(np.float64), last & ~cut, last & cut, chance[user, place],
     )  # fmt: skip
 
 
-def _chances(offered: NDArray[Any], rows: int) -> Floats:
+def _probabilities(offered: NDArray[Any], rows: int) -> Floats:
     offered = np.asarray(offered, np.float64)
     if offered.shape != (rows, len(ITEMS)):
-        raise ConfigError(f"a policy must answer chances [{rows}, {len(ITEMS)}], found {list(offered.shape)}")
+        raise ConfigError(f"the policy returned shape {list(offered.shape)}: expected [{rows}, {len(ITEMS)}]")
     if (offered < 0).any() or not np.allclose(offered.sum(1), 1.0, rtol=0.0, atol=1e-5):
-        raise ConfigError("a policy's chances must be positive and sum to 1 for every user")
+        raise ConfigError("the policy's probabilities are negative or do not sum to 1 for every user")
     return offered
 
 
-def _drawn(chances: Floats, generator: np.random.Generator) -> NDArray[np.int64]:
-    running = chances.cumsum(1)
-    drawn = (generator.random((len(chances), 1)) * running[:, -1:] >= running).sum(1)
+def _sample(probabilities: Floats, generator: np.random.Generator) -> NDArray[np.int64]:
+    running = probabilities.cumsum(1)
+    drawn = (generator.random((len(probabilities), 1)) * running[:, -1:] >= running).sum(1)
     return np.asarray(np.minimum(drawn, len(ITEMS) - 1), np.int64)
 
 
 @cache
 def _moves() -> NDArray[np.int64]:
-    """The state after each state, item and click, were the user to stay: `[S, N, 2]`."""
-    found = np.zeros((_LIVE + 2, len(ITEMS), 2), np.int64)
+    """The next state for each state, item and click, if the user stays: `[S, N, 2]`."""
+    following = np.zeros((_LIVE + 2, len(ITEMS), 2), np.int64)
     for state, action, clicked in itertools.product(range(_LIVE), range(len(ITEMS)), (0, 1)):
         _, tired, *bored = (int(level) for level in np.unravel_index(state, _SHAPE))
         genre, style = divmod(action, len(STYLES))
@@ -205,5 +204,5 @@ def _moves() -> NDArray[np.int64]:
             after[genre] = min(bored[genre] + 1, _BOREDOM - 1) if clicked else after[genre]
             tired += (STYLES[style] == "loud" and clicked) - (STYLES[style] == "quiet")
         place = (clicked, min(max(tired, 0), _TIREDNESS - 1), *after)
-        found[state, action, clicked] = np.ravel_multi_index(place, _SHAPE)
-    return found
+        following[state, action, clicked] = np.ravel_multi_index(place, _SHAPE)
+    return following

@@ -1,9 +1,12 @@
-"""Finite problems as arrays: values by linear algebra, and the same arrays played as an environment.
+"""Finite problems as arrays: exact values by linear algebra, and an environment of `W` copies.
 
 Letters in shapes: `S` states, `A` actions, `H` horizon, `W` copies.
-A policy is `[S, A]` probabilities, `[S]` whole numbers (deterministic), or, where there is a horizon, `[H, S, A]`.
-Final states are absorbing and worth nothing; what is earned on entering them counts. With a horizon the problem stops
-after `H` decisions: values sum the rewards of those, and play reports the stop as a truncation.
+A policy is `[S, A]` probabilities, `[S]` whole numbers (deterministic), or, with a horizon, `[H, S, A]`.
+Final states are absorbing and have value 0; the reward for entering them counts. With a horizon the problem stops
+after `H` decisions: values sum the rewards of these decisions, and `play` reports the stop as a truncation.
+
+The environment samples successors from one flat array of cumulative probabilities: row `r = state * A + action` has
+values in `(r, r + 1]`; one binary search serves all copies, and only possible successors use memory.
 """
 
 from __future__ import annotations
@@ -16,8 +19,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Leaves
-from tidelog.errors import ConfigError
+from tidelog.envs.protocol import (
+    BatchObservation,
+    Leaves,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    generators_from_array,
+    generators_to_array,
+    positive,
+    require_reset,
+)
+from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Codes, Discrete, Leaf, Spec, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -26,25 +40,25 @@ _SWEEPS = 100_000
 
 @dataclass(frozen=True)
 class View:
-    """What one observation leaf shows of each state: `table` is `[S, ...]`."""
+    """The observation leaf of each state: `table` is `[S, ...]`."""
 
     leaf: Leaf
     table: NDArray[Any]
 
 
 def codes_view(states: int) -> View:
-    """Show the state's number itself, `[S, 1]` int32."""
+    """Observe the number of the state, `[S, 1]` int32."""
     return View(Codes((states,), ("state",)), np.arange(states, dtype=np.int32)[:, None])
 
 
 def features_view(features: NDArray[Any], names: tuple[str, ...] = ()) -> View:
-    """Show numeric features of the state, `[S, F]`."""
+    """Observe numeric features of the state, `[S, F]`."""
     return View(Vector(features.shape[1], names), features.astype(np.float32))
 
 
 @dataclass(frozen=True)
 class Tabular:
-    """A finite Markov decision process; ConfigError where the arrays do not describe one."""
+    """A finite Markov decision process; ConfigError if the arrays do not describe one."""
 
     transition: Floats  # [S, A, S]
     reward: Floats  # [S, A, S] or [S, A]
@@ -63,7 +77,7 @@ class Tabular:
 
     @property
     def states(self) -> int:
-        """Number of states `S`, final ones included."""
+        """Number of states `S`, including final ones."""
         return len(self.transition)
 
     @property
@@ -73,16 +87,16 @@ class Tabular:
 
     @property
     def spec(self) -> Spec:
-        """What a policy sees and does here."""
+        """The observations and actions of a policy."""
         leaves = {name: view.leaf for name, view in self.views.items()}
         return Spec(leaves, Discrete(self.actions, self.action_names), masked=self.allowed is not None)
 
     def observations(self) -> Leaves:
-        """What a policy sees in every state, leaves `[S, ...]`; rows of final states are there but never acted on."""
+        """The observations of all states, leaves `[S, ...]`; rows of final states exist but are never used."""
         return self.features(np.arange(self.states))
 
     def features(self, states: NDArray[Any]) -> Leaves:
-        """What a policy sees in the given states: `[W]` to leaves `[W, ...]`."""
+        """The observations of the given states: `[W]` to leaves `[W, ...]`."""
         return {name: view.table[states] for name, view in self.views.items()}
 
     @cached_property
@@ -97,14 +111,14 @@ class Tabular:
         return float(self.initial @ self.state_values(policy, discount))
 
     def state_values(self, policy: NDArray[Any], discount: float = 1.0) -> Floats:
-        """Exact value of each state, `[S]`, at the first decision where there is a horizon."""
+        """Exact value of each state, `[S]`; with a horizon, at the first decision."""
         chances = self._probabilities(policy)
         if self.horizon is not None:
             return _mean(chances[0], self.action_values(chances, discount)[0])
         return self._endless_values(chances, discount)
 
     def action_values(self, policy: NDArray[Any], discount: float = 1.0) -> Floats:
-        """Exact value of each action followed by the policy: `[S, A]`, or `[H, S, A]` where there is a horizon."""
+        """Exact value of each action followed by the policy: `[S, A]`, or `[H, S, A]` with a horizon."""
         chances = self._probabilities(policy)
         if self.horizon is None:
             return self._backup(self._endless_values(chances, discount), discount)
@@ -117,7 +131,7 @@ class Tabular:
     def optimal(self, discount: float = 1.0, allowed: NDArray[np.bool_] | None = None) -> tuple[float, Floats]:
         """Best value and a best policy, `[S, A]` or `[H, S, A]`, over the allowed actions.
 
-        By value iteration until no state changes by 1e-12, or backwards from the horizon.
+        Uses value iteration until no state changes by 1e-12, or backward induction from the horizon.
         """
         choices = self._choices(allowed)
         values = np.zeros(self.states)
@@ -128,15 +142,15 @@ class Tabular:
                 values = layers[-1].max(1)
             return float(self.initial @ values), np.stack([_greedy(layer) for layer in layers[::-1]])
         for _ in range(_SWEEPS):
-            before, worth = values, _restricted(self._backup(values, discount), choices)
-            values = worth.max(1)
+            before, action_values = values, _restricted(self._backup(values, discount), choices)
+            values = action_values.max(1)
             if np.abs(values - before).max() < 1e-12:
-                return float(self.initial @ values), _greedy(worth)
-        raise ConfigError(f"{self.name}: values still change after {_SWEEPS} sweeps; use a discount below 1")
+                return float(self.initial @ values), _greedy(action_values)
+        raise ConfigError(f"{self.name}: no convergence after {_SWEEPS} sweeps. fix: use a discount below 1")
 
     def _backup(self, values: Floats, discount: float) -> Floats:
-        worth = self.expected_reward + discount * (self.transition @ values)
-        return np.where(self.final[:, None], 0.0, worth)
+        values_by_action = self.expected_reward + discount * (self.transition @ values)
+        return np.where(self.final[:, None], 0.0, values_by_action)
 
     def _endless_values(self, chances: Floats, discount: float) -> Floats:
         live = ~self.final
@@ -146,7 +160,7 @@ class Tabular:
         try:
             values[live] = np.linalg.solve(np.eye(int(live.sum())) - discount * moves, earned)
         except np.linalg.LinAlgError as error:
-            raise ConfigError(f"{self.name}: this policy never ends; give a horizon or a discount below 1") from error
+            raise ConfigError(f"{self.name}: this policy never ends. fix: use a horizon or discount below 1") from error
         return values
 
     def _choices(self, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
@@ -164,10 +178,10 @@ class Tabular:
             policy = np.eye(self.actions)[policy]
         layered = (self.horizon or 0, self.states, self.actions)
         if policy.shape not in {layered, layered[1:]}:
-            raise ConfigError(f"{self.name}: a policy is [S, A] = {layered[1:]}, found shape {policy.shape}")
+            raise ConfigError(f"{self.name}: the policy has shape {policy.shape}: expected [S, A] = {layered[1:]}")
         live = policy[..., ~self.final, :]
         if (live < 0).any() or not np.allclose(live.sum(-1), 1.0, rtol=0.0, atol=1e-5):
-            raise ConfigError(f"{self.name}: the policy's probabilities must be positive and sum to 1 in each state")
+            raise ConfigError(f"{self.name}: the policy's probabilities are negative or do not sum to 1 in some state")
         if self.horizon is not None and policy.ndim == 2:
             policy = np.broadcast_to(policy, layered)
         return policy.astype(np.float64)
@@ -188,7 +202,7 @@ def _greedy(values: Floats) -> Floats:
 def _check(problem: Tabular) -> None:
     shape = problem.transition.shape
     if len(shape) != 3 or shape[0] != shape[2]:
-        raise ConfigError(f"{problem.name}: transition must be [S, A, S], found shape {shape}")
+        raise ConfigError(f"{problem.name}: transition has shape {shape}: expected [S, A, S]")
     expected = {
         "reward": (problem.reward, (shape, shape[:2])),
         "initial": (problem.initial, (shape[:1],)),
@@ -198,17 +212,125 @@ def _check(problem: Tabular) -> None:
     for what, (array, shapes) in expected.items():
         if array.shape not in shapes:
             raise ConfigError(
-                f"{problem.name}: {what} must have shape {' or '.join(map(str, shapes))}, found {array.shape}"
+                f"{problem.name}: {what} has shape {array.shape}: expected {' or '.join(map(str, shapes))}"
             )
     for name, view in problem.views.items():
         if len(view.table) != shape[0]:
-            raise ConfigError(f"{problem.name}: view {name} must have {shape[0]} rows, found {len(view.table)}")
+            raise ConfigError(f"{problem.name}: view {name} has {len(view.table)} rows: expected {shape[0]}")
     sums = problem.transition.sum(2)[~problem.final]
     if (problem.transition < 0).any() or not np.allclose(sums, 1.0, rtol=0.0, atol=1e-8):
-        raise ConfigError(f"{problem.name}: each row of transition must be positive and sum to 1")
+        raise ConfigError(f"{problem.name}: a row of transition is negative or does not sum to 1")
     if (problem.initial < 0).any() or not np.isclose(problem.initial.sum(), 1.0, rtol=0.0, atol=1e-8):
-        raise ConfigError(f"{problem.name}: initial must be positive and sum to 1")
+        raise ConfigError(f"{problem.name}: initial is negative or does not sum to 1")
     if problem.initial[problem.final].any():
-        raise ConfigError(f"{problem.name}: episodes cannot start in a final state")
+        raise ConfigError(f"{problem.name}: initial has mass on a final state: expected only live states")
     if problem.horizon is not None and problem.horizon < 1:
-        raise ConfigError(f"{problem.name}: horizon must be at least 1, found {problem.horizon}")
+        raise ConfigError(f"{problem.name}: horizon = {problem.horizon}: expected at least 1")
+
+
+def pack_probabilities(chances: Floats) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Pack rows of probabilities `[rows, S]` into possible successors and cumulative probabilities, both `[rows, P]`.
+
+    Rows with fewer successors repeat their last one with cumulative probability 1, which no draw reaches.
+    """
+    possible = chances > 0
+    number = possible.sum(1)
+    order = np.argsort(~possible, axis=1, kind="stable")[:, : int(number.max())]
+    place = np.minimum(np.arange(order.shape[1]), number[:, None] - 1)
+    successor = np.take_along_axis(order, place, axis=1)
+    running = np.cumsum(np.take_along_axis(np.where(possible, chances, 0.0), order, axis=1), axis=1)
+    return successor.astype(np.int32), (running / running[:, -1:]).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    cumulative: Floats  # [possible successors], offset by the row's number
+    successor: NDArray[np.int64]  # [possible successors]
+    last: NDArray[np.int64]  # [rows]: index of each row's last entry
+
+    @classmethod
+    def of(cls, chances: Floats) -> _Rows:
+        """Pack rows of probabilities `[rows, S]`; every row must have a positive entry."""
+        row, successor = np.nonzero(chances)
+        last = np.cumsum(np.bincount(row, minlength=len(chances))) - 1
+        running = np.cumsum(chances[row, successor])
+        before = np.concatenate([[0.0], running[last[:-1]]])
+        share = (running - before[row]) / (running[last] - before)[row]
+        share[last] = 1.0
+        return cls(row + share, successor, last)
+
+    def draw(self, rows: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+        """Sample one successor for each of the rows, `[W]`."""
+        place = np.searchsorted(self.cumulative, rows + generator.random(len(rows)), side="right")
+        return self.successor[np.minimum(place, self.last[rows])]
+
+
+class TabularEnvironment:
+    """`count` copies of a `Tabular`: entering a final state terminates, the horizon truncates.
+
+    Raises SpecError for actions of a wrong shape, out of range, or forbidden in the copy's state.
+    """
+
+    def __init__(self, problem: Tabular, count: int) -> None:
+        self.problem = problem
+        self.name = problem.name
+        self.spec: Spec = problem.spec
+        self.count = positive("count", count)
+        self._moves = _Rows.of(problem.transition.reshape(-1, problem.states))
+        self._starts = _Rows.of(problem.initial[None])
+        self._generator: np.random.Generator | None = None
+        self._state = np.zeros(count, np.int64)
+        self._age = np.zeros(count, np.int64)
+
+    def reset(self, seed: int) -> BatchObservation:
+        """Restart every copy from the initial distribution."""
+        self._generator = np.random.default_rng(seed)
+        self._state = self._start(self.count, self._generator)
+        self._age = np.zeros(self.count, np.int64)
+        return self._observed(self._state)
+
+    def step(self, action: NDArray[Any]) -> Outcome:
+        """Step every copy, `[W]` whole numbers; EnvironmentFailure before the first reset."""
+        generator = require_reset(self._generator, self.name)
+        action, problem = check_action(self.spec, action, self.count), self.problem
+        if problem.allowed is not None:
+            wrong = np.flatnonzero(~problem.allowed[self._state, action])
+            if wrong.size:
+                where = f"{self.name}, state {self._state[wrong[0]]}"
+                raise SpecError(f"{where}: action {action[wrong[0]]} is forbidden. fix: use the action mask")
+        following = self._moves.draw(self._state * problem.actions + action, generator)
+        entered = (following,) if problem.reward.ndim == 3 else ()
+        reward = np.asarray(problem.reward[(self._state, action, *entered)], np.float32)
+        terminated = problem.final[following]
+        self._age += 1
+        truncated = ~terminated & (self._age == problem.horizon)
+        shown = self._observed(following)
+        ended = terminated | truncated
+        self._state = following.copy()
+        self._state[ended] = self._start(int(ended.sum()), generator)
+        self._age[ended] = 0
+        return Outcome(reward, terminated, truncated, shown, self._observed(self._state))
+
+    def close(self) -> None:
+        """Do nothing: there are no resources to release."""
+
+    def save_state(self) -> Saved:
+        """The states, ages and the random generator."""
+        generator = require_reset(self._generator, self.name)
+        return {"state": self._state.copy(), "age": self._age.copy(), "generator": generators_to_array([generator])}
+
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
+        arrays = check_saved(saved, {"state": self._state, "age": self._age, "generator": None}, self.name)
+        if (arrays["state"] < 0).any() or (arrays["state"] >= self.problem.states).any():
+            raise ConfigError(f"{self.name}: a saved state is out of range: expected 0 to {self.problem.states - 1}")
+        (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
+        self._state, self._age = arrays["state"].copy(), arrays["age"].copy()
+        return self._observed(self._state)
+
+    def _start(self, number: int, generator: np.random.Generator) -> NDArray[np.int64]:
+        return self._starts.draw(np.zeros(number, np.int64), generator)
+
+    def _observed(self, states: NDArray[np.int64]) -> BatchObservation:
+        allowed = self.problem.allowed
+        return BatchObservation(self.problem.features(states), None if allowed is None else allowed[states])

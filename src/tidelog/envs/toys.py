@@ -1,4 +1,4 @@
-"""Small problems with known optima, for tests of learning, and a hand-made controller for Pendulum."""
+"""Small problems with known optima, for tests of learning, and a hand-written controller for Pendulum."""
 
 from __future__ import annotations
 
@@ -8,19 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.envs.protocol import Observed, Outcome, check_action, positive
-from tidelog.envs.saving import Saved, checked, generators_from_array, generators_to_array, started
+from tidelog.envs.protocol import (
+    BatchObservation,
+    Outcome,
+    Saved,
+    check_action,
+    check_saved,
+    generators_from_array,
+    generators_to_array,
+    positive,
+    require_reset,
+)
 from tidelog.envs.tabular import Tabular
 from tidelog.errors import ConfigError
 from tidelog.types import Continuous, Spec, Vector
 
 
 class PointMass:
-    """A point in `size` dimensions that is to be brought to the origin and kept there, for 20 steps.
+    """Move a point in `size` dimensions to the origin and keep it there, for 20 steps.
 
-    It starts uniformly within [-1, 1]; `position += 0.2 * action`, action in [-1, 1]; the reward is minus the squared
-    distance afterwards. The twentieth step truncates. The leaf "observation" is the position, `[W, size]`.
-    Dimensions do not meet and nothing is gained by waiting, so `best` is optimal at every discount.
+    The start is uniform within [-1, 1]; `position += 0.2 * action`, action in [-1, 1]; the reward is minus the squared
+    distance after the step. The twentieth step truncates. The leaf "observation" is the position, `[W, size]`.
+    Dimensions are independent and waiting never helps; therefore `best` is optimal at every discount.
     """
 
     REACH = 0.2
@@ -35,14 +44,14 @@ class PointMass:
         self._position = np.zeros((count, size))
         self._age = 0
 
-    def reset(self, seed: int) -> Observed:
+    def reset(self, seed: int) -> BatchObservation:
         """Start every copy at a random position."""
         self._generator = np.random.default_rng(seed)
         return self._begin(self._generator)
 
     def step(self, action: NDArray[Any]) -> Outcome:
-        """Move every copy, `[W, size]`; what lies outside the bounds is cut, EnvironmentFailure before a reset."""
-        generator = started(self._generator, self.name)
+        """Move every copy, `[W, size]`; actions are clipped to the bounds; EnvironmentFailure before a reset."""
+        generator = require_reset(self._generator, self.name)
         self._position = self._position + self.REACH * np.clip(check_action(self.spec, action, self.count), -1, 1)
         self._age += 1
         reward = -np.square(self._position).sum(1).astype(np.float32)
@@ -52,25 +61,25 @@ class PointMass:
         return Outcome(reward, np.zeros(self.count, bool), truncated, following, current)
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no resources to release."""
 
     def save_state(self) -> Saved:
-        """Positions, the age and random numbers."""
-        generator = started(self._generator, self.name)
+        """The positions, the age and the random generator."""
+        generator = require_reset(self._generator, self.name)
         age, numbers = np.asarray(self._age), generators_to_array([generator])
         return {"position": self._position.copy(), "age": age, "generator": numbers}
 
-    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> Observed:
-        """Go on from what `save_state` returned; ConfigError where it is another problem's or another count's."""
+    def restore_state(self, saved: Mapping[str, NDArray[Any]]) -> BatchObservation:
+        """Restore a state of `save_state`; ConfigError for the state of another problem or count."""
         expected = {"position": self._position, "age": np.asarray(self._age), "generator": None}
-        arrays = checked(saved, expected, self.name)
+        arrays = check_saved(saved, expected, self.name)
         (self._generator,) = generators_from_array(arrays["generator"], 1, self.name)
         self._position, self._age = arrays["position"].copy(), int(arrays["age"])
         return self._observed()
 
     @classmethod
     def best(cls, position: NDArray[Any]) -> NDArray[np.float32]:
-        """The optimal action: straight to the origin, then stay; `[..., size]` to `[..., size]`."""
+        """The optimal action, straight to the origin: `[..., size]` to `[..., size]`."""
         return np.clip(-position / cls.REACH, -1.0, 1.0).astype(np.float32)
 
     @classmethod
@@ -80,23 +89,23 @@ class PointMass:
         left = np.maximum(np.abs(position)[..., None] - cls.REACH * steps, 0.0)
         return np.asarray(-np.square(left).sum((-1, -2)))
 
-    def _begin(self, generator: np.random.Generator) -> Observed:
+    def _begin(self, generator: np.random.Generator) -> BatchObservation:
         self._position = generator.uniform(-1.0, 1.0, (self.count, self.size))
         self._age = 0
         return self._observed()
 
-    def _observed(self) -> Observed:
-        return Observed({"observation": self._position.astype(np.float32)})
+    def _observed(self) -> BatchObservation:
+        return BatchObservation({"observation": self._position.astype(np.float32)})
 
 
 def chain(length: int, slip: float = 0.0) -> Tabular:
-    """A corridor of `length` states walked left (0) or right (1) from the left end; leaving on the right earns 1.
+    """A corridor of `length` states; moves left (0) or right (1) from the left end; leaving on the right has reward 1.
 
-    Each move goes the other way with probability `slip`; the left end holds. Without slip the optimal value is
+    Each move is reversed with probability `slip`; the left end is a wall. Without slip the optimal value is
     `discount ** (length - 1)`. ConfigError for fewer than one state or a slip outside [0, 1).
     """
     if length < 1 or not 0.0 <= slip < 1.0:
-        raise ConfigError(f"a chain has at least one state and a slip in [0, 1), found {length} and {slip}")
+        raise ConfigError(f"length = {length}, slip = {slip}: expected length of at least 1 and slip in [0, 1)")
     transition = np.zeros((length + 1, 2, length + 1))
     for state in range(length):
         for action, right in ((0, slip), (1, 1.0 - slip)):
@@ -111,8 +120,8 @@ def chain(length: int, slip: float = 0.0) -> Tabular:
 def pendulum_controller(observation: NDArray[Any], strength: float = 1.0) -> NDArray[np.float32]:
     """Torque for gymnasium's Pendulum-v1: `[W, 3]` (cosine, sine, angular speed) to `[W, 1]` newton metres in [-2, 2].
 
-    Swings up by pumping energy and holds upright by a proportional-derivative law; `strength` scales the torque, so
-    that 1 is good (mean return above -300), 0 does nothing, and what lies between makes logs of mixed quality.
+    Swings up by energy pumping and holds upright by a proportional-derivative law; `strength` scales the torque:
+    1 is good (mean return above -300), 0 does nothing, and values between them give logs of mixed quality.
     """
     cosine, sine, speed = (observation[:, column].astype(np.float64) for column in range(3))
     angle = np.arctan2(sine, cosine)

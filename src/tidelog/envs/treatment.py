@@ -1,33 +1,44 @@
-"""The built-in treatment problem: five visits, six treatments, 362 states, every value known exactly.
+"""Two treatment problems with exact values: a built-in one, and ICU-Sepsis from its file.
 
-A patient has a severity (1-4), organ strain (0-2), drug toxicity (0-2) and kidneys that are healthy or impaired.
-At each visit, eight hours apart, somebody chooses a dose (none, low, high) and whether to support the organs.
-Doses cure, a high one most, and build up toxicity, which strains the organs a visit later; strain makes patients worse
-and kills. Impaired kidneys clear the drug badly. Support relieves strain but slows the cure. So the quickest cure is
-often not the best treatment, and the right dose depends on a word in a table and not on severity alone.
+The built-in problem has five visits, six treatments and 362 states.
+
+A patient has a severity (1-4), organ strain (0-2), drug toxicity (0-2), and healthy or impaired kidneys.
+At each visit, eight hours apart, the policy chooses a dose (none, low, high) and whether to support the organs.
+Doses cure, a high dose most; they increase toxicity, which strains the organs one visit later; strain worsens the
+patient and can kill. Impaired kidneys clear the drug slowly. Support relieves strain but slows the cure. Often the
+quickest cure is not the best treatment, and the best dose depends on a categorical column as well as on severity.
 
 The reward is 1 on recovery and 0 otherwise: a policy's value at discount 1 is its share of recovered patients.
-The visit is part of the state and shown as `hour`. After the last visit the patient recovers or dies with odds set by
-what was reached, so every episode *terminates* and nothing is cut off: no bootstrap at the end, one policy `[S, A]`
-for all visits, and values that are exact.
+The visit is part of the state and shown as `hour`. After the last visit the patient recovers or dies with
+probabilities given by the final state: every episode *terminates* and none is truncated. There is no bootstrap at the
+end, one policy `[S, A]` for all visits, and exact values.
 
-Five visits rather than ten, and a clinician who is often right, because products of probability ratios must stay small
-if a better policy is to be recognised from the clinician's log. At discount 1: clinician 0.625, the clinician's
-commonest choice 0.683, always a high dose 0.697, optimal 0.792, uniform 0.487.
+There are five visits, and the clinician is often right, because products of probability ratios must stay small
+to detect a better policy in the clinician's log. At discount 1: clinician 0.625, the clinician's
+most frequent choice 0.683, always a high dose 0.697, optimal 0.792, uniform 0.487.
 
-This is not medicine: the numbers were chosen so that policies are told apart.
+This is not medicine: the numbers were chosen to separate policies.
+
+ICU-Sepsis has 716 states and 25 treatments: Choudhary, Gupta, Thomas, "ICU-Sepsis: A Benchmark MDP Built from Real
+Medical Data", RLC 2024, arXiv:2406.05646; `dynamics.npz` of github.com/icu-sepsis/icu-sepsis. States 713 (death), 714
+(survival) and 715 are final here; the original moves from 713 and 714 to 715 with reward 0, which changes no value.
+Entering 714 has reward 1.
 """
 
 from __future__ import annotations
 
 import itertools
+import zipfile
 from functools import cache
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.lib.npyio import NpzFile
 from numpy.typing import NDArray
 
-from tidelog.envs.tabular import Floats, Tabular, View
+from tidelog.envs.tabular import Floats, Tabular, View, features_view
+from tidelog.errors import ConfigError
 from tidelog.types import Codes, Vector
 
 VISITS, HOURS = 5, 8
@@ -40,7 +51,7 @@ _CLINICAL = SEVERITIES * STRAINS * TOXICITIES * len(KIDNEYS)
 RECOVERED = VISITS * _CLINICAL
 DIED = RECOVERED + 1
 
-_DEATH = (0.0, 0.02, 0.06, 0.08)  # a visit, by severity
+_DEATH = (0.0, 0.02, 0.06, 0.08)  # per visit, by severity
 _DEATH_BY_STRAIN, _DEATH_AVERTED = 0.10, 0.6
 _CURE = (0.05, 0.65, 0.75)  # one severity less, by dose
 _CURE_WITH_SUPPORT = 0.7
@@ -57,6 +68,10 @@ _FIRST_SEVERITY, _FIRST_STRAIN, _FIRST_KIDNEYS = (0.15, 0.35, 0.30, 0.20), (0.65
 _PROTOCOL, _OVERTREATING, _ERRATIC = 0.50, 0.38, 0.12
 
 
+_ICU_FINAL = (713, 714, 715)
+_ICU_ARRAYS = ("tx_mat", "r_mat", "d_0", "expert_policy", "state_cluster_centers")
+
+
 class _Patient(NamedTuple):
     severity: int
     strain: int
@@ -68,7 +83,7 @@ class _Patient(NamedTuple):
 def treatment() -> Tabular:
     """The problem, 362 states (the last two are final: recovered, died) and 6 actions.
 
-    Leaves: "numeric", severity, strain, toxicity and hour as they stand in a table; "categorical", the kidneys.
+    Leaves: "numeric" (severity, strain, toxicity, hour, unscaled) and "categorical" (the kidneys).
     """
     transition = _transition()
     earned = np.zeros(len(transition))
@@ -88,19 +103,19 @@ def treatment() -> Tabular:
 
 
 def clinician(problem: Tabular | None = None) -> Floats:
-    """The logger's policy, `[362, 6]`, every action at 0.02 or more: three ways of treating, mixed at each visit.
+    """The logging policy, `[362, 6]`, every action at 0.02 or more: a mixture of three policies at each visit.
 
-    Half follows a protocol that is sensible but looks neither at the kidneys nor at mild strain, 38 % treat with all
-    there is, 12 % act at random. Each state of the given problem (by default `treatment()`) has a row.
+    50 % follows a sensible protocol that ignores the kidneys and mild strain, 38 % gives the maximal treatment, 12 %
+    acts at random. Each state of the given problem (by default `treatment()`) has a row.
     """
     leaves = (problem or treatment()).observations()
     severity, strain, toxicity, _ = leaves["numeric"].T
     dose = np.where(toxicity == TOXICITIES - 1, 0, np.where(severity == SEVERITIES, 2, 1))
     protocol = dose + 3 * (strain == STRAINS - 1)
-    chances = np.full((len(dose), len(ACTIONS)), _ERRATIC / len(ACTIONS))
-    chances[np.arange(len(dose)), protocol] += _PROTOCOL
-    chances[:, ACTIONS.index("high+support")] += _OVERTREATING
-    return chances
+    probabilities = np.full((len(dose), len(ACTIONS)), _ERRATIC / len(ACTIONS))
+    probabilities[np.arange(len(dose)), protocol] += _PROTOCOL
+    probabilities[:, ACTIONS.index("high+support")] += _OVERTREATING
+    return probabilities
 
 
 def exact_value(policy: NDArray[Any], discount: float = 1.0) -> float:
@@ -121,7 +136,7 @@ def _views() -> dict[str, View]:
 
 
 def _transition() -> Floats:
-    live, recovers, dies = _visit()
+    live, recovers, dies = _one_visit()
     transition = np.zeros((DIED + 1, len(ACTIONS), DIED + 1))
     for visit in range(VISITS):
         now, later = (slice(_CLINICAL * step, _CLINICAL * (step + 1)) for step in (visit, visit + 1))
@@ -136,21 +151,18 @@ def _transition() -> Floats:
     return transition
 
 
-def _visit() -> tuple[Floats, Floats, Floats]:
+def _one_visit() -> tuple[Floats, Floats, Floats]:
     live = np.zeros((_CLINICAL, len(ACTIONS), *_shape()))
     recovers, dies = np.zeros((2, _CLINICAL, len(ACTIONS)))
     patients = itertools.starmap(_Patient, itertools.product(*map(range, _shape())))
     for (row, patient), action in itertools.product(enumerate(patients), range(len(ACTIONS))):
-        dies[row, action] = _death(patient, support=action >= 3)
-        after = _after(patient, dose=action % 3, support=action >= 3) * (1.0 - dies[row, action])
+        support = action >= 3
+        by_strain = _DEATH_BY_STRAIN * patient.strain
+        dies[row, action] = _DEATH[patient.severity] + by_strain * (1.0 - _DEATH_AVERTED * support)
+        after = _after(patient, action % 3, support) * (1.0 - dies[row, action])
         recovers[row, action] = after[0].sum()
         live[row, action, ..., patient.kidneys] = after[1:]
     return live.reshape(_CLINICAL, len(ACTIONS), _CLINICAL), recovers, dies
-
-
-def _death(patient: _Patient, support: bool) -> float:
-    by_strain = _DEATH_BY_STRAIN * patient.strain
-    return _DEATH[patient.severity] + by_strain * (1.0 - _DEATH_AVERTED * support)
 
 
 def _after(patient: _Patient, dose: int, support: bool) -> Floats:
@@ -174,3 +186,32 @@ def _moved(level: int, down: float, up: float, levels: int) -> Floats:
 
 def _shape() -> tuple[int, int, int, int]:
     return SEVERITIES, STRAINS, TOXICITIES, len(KIDNEYS)
+
+
+def icu_sepsis(path: str | Path, observe: Literal["codes", "features"] = "codes") -> tuple[Tabular, Floats]:
+    """Read `dynamics.npz`: the problem and its clinicians' policy, `[716, 25]`.
+
+    The observation is the state's number, or with `observe="features"` the 47 cluster centres of that state.
+    ConfigError if the file or one of its arrays is missing.
+    """
+    path = Path(path)
+    try:
+        stored = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        fix = "get dynamics.npz from github.com/icu-sepsis/icu-sepsis"
+        raise ConfigError(f"{path} does not exist. fix: {fix}") from error
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"{path} is not a NumPy archive: {error}") from error
+    if not isinstance(stored, NpzFile):
+        raise ConfigError(f"{path} is not a NumPy archive: it holds a single array")
+    with stored:
+        missing = [name for name in _ICU_ARRAYS if name not in stored]
+        if missing:
+            raise ConfigError(f"{path} has no array {missing[0]!r}: expected ICU-Sepsis' dynamics.npz")
+        arrays: dict[str, Floats] = {name: stored[name] for name in _ICU_ARRAYS}
+    states = len(arrays["d_0"])
+    final = np.zeros(states, bool)
+    final[list(_ICU_FINAL)] = True
+    views = {"observation": features_view(arrays["state_cluster_centers"])} if observe == "features" else {}
+    problem = Tabular(arrays["tx_mat"], arrays["r_mat"], arrays["d_0"], final, name="icu-sepsis", views=views)
+    return problem, arrays["expert_policy"]

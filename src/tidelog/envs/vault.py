@@ -1,13 +1,13 @@
-"""The built-in problem of pictures: two keys, one door, and a reward that comes long after the choice that earned it.
+"""The built-in image problem: two keys, one door, and a reward that comes many steps after the choice that causes it.
 
-A picture of 16 by 16 shows 8 by 8 cells. In the room on the left lie a red and a blue key, each in one of three niches,
-and somewhere stands the agent (white). The door to the room on the right is red or blue; it lets through whoever holds
-the key of its colour. The first key that is stepped on is taken, the other vanishes, and with the wrong one the door
-stays shut for good. Entering the goal (green) earns 1 and ends the episode; nothing else earns anything, and after 64
-steps the clock ends it. So what the door's colour says is worth something only many steps later.
+An image of 16 by 16 pixels shows 8 by 8 cells. The left room has a red and a blue key, each in one of three niches,
+and the agent (white). The door to the right room is red or blue; it opens only for the agent with the key of its
+colour. The first key that the agent steps on is picked up and the other disappears; with the wrong key the door stays
+closed. Entering the goal (green) has reward 1 and ends the episode; there is no other reward, and after 64
+steps the episode is truncated. The colour of the door affects the reward only many steps later.
 
-Moves never fail: from each start the best value is `discount ** (steps - 1)` for the fewest steps. At discount 1 a
-policy's value is its share of episodes that reach the goal: 1 for the best. All values are exact (`Tabular`).
+Moves never fail: the best value of each start is `discount ** (steps - 1)` for the fewest steps. At discount 1 a
+policy's value is its share of episodes that reach the goal, at best 1. All values are exact (`Tabular`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tidelog.envs.tabular import Tabular, View
 from tidelog.types import Image
 
-SIDE, PIXELS, LIMIT = 8, 2, 64  # cells, pixels a cell, steps
+SIDE, PIXELS, LIMIT = 8, 2, 64  # cells, pixels per cell, steps
 MOVES = {"up": (-1, 0), "down": (1, 0), "left": (0, -1), "right": (0, 1)}
 NICHES = ((1, 1), (6, 1), (1, 3))
 WALL, DOOR, GOAL = 4, (4, 4), (4, 6)  # the column of the wall between the rooms
@@ -36,42 +36,42 @@ Cell = tuple[int, int]
 
 
 class Scene(NamedTuple):
-    """What there is: where the agent stands, the door's colour, the red and the blue key's niches, the key held."""
+    """The state: the agent's cell, the door's colour, the niches of the red and the blue key, the key held."""
 
     cell: Cell
     door: int
-    keys: tuple[Cell, ...]  # empty once one is taken
+    keys: tuple[Cell, ...]  # empty after one is picked up
     held: int = NOTHING
 
 
 @cache
 def vault() -> Tabular:
-    """The problem; its last state is final (the goal), its leaf "observation" the picture `[16, 16, 3]` uint8."""
-    found = _reachable()
-    place = {scene: i for i, scene in enumerate(found)}
-    states, goal = len(found) + 1, len(found)
+    """The problem; its last state is final (the goal), its leaf "observation" is the image `[16, 16, 3]` uint8."""
+    scenes = _reachable()
+    place = {scene: i for i, scene in enumerate(scenes)}
+    states, goal = len(scenes) + 1, len(scenes)
     transition = np.zeros((states, len(MOVES), states))
-    for scene, action in itertools.product(found, range(len(MOVES))):
+    for scene, action in itertools.product(scenes, range(len(MOVES))):
         moved = after(scene, action)
         transition[place[scene], action, goal if moved.cell == GOAL else place[moved]] = 1.0
     transition[goal, :, goal] = 1.0
     reward = transition[:, :, goal].copy()
     initial = np.zeros(states)
     initial[[place[scene] for scene in starts()]] = 1.0 / len(starts())
-    pictures = np.stack([*map(picture, found), np.zeros((SIDE * PIXELS, SIDE * PIXELS, 3), np.uint8)])
-    views = {"observation": View(Image(*pictures.shape[1:]), pictures)}
+    images = np.stack([*map(image, scenes), np.zeros((SIDE * PIXELS, SIDE * PIXELS, 3), np.uint8)])
+    views = {"observation": View(Image(*images.shape[1:]), images)}
     final = np.arange(states) == goal
     return Tabular(transition, reward, initial, final, LIMIT, None, "vault", tuple(MOVES), views)
 
 
 def starts() -> list[Scene]:
-    """The scenes in which an episode begins, all equally likely."""
+    """The scenes at the start of an episode, all equally likely."""
     arranged = itertools.product((RED, BLUE), itertools.permutations(NICHES, 2))
     return [Scene(cell, door, keys) for door, keys in arranged for cell in _ROOM if cell not in keys]
 
 
 def after(scene: Scene, action: int) -> Scene:
-    """The scene after a move; walls and a door that stays shut hold the agent where it is."""
+    """The scene after a move; the agent stays at walls and at a closed door."""
     down, right = list(MOVES.values())[action]
     cell = (scene.cell[0] + down, scene.cell[1] + right)
     if not _open(cell, scene):
@@ -81,8 +81,8 @@ def after(scene: Scene, action: int) -> Scene:
     return scene._replace(cell=cell)
 
 
-def picture(scene: Scene) -> NDArray[np.uint8]:
-    """`[16, 16, 3]`; a key that is held colours half of the agent."""
+def image(scene: Scene) -> NDArray[np.uint8]:
+    """The image `[16, 16, 3]` of a scene; the key held colours half of the agent."""
     cells = np.zeros((SIDE, SIDE, 3), np.uint8)
     cells[[0, -1]] = cells[:, [0, -1]] = cells[:, WALL] = _STONE
     cells[DOOR], cells[GOAL], cells[scene.cell] = _COLOURS[scene.door], _GREEN, _AGENT
@@ -101,11 +101,11 @@ def _open(cell: Cell, scene: Scene) -> bool:
 
 
 def _reachable() -> list[Scene]:
-    """All scenes from which an episode goes on, those of starts first."""
-    found = dict.fromkeys(starts())
-    edge = list(found)
+    """All non-final scenes, those of starts first."""
+    scenes = dict.fromkeys(starts())
+    edge = list(scenes)
     while edge:
         moved = [after(scene, action) for scene in edge for action in range(len(MOVES))]
-        edge = [scene for scene in dict.fromkeys(moved) if scene not in found and scene.cell != GOAL]
-        found |= dict.fromkeys(edge)
-    return list(found)
+        edge = [scene for scene in dict.fromkeys(moved) if scene not in scenes and scene.cell != GOAL]
+        scenes |= dict.fromkeys(edge)
+    return list(scenes)

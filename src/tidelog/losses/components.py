@@ -1,33 +1,36 @@
-"""Several rewards at once: values with a last axis of components, and the weighted sum that decides.
+"""Several rewards: values with a last axis of components, and their weighted sum.
 
-Everything here is the identity where there is one reward and `weights` is None. Letters: `B` batch, `E` ensemble,
-`K` reward components.
+Letters: `B` batch, `E` ensemble, `K` reward components.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 
-def weigh(values: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The weighted sum over components: [..., K] and [K] -> [...]."""
-    return values if weights is None else jnp.sum(values * weights, axis=-1)
+class Components(NamedTuple):
+    """The reward components and their weights [K]; with weights None (one reward) every method is the identity."""
 
+    weights: jax.Array | None
 
-def average(errors: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The mean of per-component errors: [..., K] -> [...]."""
-    return errors if weights is None else jnp.mean(errors, axis=-1)
+    def total(self, values: jax.Array) -> jax.Array:
+        """Return the weighted sum over components: [..., K] -> [...]."""
+        return values if self.weights is None else jnp.sum(values * self.weights, axis=-1)
 
+    def average(self, errors: jax.Array) -> jax.Array:
+        """Return the mean of per-component errors: [..., K] -> [...]."""
+        return errors if self.weights is None else jnp.mean(errors, axis=-1)
 
-def spread(scalars: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """Scalars [...] ready to meet values [..., K]."""
-    return scalars if weights is None else scalars[..., None]
+    def expand(self, scalars: jax.Array) -> jax.Array:
+        """Broadcast scalars [...] against values [..., K]."""
+        return scalars if self.weights is None else scalars[..., None]
 
-
-def smallest(values: jax.Array, weights: jax.Array | None) -> jax.Array:
-    """The values of the ensemble's member whose weighted sum is smallest: [E, B] -> [B], [E, B, K] -> [B, K]."""
-    if weights is None:
-        return jnp.min(values, axis=0)
-    member = jnp.argmin(weigh(values, weights), axis=0)
-    return jnp.take_along_axis(values, member[None, ..., None], axis=0)[0]
+    def smallest(self, values: jax.Array) -> jax.Array:
+        """Return the values of the ensemble member with the smallest total: [E, B] -> [B], [E, B, K] -> [B, K]."""
+        if self.weights is None:
+            return jnp.min(values, axis=0)
+        member = jnp.argmin(self.total(values), axis=0)
+        return jnp.take_along_axis(values, member[None, ..., None], axis=0)[0]

@@ -1,4 +1,4 @@
-"""How a policy is pulled: weights of advantage-weighted extraction, clipped ratios, and divergences that hold it.
+"""Policy losses: advantage weights, clipped ratios, and divergences.
 
 Letters: `B` batch, `A` action size or number of actions.
 """
@@ -12,9 +12,9 @@ from tidelog.types import same_shape
 
 
 def advantage_weight(advantage: jax.Array, temperature: jax.Array | float, largest: jax.Array | float) -> jax.Array:
-    """`min(exp(temperature * advantage), largest)`, held fixed, of the shape of `advantage`.
+    """`min(exp(temperature * advantage), largest)` without gradient, of the shape of `advantage`.
 
-    The temperature multiplies. At 0 every weight is 1 and what is left is behaviour cloning.
+    The temperature multiplies. At 0 every weight is 1, which is behaviour cloning.
     Source: Kostrikov et al. 2021, equation 7.
     """
     return jax.lax.stop_gradient(jnp.minimum(jnp.exp(temperature * advantage), largest))
@@ -41,8 +41,8 @@ def decoupled_surrogate(
 ) -> jax.Array:
     """`-w min(r A, clip(r, 1 - c, 1 + c) A)`, or `-w r A` without a clip; all of one shape.
 
-    `r = exp(log_ratio)` is the policy over the proximal one, the fixed `w = exp(log_weight)` the proximal over the
-    behaviour policy. Neither `w` nor `w r` counts more than `most`; that is decided before anything is exponentiated.
+    `r = exp(log_ratio)` is the policy over the proximal one, the constant `w = exp(log_weight)` the proximal over the
+    behaviour policy. `w` and `w r` are at most `most`; the limit applies before the exponential.
     Source: Hilton et al. 2021, arXiv:2110.00641, equation 2.
     """
     same_shape(log_ratio=log_ratio, log_weight=log_weight, advantage=advantage)
@@ -55,12 +55,12 @@ def decoupled_surrogate(
 
 
 def truncated_weight(log_ratio: jax.Array, log_weight: jax.Array, most: jax.Array | float) -> jax.Array:
-    """The log of the fixed weight `w` such that `w <= most` and `w exp(log_ratio) <= most`; all of one shape."""
+    """The log of the constant weight `w` with `w <= most` and `w exp(log_ratio) <= most`; all of one shape."""
     return jax.lax.stop_gradient(jnp.minimum(log_weight, jnp.log(most) - jnp.maximum(log_ratio, 0.0)))
 
 
 def ratio_divergence(log_ratio: jax.Array) -> jax.Array:
-    """`0.5 log_ratio**2`, of the shape of `log_ratio`: to second order the divergence of two nearby policies."""
+    """`0.5 log_ratio**2`, of the shape of `log_ratio`: the second-order divergence of two close policies."""
     return 0.5 * jnp.square(log_ratio)
 
 
@@ -78,6 +78,6 @@ def gaussian_divergence(
 ) -> jax.Array:
     """`KL(old || new)` of diagonal Gaussians, summed over dimensions: means [..., A], log-stds [..., A] or [A]."""
     same_shape(old_mean=old_mean, new_mean=new_mean)
-    spread = new_log_std - old_log_std
+    log_std_gap = new_log_std - old_log_std
     gap = (old_mean - new_mean) * jnp.exp(-new_log_std)
-    return jnp.sum(spread + 0.5 * (jnp.exp(-2.0 * spread) + jnp.square(gap) - 1.0), axis=-1)
+    return jnp.sum(log_std_gap + 0.5 * (jnp.exp(-2.0 * log_std_gap) + jnp.square(gap) - 1.0), axis=-1)

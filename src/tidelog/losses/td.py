@@ -16,7 +16,7 @@ def squared(difference: jax.Array) -> jax.Array:
 
 
 def huber(difference: jax.Array) -> jax.Array:
-    """Half the square up to 1, beyond that the distance less a half, of the shape of `difference`."""
+    """Half the square up to 1, beyond that the absolute value minus a half, of the shape of `difference`."""
     size = jnp.abs(difference)
     return jnp.where(size <= 1.0, 0.5 * jnp.square(difference), size - 0.5)
 
@@ -25,7 +25,7 @@ POINT_LOSSES: Mapping[str, PointLoss] = {"squared": squared, "huber": huber}
 
 
 def between(values: jax.Array, share: jax.Array | float) -> jax.Array:
-    """`share` of the smallest member's value and the rest of the largest's: [E, B, ...] -> [B, ...].
+    """`share` of the smallest member's value plus `1 - share` of the largest: [E, B, ...] -> [B, ...].
 
     Source: Fujimoto, Meger, Precup 2019, arXiv:1812.02900; at 1 the clipped double minimum.
     """
@@ -33,7 +33,10 @@ def between(values: jax.Array, share: jax.Array | float) -> jax.Array:
 
 
 def ensemble_error(values: jax.Array, target: jax.Array, loss: PointLoss = squared) -> jax.Array:
-    """Sum over the ensemble of `loss(values - target)`: [E, B, ...] and [B, ...] (held fixed) -> [B, ...]."""
+    """Sum over the ensemble of `loss(values - target)`: [E, B, ...] and [B, ...] (without gradient) -> [B, ...]."""
     if values.ndim < 2 or values.shape[1:] != target.shape:
-        raise TypeError(f"values must be [E, B, ...] and target [B, ...], found {values.shape} and {target.shape}")
+        raise TypeError(
+            f"values have shape {values.shape} and target {target.shape}, expected [E, B, ...] and [B, ...]. "
+            "fix: return one target per sample"
+        )
     return jnp.sum(loss(values - jax.lax.stop_gradient(target)), axis=0)

@@ -1,4 +1,4 @@
-"""What a conditional variational autoencoder minimises. Letters: `B` batch, `A` action size, `L` latent size."""
+"""Losses of a conditional variational autoencoder. Letters: `B` batch, `A` action size, `L` latent size."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def mean_over_latents(divergence: jax.Array) -> jax.Array:
 
 
 def sum_over_latents(divergence: jax.Array) -> jax.Array:
-    """[..., L] -> [...], not divided: the KL divergence proper."""
+    """[..., L] -> [...], not divided: the exact KL divergence."""
     return jnp.sum(divergence, axis=-1)
 
 

@@ -1,4 +1,4 @@
-"""Value targets and advantages of decisions that another policy took. Letters: `W` segments, `T` steps."""
+"""V-trace value targets and advantages of another policy's decisions. Letters: `W` segments, `T` steps."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ def vtrace(
     rho_bar: jax.Array | float = 1.0,
     c_bar: jax.Array | float = 1.0,
 ) -> tuple[jax.Array, jax.Array]:
-    """Targets of V and advantages of the policy, all arrays [W, T]; `log_ratio` is of the policy to the behaviour.
+    """Targets of V and advantages of the policy, all [W, T]; `log_ratio` is the policy over the behaviour policy.
 
     Targets are `v = V + rho (r + discount V' - V) + discount c (v' - V')`, with `rho = min(rho_bar, ratio)` and
-    `c = trace min(c_bar, ratio)`. Advantages are `r + discount ((1 - trace) V' + trace v') - V`, without `rho`: a loss
-    that weighs by the ratio has it already. `following_value` is V of what truly followed, before any reset. A
-    termination has nothing to bootstrap from; a truncation and the segment's end bootstrap from what followed and end
-    the trace; a step that is not valid is V with advantage 0, and ends the trace before it. Where the ratio is 1 these
-    are lambda-returns and generalised advantages. Source: Espeholt et al. 2018, arXiv:1802.01561, equation 1.
+    `c = trace min(c_bar, ratio)`. Advantages are `r + discount ((1 - trace) V' + trace v') - V`, without `rho`: losses
+    weighted by the ratio include it already. `following_value` is V of the true next observation, before any reset. A
+    termination does not bootstrap; a truncation and the segment's end bootstrap from the next observation and end the
+    trace; an invalid step has target V and advantage 0, and ends the trace before it. Where the ratio is 1 these are
+    lambda-returns and generalised advantages. Source: Espeholt et al. 2018, arXiv:1802.01561, equation 1.
     """
     same_shape(
         log_ratio=log_ratio, reward=reward, value=value, following_value=following_value, terminated=terminated,
         truncated=truncated, valid=valid,
     )  # fmt: skip
-    surprise = jnp.where(valid, reward + discount * jnp.where(terminated, 0.0, following_value) - value, 0.0)
-    passes = jnp.where(valid & ~(terminated | truncated), discount * trace, 0.0)
-    weight, kept = (jnp.where(valid, jnp.exp(jnp.minimum(log_ratio, jnp.log(bar))), 0.0) for bar in (rho_bar, c_bar))
-    excess = backwards(weight * surprise, passes * kept)
+    td_error = jnp.where(valid, reward + discount * jnp.where(terminated, 0.0, following_value) - value, 0.0)
+    decay = jnp.where(valid & ~(terminated | truncated), discount * trace, 0.0)
+    weight, trace_weight = (
+        jnp.where(valid, jnp.exp(jnp.minimum(log_ratio, jnp.log(bar))), 0.0) for bar in (rho_bar, c_bar)
+    )
+    excess = backwards(weight * td_error, decay * trace_weight)
     after = jnp.concatenate([excess[:, 1:], jnp.zeros_like(excess[:, :1])], axis=1)
-    return value + excess, surprise + passes * after
+    return value + excess, td_error + decay * after

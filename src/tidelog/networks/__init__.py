@@ -1,1 +1,1 @@
-"""Equinox modules that know no algorithm; all of them take whole batches, `[..., features]`."""
+"""Equinox modules independent of the algorithms; all of them read whole batches, `[..., features]`."""

@@ -1,6 +1,6 @@
-"""Actors: an encoder, a trunk, and a head that makes a distribution. Letters: `B` batch, `A` actions or action size.
+"""Actors: an encoder, a trunk, and a distribution head. Letters: `B` batch, `A` actions or action size.
 
-Continuous actions are in [-1, 1]. Heads are chosen by a function, so that a new one is a new function.
+Continuous actions are in [-1, 1]. A function creates the head; a new kind of head is a new function.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
-from tidelog.networks.encode import Encoder, Sight
+from tidelog.networks.encode import DEFAULT_ENCODER, Encoder, EncoderConfig
 from tidelog.networks.mlp import MLP, Linear, MakeLinear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
@@ -24,7 +24,7 @@ LOG_STD_RANGE = (-5.0, 2.0)
 
 
 class GaussianHead(eqx.Module):
-    """Mean `tanh(linear)`, one log-std a dimension that no observation changes: [B, F] -> Gaussian, not squashed."""
+    """Mean `tanh(linear)`, one log-std per dimension, independent of observations: [B, F] -> Gaussian, not squashed."""
 
     mean: Linear
     log_std: jax.Array  # [A]
@@ -57,18 +57,18 @@ HeadFactory = Callable[[np.random.Generator, int, int], Head]
 
 
 def gaussian(generator: np.random.Generator, features: int, actions: int) -> GaussianHead:
-    """A Gaussian whose spread is learnt once for all observations, starting at 1."""
+    """Return a Gaussian with one learnt standard deviation for all observations, starting at 1."""
     return GaussianHead(Linear.create(generator, features, actions), zeros(actions))
 
 
 def state_gaussian(generator: np.random.Generator, features: int, actions: int) -> StateGaussianHead:
-    """A Gaussian whose spread depends on the observation, starting near 1."""
-    spread = Linear.create(generator, features, actions, gain=1e-3 * math.sqrt(2.0))
-    return StateGaussianHead(Linear.create(generator, features, actions), spread)
+    """Return a Gaussian whose standard deviation depends on the observation, starting near 1."""
+    log_std = Linear.create(generator, features, actions, gain=1e-3 * math.sqrt(2.0))
+    return StateGaussianHead(Linear.create(generator, features, actions), log_std)
 
 
 def deterministic(generator: np.random.Generator, features: int, actions: int) -> PointHead:
-    """A point: cloning becomes (weighted) regression."""
+    """Return a point: cloning becomes (weighted) regression."""
     return PointHead(Linear.create(generator, features, actions))
 
 
@@ -92,23 +92,25 @@ class Actor(eqx.Module):
         generator: np.random.Generator,
         spec: Spec,
         *,
-        hidden: tuple[int, ...],
-        layer_norm: bool,
-        sight: Sight,
-        head: HeadFactory,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
+        head: HeadFactory = gaussian,
         linear: MakeLinear | None = None,
     ) -> Actor:
-        """A network of widths `hidden`; `head` counts for continuous actions, discrete ones get logits.
+        """Return a network of widths `hidden`; `head` is for continuous actions, discrete actions have logits.
 
-        `linear` makes the dense layers of the trunk and of logits (orthogonal unless told).
+        `linear` creates the dense layers of the trunk and of logits (default: orthogonal).
         """
-        sizes = (sight.size(spec), *hidden)
-        encoder = Encoder.create(generator, spec, sight)
+        sizes = (encoder_config.size(spec), *hidden)
+        encoder = Encoder.create(generator, spec, encoder_config)
         trunk = MLP.create(generator, sizes, layer_norm=layer_norm, activate_last=True, linear=linear)
         if isinstance(spec.action, Discrete):
             return cls(encoder, trunk, (linear or Linear.create)(generator, sizes[-1], spec.action.n))
         if not isinstance(spec.action, Continuous):
-            raise TypeError(f"an actor acts on Discrete or Continuous actions, found {type(spec.action).__name__}")
+            raise TypeError(
+                f"an actor supports Discrete or Continuous actions, got {type(spec.action).__name__}. fix: use one"
+            )
         return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
 
     def __call__(
@@ -123,17 +125,17 @@ class Actor(eqx.Module):
         return self._act(self.encoder(observation, real), mask, dropout, key)
 
     def after(self, row: Transition) -> Distribution:
-        """The distribution for what followed, no mask; with a memory, each from its predecessor's state."""
+        """Return the distribution for next observations, without mask; recurrent: from the previous step's state."""
         return self._act(self.encoder.both(row)[1], None, None, None)
 
     def start(self, batch: int) -> jax.Array | None:
-        """What is carried before anything was seen, or None without a memory."""
+        """Return the initial recurrent state, or None for a feed-forward network."""
         return self.encoder.start(batch)
 
     def step(
         self, observation: Observation, carry: jax.Array | None, mask: jax.Array | None
     ) -> tuple[Distribution, jax.Array | None]:
-        """The distribution for one more observation [B, ...], and what is carried on."""
+        """Return the distribution for one more observation [B, ...], and the new recurrent state."""
         features, carry = self.encoder.step(observation, carry)
         return self._act(features, mask, None, None), carry
 
@@ -144,10 +146,10 @@ class Actor(eqx.Module):
         dropout: jax.Array | float | None,
         key: jax.Array | None,
     ) -> Distribution:
-        made = self.head(self.trunk(features, dropout=dropout, key=key))
-        return Categorical(allow(made, mask)) if isinstance(made, jax.Array) else made
+        outputs = self.head(self.trunk(features, dropout=dropout, key=key))
+        return Categorical(allow(outputs, mask)) if isinstance(outputs, jax.Array) else outputs
 
 
 def policy_after(actor: Any, row: Transition) -> Any:
-    """The distribution for what followed, no mask, for an Actor or any module that maps observations to one."""
+    """Return the distribution for next observations, without mask, for an Actor or a custom module."""
     return actor.after(row) if isinstance(actor, Actor) else actor(row.next_observation)

@@ -1,8 +1,8 @@
 """Pictures -> features: plain layers, or IMPALA's stacks. Letters: `B` batch, `H` height, `W` width, `C` channels.
 
-IMPALA's stacks are those of Espeholt et al. 2018: a convolution, a pool that halves the picture, residual blocks. They
-begin as in openai/phasic-policy-gradient: the weights of every output have one norm, 1 in a stack's first convolution
-and `(stacks * blocks)**-0.25` in its blocks (0.639 for three stacks of two), so that many add up to no more than few.
+IMPALA's stacks are those of Espeholt et al. 2018: a convolution, a pool that halves the picture, residual blocks. The
+initialisation is that of openai/phasic-policy-gradient: the weights of every output have one norm, 1 in a stack's first
+convolution and `(stacks * blocks)**-0.25` in its blocks (0.639 for three stacks of two), to bound the sum of blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Layer(NamedTuple):
     stride: int
 
     def size(self, side: int) -> int:
-        """How long a side is after it."""
+        """Return the size of a side after the layer."""
         return places(side, self.kernel, self.stride, 0)
 
 
@@ -41,7 +41,7 @@ class Stack(NamedTuple):
     blocks: int = 2
 
     def size(self, side: int) -> int:
-        """How long a side is after it."""
+        """Return the size of a side after the stack."""
         return (side + 1) // 2
 
 
@@ -51,28 +51,28 @@ Layers = Callable[[Image], tuple[Shape, ...]]
 NATURE = (Layer(32, 8, 4), Layer(64, 4, 2), Layer(64, 3, 1))  # Mnih et al. 2015
 SMALL = (Layer(16, 3, 2), Layer(32, 3, 2))
 IMPALA = (Stack(16), Stack(32), Stack(32))  # Espeholt et al. 2018; Cobbe et al. 2020
-CACHED = 8 * 64 * 64  # pixels that are looked at together on CPU: what stacks make of them stays in its cache
-SIDE_BY_SIDE = 2  # so many such looks have nothing to do with each other: XLA computes them on several threads
-KEPT = "pooled"  # what is kept for the gradient of a stack; the rest is computed again
+CACHED = 8 * 64 * 64  # pixels per part on CPU: the stacks' outputs stay in its cache
+SIDE_BY_SIDE = 2  # independent parts: XLA computes them on several threads
+SAVED = "pooled"  # the output saved for the gradient of a stack; the rest is recomputed
 
 
 def nature(image: Image) -> tuple[Shape, ...]:
-    """The three layers of Mnih et al. 2015, for pictures of at least 36 by 36."""
+    """Return the three layers of Mnih et al. 2015, for pictures of at least 36 by 36."""
     return NATURE
 
 
 def small(image: Image) -> tuple[Shape, ...]:
-    """Two layers of 3 by 3, for pictures of at least 7 by 7."""
+    """Return two layers of 3 by 3, for pictures of at least 7 by 7."""
     return SMALL
 
 
 def impala(image: Image) -> tuple[Shape, ...]:
-    """The three residual stacks of IMPALA with 16, 32 and 32 channels, for pictures of any size."""
+    """Return the three residual stacks of IMPALA with 16, 32 and 32 channels, for pictures of any size."""
     return IMPALA
 
 
 def by_size(image: Image) -> tuple[Shape, ...]:
-    """`nature` where the picture is large enough for it, else `small`."""
+    """Return `nature` for large enough pictures, else `small`."""
     return NATURE if min(image.height, image.width) >= 36 else SMALL
 
 
@@ -87,14 +87,14 @@ class Residual(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, shape: Stack, channels: int, stacks: int) -> Residual:
-        """Weights of one norm an output, zero biases."""
+        """Return weights of one norm per output and zero biases."""
         norm = (stacks * shape.blocks) ** -0.25
         first = Linear.normed(generator, 9 * channels, shape.channels, 1.0)
         inner = [Linear.normed(generator, 9 * shape.channels, shape.channels, norm) for _ in range(2 * shape.blocks)]
         return cls(first, tuple(zip(inner[::2], inner[1::2], strict=True)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = checkpoint_name(max_pool(_convolved(self.first, x, 3, 1, 1)), KEPT)  # type: ignore[no-untyped-call]
+        x = checkpoint_name(max_pool(_convolved(self.first, x, 3, 1, 1)), SAVED)  # type: ignore[no-untyped-call]
         for before, after in self.blocks:
             inner = _convolved(before, jax.nn.relu(x), 3, 1, 1)
             x = x + _convolved(after, jax.nn.relu(inner), 3, 1, 1)
@@ -109,19 +109,19 @@ class Convolutions(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, image: Image, layers: Layers) -> Convolutions:
-        """Layers begin orthogonal with gain sqrt 2, stacks as said above; ValueError where the picture is too small."""
+        """Initialise layers orthogonally with gain sqrt 2, stacks as above; ValueError for too small pictures."""
         shapes = layers(image)
         stacks = sum(isinstance(shape, Stack) for shape in shapes)
-        made: list[Linear | Residual] = []
+        parts: list[Linear | Residual] = []
         channels = image.channels
         for shape in shapes:
             if isinstance(shape, Stack):
-                made.append(Residual.create(generator, shape, channels, stacks))
+                parts.append(Residual.create(generator, shape, channels, stacks))
             else:
-                made.append(Linear.create(generator, shape.kernel**2 * channels, shape.channels))
+                parts.append(Linear.create(generator, shape.kernel**2 * channels, shape.channels))
             channels = shape.channels
         features(image, shapes)
-        return cls(tuple(made), shapes)
+        return cls(tuple(parts), shapes)
 
     def __call__(self, picture: jax.Array) -> jax.Array:
         leading = picture.shape[:-3]
@@ -129,26 +129,26 @@ class Convolutions(eqx.Module):
         return self._by_parts(pictures).reshape(*leading, -1)
 
     def _by_parts(self, pictures: jax.Array) -> jax.Array:
-        """Features [B, ...] of few pictures at once where that is faster: stacks on CPU."""
+        """Return features [B, ...] in parts where that is faster: stacks on CPU."""
         size = SIDE_BY_SIDE * max(1, CACHED // (pictures.shape[1] * pictures.shape[2]))
         if not (convolve.on_cpu() and self.stacked) or len(pictures) <= size:
-            return self._look(pictures)
+            return self._features(pictures)
         parts = -(-len(pictures) // size)
         filled = jnp.pad(pictures, ((0, parts * size - len(pictures)), (0, 0), (0, 0), (0, 0)))
 
-        def look(part: jax.Array) -> jax.Array:
-            return jnp.concatenate([self._look(half) for half in jnp.split(part, SIDE_BY_SIDE)])
+        def part_features(part: jax.Array) -> jax.Array:
+            return jnp.concatenate([self._features(half) for half in jnp.split(part, SIDE_BY_SIDE)])
 
-        kept = jax.checkpoint(look, policy=jax.checkpoint_policies.save_only_these_names(KEPT))
-        made: jax.Array = jax.lax.map(kept, filled.reshape(parts, size, *pictures.shape[1:]))
-        return made.reshape(parts * size, -1)[: len(pictures)]
+        checkpointed = jax.checkpoint(part_features, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
+        features_: jax.Array = jax.lax.map(checkpointed, filled.reshape(parts, size, *pictures.shape[1:]))
+        return features_.reshape(parts * size, -1)[: len(pictures)]
 
     @property
     def stacked(self) -> bool:
-        """Whether any of them is a stack."""
+        """Return whether any layer is a stack."""
         return any(isinstance(shape, Stack) for shape in self.shapes)
 
-    def _look(self, pictures: jax.Array) -> jax.Array:
+    def _features(self, pictures: jax.Array) -> jax.Array:
         x = pictures.astype(jnp.float32) / 255.0
         for layer, shape in zip(self.layers, self.shapes, strict=True):
             if isinstance(layer, Residual):
@@ -163,10 +163,13 @@ def _convolved(layer: Linear, x: jax.Array, kernel: int, stride: int, padding: i
 
 
 def features(image: Image, shapes: tuple[Shape, ...]) -> int:
-    """How many features come out; ValueError where the picture is too small for the layers."""
+    """Return the number of features; ValueError where the picture is too small for the layers."""
     height, width, channels = image.height, image.width, image.channels
     for shape in shapes:
         height, width, channels = shape.size(height), shape.size(width), shape.channels
         if min(height, width) < 1:
-            raise ValueError(f"a picture of {image.height} by {image.width} is too small for these convolutions")
+            raise ValueError(
+                f"a picture of {image.height} by {image.width} is too small for these convolutions; "
+                'fix: use convolutions="small" or larger pictures'
+            )
     return height * width * channels

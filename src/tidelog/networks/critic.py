@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.losses.imitation import pick
-from tidelog.networks.encode import Encoder, Seen, Sight
+from tidelog.networks.encode import DEFAULT_ENCODER, Encoder, EncoderConfig, Seen
 from tidelog.networks.mlp import MLP, MakeLinear
 from tidelog.types import Array, Continuous, Discrete, Observation, Spec, Transition
 
@@ -28,32 +28,38 @@ class Value(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], layer_norm: bool, sight: Sight
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
     ) -> Value:
-        """A network of widths `hidden`."""
-        encoder = Encoder.create(generator, spec, sight)
-        body = MLP.create(generator, (sight.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
+        """Return a network of widths `hidden`."""
+        encoder = Encoder.create(generator, spec, encoder_config)
+        body = MLP.create(generator, (encoder_config.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
         return cls(encoder, body, spec.rewards)
 
     def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:
         return self._read(self.encoder(observation, real))
 
     def both(self, row: Transition) -> tuple[jax.Array, jax.Array]:
-        """V of what was seen and of what followed, [B] each; with a memory, the latter from its predecessor's state."""
+        """V of the observation and of the next one, [B] each; recurrent: the latter from the row's state."""
         now, after = self.encoder.both(row)
         return self._read(now), self._read(after)
 
     def _read(self, features: jax.Array) -> jax.Array:
-        made = self.body(features)
-        return made[..., 0] if self.rewards is None else made
+        outputs = self.body(features)
+        return outputs[..., 0] if self.rewards is None else outputs
 
 
 class Critic(eqx.Module):
-    """Q(s, a): observation and action -> [B]; with discrete actions all [B, A] are computed and one is picked."""
+    """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A]."""
 
     encoder: Encoder
     body: MLP
-    actions: int | None = eqx.field(static=True)  # how many discrete ones
+    actions: int | None = eqx.field(static=True)  # number of discrete actions
     rewards: int | None = eqx.field(static=True, default=None)
 
     @classmethod
@@ -62,75 +68,79 @@ class Critic(eqx.Module):
         generator: np.random.Generator,
         spec: Spec,
         *,
-        hidden: tuple[int, ...],
-        layer_norm: bool,
-        sight: Sight,
+        hidden: tuple[int, ...] = (256, 256),
+        layer_norm: bool = False,
+        encoder_config: EncoderConfig = DEFAULT_ENCODER,
         linear: MakeLinear | None = None,
     ) -> Critic:
-        """A network of widths `hidden`; `linear` makes its dense layers (orthogonal unless told)."""
-        size, space, each = sight.size(spec), spec.action, spec.rewards or 1
-        encoder = Encoder.create(generator, spec, sight)
+        """Return a network of widths `hidden`; `linear` creates its dense layers (default: orthogonal)."""
+        size, space, each = encoder_config.size(spec), spec.action, spec.rewards or 1
+        encoder = Encoder.create(generator, spec, encoder_config)
         if isinstance(space, Discrete):
             body = MLP.create(generator, (size, *hidden, space.n * each), layer_norm=layer_norm, linear=linear)
             return cls(encoder, body, space.n, spec.rewards)
         if not isinstance(space, Continuous):
-            raise TypeError(f"a critic rates Discrete or Continuous actions, found {type(space).__name__}")
+            raise TypeError(
+                f"a critic supports Discrete or Continuous actions, got {type(space).__name__}. fix: use one of these"
+            )
         body = MLP.create(generator, (size + space.size, *hidden, each), layer_norm=layer_norm, linear=linear)
         return cls(encoder, body, None, spec.rewards)
 
     def all_actions(self, observation: Seen, real: jax.Array | None = None) -> jax.Array:
-        """Values of every discrete action, [B, A], or [B, K, A] for several rewards."""
+        """Return the values of every discrete action, [B, A], or [B, K, A] for several rewards."""
         return self._rate(self.encoder(observation, real))
 
     def all_after(self, row: Transition) -> jax.Array:
-        """Values of every discrete action in what followed; with a memory, each from its predecessor's state."""
+        """Return all discrete actions' values of next observations; recurrent: from the previous step's state."""
         return self._rate(self.encoder.both(row)[1])
 
     def step(self, observation: Observation, carry: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-        """Values of every discrete action for one more observation [B, ...], and what is carried on."""
+        """Return the values of every discrete action for one more observation [B, ...], and the new recurrent state."""
         features, carry = self.encoder.step(observation, carry)
         return self._rate(features), carry
 
     def _rate(self, features: jax.Array) -> jax.Array:
-        made = self.body(features)
-        return made if self.rewards is None else made.reshape(*made.shape[:-1], self.rewards, -1)
+        outputs = self.body(features)
+        return outputs if self.rewards is None else outputs.reshape(*outputs.shape[:-1], self.rewards, -1)
 
     def __call__(self, observation: Seen, action: Array, real: jax.Array | None = None) -> jax.Array:
         if self.actions is not None:
             return pick(self.all_actions(observation, real), action if self.rewards is None else action[..., None])
-        made = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
-        return made[..., 0] if self.rewards is None else made
+        outputs = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
+        return outputs[..., 0] if self.rewards is None else outputs
 
 
 class Ensemble(eqx.Module):
     """Several networks on the same input: -> [E, ...].
 
-    They stay apart: one batched product over stacked weights is slower on CPU than one product each.
+    They are separate: on CPU one batched product over stacked weights is slower than one product each.
     """
 
     members: tuple[Any, ...]
 
     @classmethod
     def create(cls, size: int, make: Callable[[], Any]) -> Ensemble:
-        """`size` networks, each from its own call of `make`."""
+        """Return `size` networks, each from its own call of `make`."""
         return cls(tuple(make() for _ in range(size)))
 
     def __call__(self, *inputs: Any, **windows: Any) -> jax.Array:
         return jnp.stack([member(*inputs, **windows) for member in self.members])
 
     def all_actions(self, observation: Observation) -> jax.Array:
-        """Values of every discrete action [E, B, A]."""
+        """Return the values of every discrete action [E, B, A]."""
         return jnp.stack([member.all_actions(observation) for member in self.members])
 
 
-def now_and_after(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
-    """V of what was seen and of what followed, [B] each, for a Value or any module that maps observations to [B]."""
+def value_and_next_value(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:
+    """Return V of observation and next observation, [B] each, for a Value or a module that maps observations to [B]."""
     if isinstance(value, Value):
         return value.both(row)
     return value(row.observation, **row.window), value(row.next_observation, **row.window)
 
 
 def ratings_after(critic: Any, row: Transition) -> jax.Array:
-    """Q of every action in what followed [B, A], for a Critic or any module with `all_actions`."""
-    rated: jax.Array = critic.all_after(row) if isinstance(critic, Critic) else critic.all_actions(row.next_observation)
-    return rated
+    """Return Q [B, A] of every action in the next observation, for a Critic or a module with `all_actions`."""
+    values: jax.Array = (
+        critic.all_after(row) if isinstance(critic, Critic) else critic.all_actions(row.next_observation)
+    )
+    return values

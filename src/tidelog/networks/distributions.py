@@ -1,7 +1,7 @@
-"""What an actor returns: a distribution over actions. Letters: `B` batch, `A` action size or number of actions.
+"""Distributions over actions, the outputs of actors. Letters: `B` batch, `A` action size or number of actions.
 
-All answer the same calls; `log_probability` and `entropy` are None where there is no density. Those that have one also
-tell their `divergence` to another of their kind.
+All have the same methods; `log_probability` and `entropy` are None where there is no density. Those with a density also
+have the `divergence` to another distribution of their kind.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Distribution(Protocol):
         """Log-probability (density) of given actions [B]."""
 
     def imitation_error(self, action: jax.Array) -> jax.Array:
-        """What cloning minimises [B]: the negative log-probability, or the squared distance."""
+        """The cloning loss [B]: the negative log-probability, or the squared distance."""
 
     def entropy(self) -> jax.Array | None:
         """Entropy in nats [B]."""
 
 
 class Gaussian(NamedTuple):
-    """Independent normals; samples are cut at the bounds [-1, 1] by whoever executes them."""
+    """Independent normals; the executing side clips samples at the bounds [-1, 1]."""
 
     mean: jax.Array  # [B, A]
     log_std: jax.Array  # [B, A] or [A]
@@ -61,8 +61,8 @@ class Gaussian(NamedTuple):
 
     def entropy(self) -> jax.Array:
         """Entropy [B]."""
-        spread = jnp.broadcast_to(self.log_std, self.mean.shape)
-        return jnp.sum(spread + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
+        log_std = jnp.broadcast_to(self.log_std, self.mean.shape)
+        return jnp.sum(log_std + 0.5 * math.log(2 * math.pi * math.e), axis=-1)
 
     def divergence(self, to: Gaussian) -> jax.Array:
         """KL divergence [B] from this distribution to another."""
@@ -79,7 +79,7 @@ class Point(NamedTuple):
         return self.mean
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """The same action [B, A], whatever the key."""
+        """The same action [B, A] for every key."""
         return self.mean
 
     def log_probability(self, action: jax.Array) -> None:
@@ -119,18 +119,18 @@ class Categorical(NamedTuple):
         return -self.log_probability(action)
 
     def entropy(self) -> jax.Array:
-        """Entropy [B]; forbidden actions contribute nothing."""
+        """Entropy [B]; forbidden actions add nothing."""
         log_p = jax.nn.log_softmax(self.logits)
         p = jnp.exp(log_p)
         return -jnp.sum(p * jnp.where(p > 0, log_p, 0.0), axis=-1)
 
     def divergence(self, to: Categorical) -> jax.Array:
-        """KL divergence [B] from this distribution to another that forbids the same actions."""
+        """KL divergence [B] from this distribution to another with the same forbidden actions."""
         return categorical_divergence(self.logits, to.logits)
 
 
 class Several(NamedTuple):
-    """Several independent choices at once; whatever is said of an action is summed over them."""
+    """Several independent choices at once; every quantity of an action is the sum over them."""
 
     choices: tuple[Categorical, ...]
 

@@ -1,7 +1,7 @@
 """Dense layers on whole batches, with weights `[in, out]`, initialised on the host.
 
-Measured on CPU, `x @ w + b` with `w: [in, out]` is about 20 % faster than `vmap` over a layer that holds `[out, in]`,
-and NumPy initialises a set of networks in a tenth of the time that JAX takes leaf by leaf.
+Measured on CPU, `x @ w + b` with `w: [in, out]` is about 20 % faster than `vmap` over a layer with `[out, in]`, and
+NumPy initialises a set of networks in a tenth of the time of JAX leaf by leaf.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ MakeLinear = Callable[[np.random.Generator, int, int], "Linear"]
 
 
 def host_generator(key: jax.Array) -> np.random.Generator:
-    """A NumPy generator that depends on nothing but the JAX key."""
+    """Return a NumPy generator that depends only on the JAX key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 
 
 def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> jax.Array:
-    """A random matrix [inputs, outputs] with orthonormal rows or columns times `gain` (Saxe et al. 2014)."""
+    """Return a random matrix [inputs, outputs] with orthonormal rows or columns times `gain` (Saxe et al. 2014)."""
     tall = generator.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))
@@ -35,12 +35,12 @@ def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: 
 
 
 def from_host(values: np.ndarray[Any, Any]) -> jax.Array:
-    """A NumPy array as float32 on the device, cast before it travels: casting there compiles a program a shape."""
+    """Return a NumPy array as float32 on the device, cast on the host: a cast there compiles a program per shape."""
     return jnp.asarray(values.astype(np.float32))
 
 
 def zeros(*shape: int) -> jax.Array:
-    """Zeros made on the host, for the same reason."""
+    """Return zeros created on the host, for the same reason."""
     return from_host(np.zeros(shape))
 
 
@@ -52,18 +52,18 @@ class Linear(eqx.Module):
 
     @classmethod
     def create(cls, generator: np.random.Generator, inputs: int, outputs: int, gain: float = math.sqrt(2.0)) -> Linear:
-        """Orthogonal weights times `gain`, zero biases."""
+        """Return a layer with orthogonal weights times `gain` and zero biases."""
         return cls(orthogonal(generator, inputs, outputs, gain), zeros(outputs))
 
     @classmethod
     def normed(cls, generator: np.random.Generator, inputs: int, outputs: int, norm: float) -> Linear:
-        """Uniform weights, those of every output scaled to this norm; zero biases (openai/phasic-policy-gradient)."""
+        """Return uniform weights, scaled to this norm per output, and zero biases (openai/phasic-policy-gradient)."""
         weight = generator.uniform(-1.0, 1.0, (inputs, outputs))
         return cls(from_host(norm * weight / np.linalg.norm(weight, axis=0)), zeros(outputs))
 
     @classmethod
     def uniform(cls, generator: np.random.Generator, inputs: int, outputs: int) -> Linear:
-        """Weights and biases uniform on `[-1, 1] / sqrt(inputs)`: what PyTorch's layers start with."""
+        """Return weights and biases uniform on `[-1, 1] / sqrt(inputs)`: PyTorch's initialisation."""
         bound = 1.0 / math.sqrt(inputs)
         weight, bias = (generator.uniform(-bound, bound, shape) for shape in ((inputs, outputs), outputs))
         return cls(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32))
@@ -73,9 +73,9 @@ class Linear(eqx.Module):
 
 
 def of_segments(x: jax.Array, weight: jax.Array) -> jax.Array:
-    """`x @ weight` of segments [B, T, in], their steps as rows: the same numbers, a gradient that is found faster."""
-    made: jax.Array = _of_many_rows(x.reshape(-1, x.shape[-1]), weight)
-    return made.reshape(*x.shape[:-1], made.shape[-1])
+    """`x @ weight` of segments [B, T, in], their steps as rows: the same numbers, a faster gradient."""
+    outputs: jax.Array = _of_many_rows(x.reshape(-1, x.shape[-1]), weight)
+    return outputs.reshape(*x.shape[:-1], outputs.shape[-1])
 
 
 @jax.custom_vjp
@@ -87,18 +87,18 @@ def _forwards(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Arr
     return x @ weight, (x, weight)
 
 
-def _backwards(kept: tuple[jax.Array, jax.Array], slope: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The weight's gradient from a transpose that is written out: over 2,048 rows, 2 to 8 times as fast on CPU."""
-    x, weight = kept
-    hold = jax.lax.optimization_barrier  # XLA would fold both transposes into the product
-    return slope @ weight.T, hold(hold(slope.T) @ x).T  # type: ignore[no-untyped-call]
+def _backwards(residuals: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Compute the weight's gradient from an explicit transpose: over 2,048 rows, 2 to 8 times as fast on CPU."""
+    x, weight = residuals
+    hold = jax.lax.optimization_barrier  # without it XLA folds both transposes into the product
+    return gradient @ weight.T, hold(hold(gradient.T) @ x).T  # type: ignore[no-untyped-call]
 
 
 _of_many_rows.defvjp(_forwards, _backwards)
 
 
 class LayerNorm(eqx.Module):
-    """Normalises the last axis, then scales and shifts it (Ba et al. 2016)."""
+    """Normalise the last axis, then scale and shift it (Ba et al. 2016)."""
 
     scale: jax.Array  # [features]
     shift: jax.Array  # [features]
@@ -112,7 +112,7 @@ class LayerNorm(eqx.Module):
 class MLP(eqx.Module):
     """Dense layers, each followed by layer norm (optional), activation and dropout (optional): [..., in] -> [..., out].
 
-    The last layer is followed by none of them unless `activate_last`.
+    The last layer has none of them unless `activate_last`.
     """
 
     layers: tuple[Linear, ...]
@@ -131,7 +131,7 @@ class MLP(eqx.Module):
         linear: MakeLinear | None = None,
         activation: Activation = jax.nn.relu,
     ) -> MLP:
-        """`sizes` are the widths from input to output; `linear` makes a layer (orthogonal unless told)."""
+        """Return layers of widths `sizes`, from input to output; `linear` creates a layer (default: orthogonal)."""
         layers = tuple((linear or Linear.create)(generator, a, b) for a, b in itertools.pairwise(sizes))
         hidden = sizes[1:] if activate_last else sizes[1:-1]
         norms = tuple(LayerNorm(from_host(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
@@ -153,6 +153,6 @@ class MLP(eqx.Module):
 
 
 def drop(x: jax.Array, rate: jax.Array | float, key: jax.Array) -> jax.Array:
-    """Zero each entry with probability `rate` and scale up the rest (Srivastava et al. 2014)."""
+    """Set each entry to 0 with probability `rate` and scale up the rest (Srivastava et al. 2014)."""
     keep = jax.random.uniform(key, x.shape) >= rate
     return jnp.where(keep, x / (1.0 - rate), 0.0)

@@ -1,4 +1,4 @@
-"""Policy and value for training in two phases: who shares a trunk, and where the value's gradient stops.
+"""Policy and value networks for phasic training: shared trunks, and the stops of the value's gradient.
 
 | architecture | trunks | value's gradient, policy phase | value's gradient, auxiliary phase | auxiliary value |
 |---|---|---|---|---|
@@ -7,10 +7,10 @@
 | `single` | one | stops at the trunk | into the trunk | the value itself |
 | `shared` | one | into the trunk | into the trunk | the value itself |
 
-With a memory both trunks have a recurrent unit of their own. Then segments [B, T] are seen, and where they begin: what
-was carried into their first step, and which steps begin an episode.
+In recurrent networks both trunks have their own recurrent unit. Their inputs are segments [B, T] and the start of each
+segment: the recurrent state before its first step, and the steps that begin an episode.
 
-Letters: `B` batch (or `B, T`), `T` steps, `A` number of actions or action size, `H` width of a memory.
+Letters: `B` batch (or `B, T`), `T` steps, `A` number of actions or action size, `H` width of a recurrent unit.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Several
-from tidelog.networks.encode import Encoder, Sight, with_pictures
+from tidelog.networks.encode import Encoder, EncoderConfig, with_pictures
 from tidelog.networks.mlp import MLP, Activation, Linear, zeros
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Observation, Spec
 
-SMALL_HEAD = 0.01  # a policy begins near the same for all observations
-PICTURE_HEAD = 0.1  # of pictures every head begins with weights of this norm, as openai/phasic-policy-gradient has it
+SMALL_HEAD = 0.01  # the initial policy is nearly equal for all observations
+PICTURE_HEAD = 0.1  # with pictures, initial norm of head weights (openai/phasic-policy-gradient)
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
-class Past(NamedTuple):
-    """Where segments begin, for networks with a memory."""
+class SegmentStart(NamedTuple):
+    """The start of segments, for recurrent networks."""
 
     first: jax.Array  # [B, T] bool: the steps that begin an episode
-    policy: jax.Array  # [B, H]: what the policy's memory carried into the first step
-    value: jax.Array | None = None  # [B, H]: the same of the value's own memory, where it has one
+    policy: jax.Array  # [B, H]: the policy's recurrent state before the first step
+    value: jax.Array | None = None  # [B, H]: the value's own recurrent state, where it has one
 
 
 class Trunk(eqx.Module):
-    """Observation -> features [B, F]; with a memory [B, T] of them, from `carry` [B, H] and with `first` [B, T]."""
+    """Observation -> features [B, F]; recurrent: features [B, T, F], from `carry` [B, H] and with `first` [B, T]."""
 
     encoder: Encoder
     body: MLP
@@ -58,22 +58,22 @@ class Trunk(eqx.Module):
 
 
 class LogitsHead(eqx.Module):
-    """Features -> one choice (`sizes` has one number) or several at once."""
+    """Features -> one choice (`sizes` has one number) or several choices."""
 
     linear: Linear
     sizes: tuple[int, ...] = eqx.field(static=True)
     several: bool = eqx.field(static=True)
 
     def __call__(self, features: jax.Array, mask: jax.Array | None) -> Categorical | Several:
-        made = self.linear(features)
+        logits = self.linear(features)
         if not self.several:
-            return Categorical(allow(made, mask))
-        parts = jnp.split(made, np.cumsum(self.sizes)[:-1].tolist(), axis=-1)
+            return Categorical(allow(logits, mask))
+        parts = jnp.split(logits, np.cumsum(self.sizes)[:-1].tolist(), axis=-1)
         return Several(tuple(Categorical(part) for part in parts))
 
 
 class MeanHead(eqx.Module):
-    """Features -> a Gaussian: a linear mean, not squashed, and one log-std a dimension that no observation changes."""
+    """Features -> a Gaussian: a linear mean, not squashed, and one log-std per dimension for all observations."""
 
     mean: Linear
     log_std: jax.Array  # [A]
@@ -84,66 +84,70 @@ class MeanHead(eqx.Module):
 
 
 class Phasic(eqx.Module):
-    """A policy, its value, and an auxiliary value on the policy's trunk where the value is not on it, or held off."""
+    """A policy, its value, and an auxiliary value where the value's gradient does not reach the policy's trunk."""
 
     trunk: Trunk
     head: LogitsHead | MeanHead
     auxiliary: Linear | None
-    value_trunk: Trunk | None  # None: the value reads the policy's trunk
+    value_trunk: Trunk | None  # None: the value uses the policy's trunk
     value: Linear
-    stops: bool = eqx.field(static=True)  # in the policy phase, the value's gradient at the shared trunk
+    stops: bool = eqx.field(static=True)  # in the policy phase the value's gradient stops at the shared trunk
     stops_always: bool = eqx.field(static=True)
 
     def __call__(
-        self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None
+        self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
     ) -> tuple[Distribution, jax.Array]:
-        """The policy and its value [B], as the policy phase trains them."""
+        """Return the policy and its value [B], as the policy phase trains them."""
         features = self._features(observation, past)
         return self.head(features, mask), self._value(observation, features, self.stops, past)
 
     def both_values(
-        self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None
+        self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
     ) -> tuple[Distribution, jax.Array, jax.Array | None]:
-        """The policy, its value [B] and its auxiliary value [B] or None, as the auxiliary phase trains them."""
+        """Return the policy, its value [B] and its auxiliary value [B] or None, as the auxiliary phase trains them."""
         features = self._features(observation, past)
         auxiliary = None if self.auxiliary is None else self.auxiliary(features)[..., 0]
         return self.head(features, mask), self._value(observation, features, self.stops_always, past), auxiliary
 
-    def policy(self, observation: Observation, mask: jax.Array | None = None, past: Past | None = None) -> Distribution:
-        """The policy alone."""
+    def policy(
+        self, observation: Observation, mask: jax.Array | None = None, past: SegmentStart | None = None
+    ) -> Distribution:
+        """Return the policy alone."""
         return self.head(self._features(observation, past), mask)
 
-    def worth(self, observation: Observation) -> jax.Array:
-        """The value alone [B]."""
+    def value_of(self, observation: Observation) -> jax.Array:
+        """Return the value alone [B]."""
         return self._value(observation, None, False, None)
 
-    def worth_along(
-        self, observation: Observation, following: Observation, past: Past
+    def values_of_segment(
+        self, observation: Observation, following: Observation, past: SegmentStart
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """With a memory: the value of every step and of what followed it [B, T], and what was carried [B, T, H]."""
+        """Return the recurrent values [B, T] of every step and of its next observation, and the carries [B, T, H]."""
         trunk, begin = (self.trunk, past.policy) if self.value_trunk is None else (self.value_trunk, past.value)
         if begin is None:
-            raise TypeError("the value has a memory of its own: say what it carried")
+            raise TypeError("the value network has its own recurrent unit, got no state. fix: pass Past(value=...)")
         carries = trunk.encoder.follow(observation, begin, past.first)
         after = trunk.encoder.further(carries, following)
         value, later = (self.value(trunk.body(seen))[..., 0] for seen in (carries, after))
         return value, later, carries
 
     def start(self, batch: int) -> jax.Array | None:
-        """What the policy's memory carries before anything was seen [B, H], or None without a memory."""
+        """Return the policy's initial recurrent state [B, H], or None for a feed-forward network."""
         return self.trunk.encoder.start(batch)
 
     def step(
         self, observation: Observation, mask: jax.Array | None, carry: jax.Array | None
     ) -> tuple[Distribution, jax.Array | None]:
-        """The policy at one more observation, and what is carried on [B, H]."""
+        """Return the policy at one more observation, and the new recurrent state [B, H]."""
         seen, carry = self.trunk.encoder.step(observation, carry)
         return self.head(self.trunk.body(seen), mask), carry
 
-    def _features(self, observation: Observation, past: Past | None) -> jax.Array:
+    def _features(self, observation: Observation, past: SegmentStart | None) -> jax.Array:
         return self.trunk(observation) if past is None else self.trunk(observation, past.policy, past.first)
 
-    def _value(self, observation: Observation, features: jax.Array | None, stop: bool, past: Past | None) -> jax.Array:
+    def _value(
+        self, observation: Observation, features: jax.Array | None, stop: bool, past: SegmentStart | None
+    ) -> jax.Array:
         if self.value_trunk is not None:
             begin = () if past is None else (past.value, past.first)
             seen = self.value_trunk(observation, *begin)
@@ -160,37 +164,37 @@ class Shape:
     hidden: tuple[int, ...]
     activation: Activation
     layer_norm: bool
-    sight: Sight
+    encoder_config: EncoderConfig
 
 
-class Parts(NamedTuple):
-    """What architectures are put together from; each call makes a new part."""
+class PhasicParts(NamedTuple):
+    """Constructors of the parts of an architecture; each call creates a new part."""
 
     trunk: Callable[[], Trunk]
     head: Callable[[], LogitsHead | MeanHead]
     value: Callable[[], Linear]
 
 
-Architecture = Callable[[Parts], Phasic]
+Architecture = Callable[[PhasicParts], Phasic]
 
 
-def dual(parts: Parts) -> Phasic:
-    """Two networks; the policy's carries the auxiliary value head."""
+def dual(parts: PhasicParts) -> Phasic:
+    """Two networks; the policy's has the auxiliary value head."""
     return Phasic(parts.trunk(), parts.head(), parts.value(), parts.trunk(), parts.value(), False, False)
 
 
-def detach(parts: Parts) -> Phasic:
-    """One network; the value never moves the trunk, the auxiliary value does."""
+def detach(parts: PhasicParts) -> Phasic:
+    """One network; the value never trains the trunk, the auxiliary value does."""
     return Phasic(parts.trunk(), parts.head(), parts.value(), None, parts.value(), True, True)
 
 
-def single(parts: Parts) -> Phasic:
-    """One network; the value moves the trunk in the auxiliary phase only."""
+def single(parts: PhasicParts) -> Phasic:
+    """One network; the value trains the trunk in the auxiliary phase only."""
     return Phasic(parts.trunk(), parts.head(), None, None, parts.value(), True, False)
 
 
-def shared(parts: Parts) -> Phasic:
-    """One network, moved by policy and value alike."""
+def shared(parts: PhasicParts) -> Phasic:
+    """One network, trained by policy and value."""
     return Phasic(parts.trunk(), parts.head(), None, None, parts.value(), False, False)
 
 
@@ -198,24 +202,24 @@ ARCHITECTURES: Mapping[str, Architecture] = {"dual": dual, "detach": detach, "si
 
 
 def create(architecture: Architecture, generator: np.random.Generator, spec: Spec, shape: Shape) -> Phasic:
-    """A network of that architecture for a spec's observations and actions."""
-    width = (shape.sight.size(spec), *shape.hidden)[-1]
+    """Return a network of that architecture for a spec's observations and actions."""
+    width = (shape.encoder_config.size(spec), *shape.hidden)[-1]
 
     def trunk() -> Trunk:
-        sizes = (shape.sight.size(spec), *shape.hidden)
-        encoder = Encoder.create(generator, spec, shape.sight)
+        sizes = (shape.encoder_config.size(spec), *shape.hidden)
+        encoder = Encoder.create(generator, spec, shape.encoder_config)
         body = MLP.create(
             generator, sizes, layer_norm=shape.layer_norm, activate_last=True, activation=shape.activation
         )
         return Trunk(encoder, body)
 
     def value() -> Linear:
-        return _begun(generator, spec, width, 1, 1.0)
+        return _initial_linear(generator, spec, width, 1, 1.0)
 
-    return architecture(Parts(trunk, lambda: _head(generator, spec, width), value))
+    return architecture(PhasicParts(trunk, lambda: _head(generator, spec, width), value))
 
 
-def _begun(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:
+def _initial_linear(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int, gain: float) -> Linear:
     if with_pictures(spec):
         return Linear.normed(generator, inputs, outputs, PICTURE_HEAD)
     return Linear.create(generator, inputs, outputs, gain)
@@ -224,7 +228,7 @@ def _begun(generator: np.random.Generator, spec: Spec, inputs: int, outputs: int
 def _head(generator: np.random.Generator, spec: Spec, width: int) -> LogitsHead | MeanHead:
     space = spec.action
     if isinstance(space, Continuous):
-        return MeanHead(_begun(generator, spec, width, space.size, SMALL_HEAD), zeros(space.size))
+        return MeanHead(_initial_linear(generator, spec, width, space.size, SMALL_HEAD), zeros(space.size))
     sizes = (space.n,) if isinstance(space, Discrete) else space.sizes
-    linear = _begun(generator, spec, width, sum(sizes), SMALL_HEAD)
+    linear = _initial_linear(generator, spec, width, sum(sizes), SMALL_HEAD)
     return LogitsHead(linear, sizes, isinstance(space, MultiDiscrete))

@@ -1,6 +1,6 @@
-"""Networks as a recipe's nodes: plain values and the networks' own arrays, which `tidelog.runtime` computes with NumPy.
+"""Networks as nodes of a recipe: plain values and the networks' own arrays; `tidelog.runtime` computes them with NumPy.
 
-A network of the user's own has no node: ExportError says which part it is.
+A custom module has no node: ExportError names it.
 """
 
 from __future__ import annotations
@@ -14,62 +14,62 @@ import numpy as np
 from tidelog.errors import ExportError
 from tidelog.networks import actor, phasic
 from tidelog.networks.actor import Actor, GaussianHead, PointHead, StateGaussianHead
-from tidelog.networks.catalogue import Pair, Table
 from tidelog.networks.convolution import Residual, Shape, Stack
 from tidelog.networks.critic import Critic
 from tidelog.networks.encode import Encoder, Picture
-from tidelog.networks.memory import GRU
+from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import ACTIVATIONS, MLP, LayerNorm, Linear
 from tidelog.networks.perturbation import Perturbation
 from tidelog.networks.phasic import LogitsHead, MeanHead, Phasic, Trunk
-from tidelog.networks.sequence import Attention, Block, Mean, Reader, Recurrent
 from tidelog.networks.vae import Generator
 
 Node = dict[str, Any]
 
 
 def foreign(part: Any) -> ExportError:
-    """What to raise about a part that has no node."""
+    """Return the error for a module without a node."""
     return ExportError(
-        f"{type(part).__name__} is no network of tidelog's: only JAX can compute it, so that it cannot be exported"
+        f"{type(part).__name__} is a custom module; only the JAX runtime can run it, export does not support it. "
+        "fix: use the networks of tidelog"
     )
 
 
 def linear(layer: Linear) -> Node:
-    """A dense layer."""
+    """Return the node of a dense layer."""
     return {"kind": "linear", "weight": layer.weight, "bias": layer.bias}
 
 
 def mlp(body: MLP) -> Node:
-    """Dense layers with what is between them."""
+    """Return the node of dense layers with their norms and activation."""
     names = [name for name, function in ACTIVATIONS.items() if function is body.activation]
     if not names:
         raise foreign(body.activation)
     return {
         "kind": "mlp",
         "layers": [linear(layer) for layer in body.layers],
-        "norms": [_norm(norm) for norm in body.norms],
+        "norms": [norm(one) for one in body.norms],
         "activation": names[0],
         "activate_last": body.activate_last,
     }
 
 
-def _norm(norm: LayerNorm) -> Node:
-    return {"kind": "norm", "scale": norm.scale, "shift": norm.shift}
+def norm(layer: LayerNorm) -> Node:
+    """Return the node of a layer norm."""
+    return {"kind": "norm", "scale": layer.scale, "shift": layer.shift}
 
 
-def encoder(eyes: Encoder) -> Node:
-    """What makes features of observations."""
+def encoder(part: Encoder) -> Node:
+    """Return the node of an encoder."""
     leaves = [
         {
             "kind": "leaf",
             "name": name,
-            "tables": list(eyes.tables.get(name, ())),
-            "picture": _picture(eyes.pictures[name]) if name in eyes.pictures else None,
+            "tables": list(part.tables.get(name, ())),
+            "picture": _picture(part.pictures[name]) if name in part.pictures else None,
         }
-        for name in eyes.leaves
+        for name in part.leaves
     ]
-    return {"kind": "encoder", "leaves": leaves, "memory": None if eyes.memory is None else _gru(eyes.memory)}
+    return {"kind": "encoder", "leaves": leaves, "gru": None if part.recurrent is None else gru(part.recurrent)}
 
 
 def _picture(part: Picture) -> Node:
@@ -86,13 +86,14 @@ def _convolution(layer: Linear | Residual, shape: Shape) -> Node:
     return {**linear(layer), "kind": "convolution", "kernel": shape.kernel, "stride": shape.stride}
 
 
-def _gru(unit: GRU) -> Node:
+def gru(unit: GRU) -> Node:
+    """Return the node of a gated recurrent unit."""
     arrays = {name: getattr(unit, name) for name in ("inward", "recurrent", "bias", "candidate_bias")}
     return {"kind": "gru", **arrays}
 
 
 def network(part: Any) -> Node:
-    """A critic, a generator (what it decodes with), or a perturbation."""
+    """Return the node of a critic, a generator (its decoder), or a perturbation."""
     if isinstance(part, Generator):
         return {"kind": "network", "encoder": encoder(part.encoder), "body": mlp(part.outward)}
     if not isinstance(part, Critic | Perturbation):
@@ -101,18 +102,18 @@ def network(part: Any) -> Node:
 
 
 def imitator(part: Any) -> Node:
-    """An actor as it is asked for logits."""
+    """Return the node of an actor's logits."""
     if not isinstance(part, Actor) or not isinstance(part.head, Linear):
         raise foreign(part)
-    made = {"kind": "logits", "linear": linear(part.head)}
-    return {"kind": "imitator", "encoder": encoder(part.encoder), "trunk": mlp(part.trunk), "head": made}
+    logits = {"kind": "logits", "linear": linear(part.head)}
+    return {"kind": "imitator", "encoder": encoder(part.encoder), "trunk": mlp(part.trunk), "head": logits}
 
 
 def likely(part: Any, epsilon: Any = None) -> Node:
-    """The policy that an actor, or a phasic network, makes of observations."""
-    eyes, trunk, head = _actor(part)
-    spared = None if epsilon is None else float(epsilon)
-    return {"kind": "likely", "encoder": encoder(eyes), "trunk": mlp(trunk), "head": _head(head), "epsilon": spared}
+    """Return the node of the policy of an actor or a phasic network."""
+    encode, trunk, head = _actor(part)
+    rate = None if epsilon is None else float(epsilon)
+    return {"kind": "likely", "encoder": encoder(encode), "trunk": mlp(trunk), "head": _head(head), "epsilon": rate}
 
 
 def _actor(part: Any) -> tuple[Encoder, MLP, Any]:
@@ -127,18 +128,18 @@ def _head(head: Any) -> Node:
     if isinstance(head, Linear):
         return {"kind": "logits", "linear": linear(head)}
     if isinstance(head, LogitsHead):
-        made = {"kind": "logits", "linear": linear(head.linear)}
-        return {**made, "kind": "several", "sizes": list(head.sizes)} if head.several else made
+        logits = {"kind": "logits", "linear": linear(head.linear)}
+        return {**logits, "kind": "several", "sizes": list(head.sizes)} if head.several else logits
     if isinstance(head, PointHead):
         return {"kind": "point", "mean": linear(head.mean)}
     if isinstance(head, GaussianHead | StateGaussianHead | MeanHead):
-        spread = linear(head.log_std) if isinstance(head, StateGaussianHead) else head.log_std
+        log_std = linear(head.log_std) if isinstance(head, StateGaussianHead) else head.log_std
         limits = phasic.LOG_STD_RANGE if isinstance(head, MeanHead) else actor.LOG_STD_RANGE
         squashed = not isinstance(head, MeanHead)
         return {
             "kind": "gaussian",
             "mean": linear(head.mean),
-            "log_std": spread,
+            "log_std": log_std,
             "squashed": squashed,
             "range": list(limits),
         }
@@ -146,50 +147,22 @@ def _head(head: Any) -> Node:
 
 
 def smallest(critics: Any, weights: list[float] | None = None) -> Node:
-    """The smallest of several critics' values of every discrete action; `weights` [K] of several rewards."""
+    """Return the node of the smallest critic's values of every discrete action; `weights` [K] of several rewards."""
     return {"kind": "smallest", "critics": [network(critic) for critic in critics], "weights": weights}
 
 
-def catalogue(table: Table, features: Any) -> Node:
-    """Items' vectors; `features` [N + 1, F] where a tower reads them, else None."""
-    tower = None if table.tower is None else mlp(table.tower)
-    return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
-
-
-def reader(part: Reader) -> Node:
-    """What makes states of histories."""
-    made = {"kind": "reader", "events": part.events, "empty": part.empty, "about": part.about}
-    return {**made, "body": _body(part.body), "norm": _norm(part.norm)}
-
-
-def _body(part: Any) -> Node:
-    if isinstance(part, Mean):
-        return {"kind": "mean", "linear": linear(part.layer)}
-    if isinstance(part, Recurrent):
-        return {"kind": "recurrent", "unit": _gru(part.unit), "linear": linear(part.layer)}
-    if isinstance(part, Attention):
-        return {"kind": "attention", "positions": part.positions, "blocks": [_block(block) for block in part.blocks]}
-    raise foreign(part)
-
-
-def _block(part: Block) -> Node:
-    layers = {name: linear(getattr(part, name)) for name in ("queries", "keys", "values", "out", "wide", "narrow")}
-    norms = {"before": _norm(part.before), "between": _norm(part.between)}
-    return {"kind": "attending", **layers, **norms, "heads": part.heads}
-
-
-def pair(part: Pair) -> Node:
-    """A network of a state and an item's vector."""
-    return {"kind": "pair", "state": linear(part.state), "item": linear(part.item), "body": mlp(part.body)}
+def greedy(critics: Any, epsilon: Any) -> Node:
+    """Return the node of the best allowed action by the smallest critic; samples are uniform at rate `epsilon`."""
+    return {"kind": "greedy", "values": smallest(critics), "epsilon": float(epsilon)}
 
 
 def whole(act: Node, values: Node | None = None, carry: int | None = None) -> Node:
-    """A policy's recipe: how it acts, how it rates all actions, and how much it carries from step to step."""
+    """Return a policy's recipe: acting, values of all actions, and the size of the recurrent state."""
     return {"kind": "recipe", "act": act, "values": values, "carry": carry or 0}
 
 
 def named(node: Any, owner: Any) -> Any:
-    """A recipe whose arrays are replaced by their names in the pytree that owns them."""
+    """Replace the recipe's arrays by their names in the pytree that owns them."""
     paths = jax.tree_util.tree_flatten_with_path(owner)[0]
     names = {id(leaf): jax.tree_util.keystr(path) for path, leaf in paths}
     return _named(node, names)
@@ -202,6 +175,6 @@ def _named(node: Any, names: Mapping[int, str]) -> Any:
         return [_named(item, names) for item in node]
     if isinstance(node, jax.Array | np.ndarray):
         if id(node) not in names:
-            raise ExportError("a recipe names an array that the policy's acting part does not hold")
+            raise ExportError("a recipe uses an array outside policy_params. fix: add it to policy_params()")
         return {"array": names[id(node)]}
     return node

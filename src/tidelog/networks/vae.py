@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.encode import Encoder, Seen, Sight
+from tidelog.networks.encode import Encoder, EncoderConfig, Seen
 from tidelog.networks.mlp import MLP, Linear
 from tidelog.types import Continuous, Spec
 
@@ -15,7 +15,7 @@ LOG_STD_RANGE = (-4.0, 15.0)
 
 
 class Generator(eqx.Module):
-    """Actions like the logged ones, given what was seen (observations, or features that its encoder made of them)."""
+    """A model of the logged actions, given observations or encoder features of them."""
 
     encoder: Encoder
     inward: MLP
@@ -23,23 +23,31 @@ class Generator(eqx.Module):
 
     @classmethod
     def create(
-        cls, generator: np.random.Generator, spec: Spec, *, hidden: tuple[int, ...], latent: int, sight: Sight
+        cls,
+        generator: np.random.Generator,
+        spec: Spec,
+        *,
+        hidden: tuple[int, ...],
+        latent: int,
+        encoder_config: EncoderConfig,
     ) -> Generator:
-        """Two networks of widths `hidden`, between them `latent` numbers."""
+        """Return encoder and decoder of widths `hidden`, with `latent` numbers between them."""
         if not isinstance(spec.action, Continuous):
-            raise TypeError(f"a generator makes Continuous actions, found {type(spec.action).__name__}")
-        features, actions = sight.size(spec), spec.action.size
-        encoder = Encoder.create(generator, spec, sight)
+            raise TypeError(
+                f"a generator supports Continuous actions, got {type(spec.action).__name__}. fix: use these"
+            )
+        features, actions = encoder_config.size(spec), spec.action.size
+        encoder = Encoder.create(generator, spec, encoder_config)
         inward = MLP.create(generator, (features + actions, *hidden, 2 * latent), linear=Linear.uniform)
         outward = MLP.create(generator, (features + latent, *hidden, actions), linear=Linear.uniform)
         return cls(encoder, inward, outward)
 
     def encode(self, observation: Seen, action: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Mean and log-std [B, L] of the latents that stand for an action [B, A]."""
-        made = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
-        mean, log_std = jnp.split(made, 2, axis=-1)
+        """Return mean and log-std [B, L] of the latents of an action [B, A]."""
+        outputs = self.inward(jnp.concatenate([self.encoder(observation), action], axis=-1))
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, *LOG_STD_RANGE)
 
     def decode(self, observation: Seen, latent: jax.Array) -> jax.Array:
-        """The action [B, A] within [-1, 1] that latents [B, L] stand for."""
+        """Return the action [B, A] within [-1, 1] of latents [B, L]."""
         return jnp.tanh(self.outward(jnp.concatenate([self.encoder(observation), latent], axis=-1)))

@@ -1,20 +1,170 @@
-"""Charts of runs as inline SVG: curves with bands, intervals against a line. Letters: `S` seeds, `T` reports."""
+"""Charts as inline SVG with descriptions for screen readers: no library, no script.
+
+From top to bottom: texts and axes; distributions of one source; curves with bands; intervals with a reference line;
+distributions of several sources on a common axis.
+
+Letters: `N` numbers, `B` bins, `S` seeds, `T` reports.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
-from tidelog.report.axes import Axis, Values, axis, short
-from tidelog.report.svg import picture, text
+from tidelog.policies.statistics import Interval
 
+Values = np.ndarray[Any, Any]
+_DECADES = 100.0  # ratio of the largest to the smallest positive number from which an axis is logarithmic
 WIDTH = 340
+
+
+def picture(description: str, width: float, height: float, content: str) -> str:
+    """An SVG with a text description."""
+    description = escape(description, quote=True)
+    label = f'role="img" aria-label="{description}"><title>{description}</title>'
+    return f'<svg viewBox="0 0 {width} {height}" {label}{content}</svg>'
+
+
+def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> str:
+    """SVG text at a position; `kind` is a class of the style sheet."""
+    mark = f' class="{kind}"' if kind else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{mark}>{escape(words)}</text>'
+
+
+def shortened(word: str, most: int = 13) -> str:
+    """A word, cut to at most `most` characters."""
+    return word if len(word) <= most else word[: most - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Map from a range of numbers to a range of positions."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    def at(self, values: Any) -> Values:
+        """Positions [T] of numbers [T]; numbers outside the range map to the nearer end, NaN stays NaN."""
+        numbers = np.asarray(values, np.float64)
+        low, high = self.low, self.high
+        if self.logarithmic:
+            numbers, low, high = np.log10(np.maximum(numbers, self.low)), math.log10(low), math.log10(high)
+        share = np.clip(numbers / 2 - low / 2, 0.0, high / 2 - low / 2) / (high / 2 - low / 2)  # halves avoid overflow
+        return np.asarray(self.start + share * (self.end - self.start))
+
+    def ticks(self, most: int = 5) -> list[float]:
+        """About `most` round numbers within the range."""
+        if self.logarithmic:
+            powers = range(math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9) + 1)
+            chosen = list(powers)[:: max(1, math.ceil(len(powers) / most))]
+            return [10.0**power for power in chosen]
+        rough = (self.high / most) - (self.low / most)
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= rough * (1 - 1e-9))
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        return [place * step for place in range(first, last + 1)]
+
+
+def axis(values: Any, start: float, end: float, *, also: Sequence[float] = (), positive: bool = False) -> Axis:
+    """Axis over the finite numbers of `values` and over `also`; logarithmic if `positive` and they span decades.
+
+    A single number, or none, gets a range around it.
+    """
+    numbers = np.concatenate([np.ravel(np.asarray(values, np.float64)), np.asarray(also, np.float64)])
+    numbers = numbers[np.isfinite(numbers)]
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
+    if positive and low > 0 and high / low > _DECADES:
+        return Axis(low, high, start, end, logarithmic=True)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        room = abs(low) * 0.1 or 0.5
+        return Axis(low - room, high + room, start, end)
+    room = 0.04 * high - 0.04 * low
+    return Axis(low - room, high + room, start, end)
+
+
+def short(value: float) -> str:
+    """Short form of a number for an axis: 20k, 1.5M, 0.25."""
+    size = abs(value)
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if limit <= size < 1e12:
+            power = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
+            return f"{value / power:.4g}{unit}"
+    return f"{value:.4g}" if size > 1e-12 else "0"
+
+
+_SMALL, _HEIGHT, _FOOT = 280, 96, 18
+_BINS = 30
+_LINE = 17
+
+
+class Bins(NamedTuple):
+    """Counts [B] between edges [B + 1]; `whole` if every bin is one whole number."""
+
+    counts: Values
+    edges: Values
+    whole: bool
+
+
+def bins(values: Values) -> Bins:
+    """Bins of finite numbers: one per whole number if there are few, else thirty of equal width."""
+    values = np.asarray(values, np.float64)
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return Bins(np.array([len(values)]), np.array([low, high]), low % 1 == 0)
+    if high - low < _BINS and bool((values % 1 == 0).all()):
+        edges = np.arange(low, high + 2) - 0.5
+        return Bins(np.bincount((values - low).astype(np.int64)), edges, True)
+    counts, edges = np.histogram(values / 2, _BINS, (low / 2, high / 2))
+    return Bins(counts, edges * 2, False)
+
+
+def histogram(name: str, values: Values) -> str:
+    """Histogram of numbers [N], with the smallest and the largest value below."""
+    heights = bins(values)
+    top = int(heights.counts.max())
+    width = _SMALL / max(len(heights.counts), 3)
+    start = (_SMALL - width * len(heights.counts)) / 2
+    columns = [
+        f'<rect x="{start + place * width:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
+        f'height="{height:.1f}"/>'
+        for place, height in enumerate(heights.counts / top * _HEIGHT)
+        if height
+    ]
+    low, high = (float(np.min(values)), float(np.max(values)))
+    most = int(np.argmax(heights.counts))
+    centre = (heights.edges[most] + heights.edges[most + 1]) / 2
+    title = f"Distribution of {name}: from {low:.4g} to {high:.4g}, most often about {centre:.4g}"
+    ends = text(0, _HEIGHT + 14, f"{low:.4g}") + text(_SMALL, _HEIGHT + 14, f"{high:.4g}", "end")
+    base = f'<line x1="0" x2="{_SMALL}" y1="{_HEIGHT + 0.5}" y2="{_HEIGHT + 0.5}"/>'
+    return picture(title, _SMALL, _HEIGHT + _FOOT, "".join(columns) + base + ends)
+
+
+def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
+    """Bar chart of named counts, one line each; `more` is the number of counts that are not shown."""
+    top, total = max((count for _, count in counts), default=1) or 1, sum(count for _, count in counts)
+    lines = []
+    for place, (word, count) in enumerate(counts):
+        y = place * _LINE
+        lines.append(text(88, y + 12, shortened(word), "end"))
+        lines.append(f'<rect x="94" y="{y + 3}" width="{count / top * 124:.1f}" height="{_LINE - 5}"/>')
+        lines.append(text(94 + count / top * 124 + 4, y + 12, f"{count:,}"))
+    tail = [text(94, len(counts) * _LINE + 12, f"and {more:,} more")] if more else []
+    most = max(counts, key=lambda pair: pair[1], default=("nothing", 0))
+    title = f"Counts of {name}: {len(counts) + more:,} different, most often {most[0]} ({most[1]:,} of {total:,} shown)"
+    return picture(title, _SMALL, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
+
+
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 330, 8, 150
 _ROW = 36
-_ROOM = 6.0  # how many times wider than what decides an axis of intervals may become for the others
+_ROOM = 6.0  # largest width of an axis of intervals, relative to the range of its `strong` rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,14 +175,14 @@ class Curve:
     colour: int
     updates: Values  # [T]
     mean: Values  # [T]
-    low: Values | None  # [T], or None where there is one seed
+    low: Values | None  # [T], None for one seed
     high: Values | None
-    seeds: Values  # [S, T], not drawn one by one where there are many
+    seeds: Values  # [S, T], drawn separately; empty for many seeds
     dashed: bool = False
 
 
-def curves(said: str, drawn: Sequence[Curve]) -> str:
-    """A chart of curves over updates; its vertical axis is logarithmic where positive numbers span decades."""
+def curves(description: str, drawn: Sequence[Curve]) -> str:
+    """A chart of curves over updates; its vertical axis is logarithmic if positive numbers span decades."""
     across = axis(np.concatenate([one.updates for one in drawn]), _LEFT, _RIGHT)
     numbers = np.concatenate([np.ravel(part) for one in drawn for part in (one.seeds, one.mean)])
     up = axis(numbers, _BOTTOM, _TOP, positive=True)
@@ -40,28 +190,28 @@ def curves(said: str, drawn: Sequence[Curve]) -> str:
     for one in drawn:
         content += _one_curve(one, across, up)
     scale = ", logarithmic axis" if up.logarithmic else ""
-    return picture(f"{said}{scale}", WIDTH, _BOTTOM + 22, "".join(content))
+    return picture(f"{description}{scale}", WIDTH, _BOTTOM + 22, "".join(content))
 
 
 def _one_curve(one: Curve, across: Axis, up: Axis) -> list[str]:
     dashes = " dashed" if one.dashed else ""
-    x, found = across.at(one.updates), []
+    x, shapes = across.at(one.updates), []
     if one.low is not None and one.high is not None:
         there = np.isfinite(one.low) & np.isfinite(one.high)
         edge = [*zip(x[there], up.at(one.high)[there], strict=True)]
         edge += [*zip(x[there], up.at(one.low)[there], strict=True)][::-1]
         if edge:
-            found.append(f'<path class="band c{one.colour}" d="{_joined(edge)}Z"/>')
+            shapes.append(f'<path class="band c{one.colour}" d="{_joined(edge)}Z"/>')
     lines = [(row, "curve thin") for row in one.seeds] if len(one.seeds) > 1 else []
     for values, kind in [*lines, (one.mean, "curve")]:
         path = _path(x, up.at(values))
-        found.append(f'<path class="{kind}{dashes} c{one.colour}" d="{path}"/>' if path else "")
+        shapes.append(f'<path class="{kind}{dashes} c{one.colour}" d="{path}"/>' if path else "")
         if np.isfinite(values).sum() == 1:
             place = int(np.flatnonzero(np.isfinite(values))[0])
-            found.append(
+            shapes.append(
                 f'<circle class="dot c{one.colour}" cx="{x[place]:.1f}" cy="{up.at(values)[place]:.1f}" r="3"/>'
             )
-    return found
+    return shapes
 
 
 def _frame(across: Axis, up: Axis) -> str:
@@ -76,7 +226,7 @@ def _frame(across: Axis, up: Axis) -> str:
 
 
 def _path(x: Values, y: Values) -> str:
-    """Straight lines between neighbours, broken where a number is not finite."""
+    """Straight lines between neighbours, with gaps at numbers that are not finite."""
     runs: list[list[tuple[float, float]]] = [[]]
     for point in zip(x, y, strict=True):
         if np.isfinite(point).all():
@@ -92,7 +242,7 @@ def _joined(points: Sequence[tuple[float, float]]) -> str:
 
 @dataclass(frozen=True)
 class Reach:
-    """One line of a chart of intervals; `strong` ones decide how wide the axis is."""
+    """One row of a chart of intervals; `strong` rows determine the width of the axis."""
 
     name: str
     interval: Interval
@@ -100,10 +250,10 @@ class Reach:
     strong: bool = False
 
 
-def intervals(said: str, rows: Sequence[Reach], line: float | None, sides: tuple[str, str] = ("", "")) -> str:
-    """Estimates with their intervals, against a vertical line; `sides` say what left and right of it mean.
+def intervals(description: str, rows: Sequence[Reach], line: float | None, sides: tuple[str, str] = ("", "")) -> str:
+    """Estimates with their intervals and a vertical line; `sides` are the labels on its left and right.
 
-    Ends that lie outside of the picture are drawn as arrows.
+    Arrows mark ends outside the chart.
     """
     along = _along(rows, line)
     foot = len(rows) * _ROW + 8
@@ -117,7 +267,7 @@ def intervals(said: str, rows: Sequence[Reach], line: float | None, sides: tuple
     content.append(f'<line x1="6" x2="{WIDTH - 6}" y1="{foot}" y2="{foot}"/>')
     if any(sides):
         content += [text(6, foot + 29, f"◂ {sides[0]}"), text(WIDTH - 6, foot + 29, f"{sides[1]} ▸", "end")]
-    return picture(said, WIDTH, foot + (34 if any(sides) else 18), "".join(content))
+    return picture(description, WIDTH, foot + (34 if any(sides) else 18), "".join(content))
 
 
 def _along(rows: Sequence[Reach], line: float | None) -> Axis:
@@ -140,9 +290,115 @@ def _one_interval(row: Reach, along: Axis, top: float) -> list[str]:
     if not np.isfinite([estimate, low, high]).all():
         return [name, text(6, y + 4, "no number: the log does not support it", kind="haloed")]
     left, middle, right = (float(place) for place in along.at([low, estimate, high]))
-    found = [name, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
-    found += [text(left - 2, y + 4, "◂", "end")] if low < along.low else []
-    found += [text(right + 2, y + 4, "▸")] if high > along.high else []
+    shapes = [name, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
+    shapes += [text(left - 2, y + 4, "◂", "end")] if low < along.low else []
+    shapes += [text(right + 2, y + 4, "▸")] if high > along.high else []
     if along.low <= estimate <= along.high:
-        found.append(f'<circle class="dot {row.colour}" cx="{middle:.1f}" cy="{y}" r="4.5"/>')
-    return found
+        shapes.append(f'<circle class="dot {row.colour}" cx="{middle:.1f}" cy="{y}" r="4.5"/>')
+    return shapes
+
+
+_TALL, _GAP = 44, 22
+_SHARE = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A named source of numbers [N]; `colour` is a class of the style sheet."""
+
+    name: str
+    colour: str
+    values: Values
+
+
+def ridges(description: str, sources: Sequence[Source]) -> str:
+    """One histogram per source, stacked over a common axis, each with a tick at its mean."""
+    shared = bins(np.concatenate([one.values for one in sources]))
+    along = _over(shared)
+    content = []
+    for place, one in enumerate(sources):
+        foot = (place + 1) * (_TALL + _GAP)
+        content.append(text(2, foot - _TALL - 6, shortened(one.name, 50)))
+        content += _bars(_counts(one.values, shared), shared, along, foot, _TALL, f"{one.colour}")
+        mean = float(along.at(float(np.mean(one.values))))
+        content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{foot}" y2="{foot}"/>')
+        content.append(f'<line class="ink" x1="{mean:.1f}" x2="{mean:.1f}" y1="{foot - _TALL}" y2="{foot + 4}"/>')
+    foot = len(sources) * (_TALL + _GAP)
+    return picture(description, WIDTH, foot + 20, "".join([*content, _numbers(along, foot + 16, shared.whole)]))
+
+
+def overlaid(description: str, sources: Sequence[Source]) -> str:
+    """One histogram of shares: the first source is filled, the others are outlines."""
+    shared = bins(np.concatenate([one.values for one in sources]))
+    along, tall = _over(shared), 100
+    shares = [_counts(one.values, shared) / len(one.values) for one in sources]
+    top = max(float(share.max()) for share in shares)
+    content = _bars(
+        shares[0], shared, along, tall + 4, tall * float(shares[0].max()) / top, f"ghost {sources[0].colour}"
+    )
+    edges = along.at(shared.edges) if len(shared.counts) > 1 else np.array([WIDTH / 2 - 20, WIDTH / 2 + 20])
+    for one, share in zip(sources[1:], shares[1:], strict=True):
+        heights = tall + 4 - share / top * tall
+        points = "L".join(
+            f"{a:.1f} {h:.1f}L{b:.1f} {h:.1f}" for a, b, h in zip(edges, edges[1:], heights, strict=False)
+        )
+        content.append(f'<path class="curve {one.colour}" d="M{points}"/>')
+    content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
+    return picture(description, WIDTH, tall + 22, "".join([*content, _numbers(along, tall + 18, shared.whole)]))
+
+
+def shares(description: str, names: Sequence[str], sources: Sequence[tuple[str, Values]]) -> str:
+    """Bars of shares: for every name one bar per source, `(colour, shares [names])`."""
+    tall = len(sources) * _SHARE + 10
+    top = max(float(values.max()) for _, values in sources) or 1.0
+    content = []
+    for place, name in enumerate(names):
+        y = place * tall + 4
+        content.append(text(112, y + tall / 2, shortened(name, 17), "end"))
+        for line, (colour, values) in enumerate(sources):
+            width, here = values[place] / top * 172, y + line * _SHARE
+            content.append(f'<rect class="{colour}" x="118" y="{here}" width="{width:.1f}" height="{_SHARE - 2}"/>')
+            content.append(text(122 + width, here + _SHARE - 1, f"{values[place]:.1%}"))
+    return picture(description, WIDTH, len(names) * tall + 6, "".join(content))
+
+
+def binned(description: str, counts: Values, edges: Values, labels: Sequence[tuple[float, str]]) -> str:
+    """A histogram of counts [B] between edges [B + 1], with labels at some numbers."""
+    shared, tall = Bins(counts, edges, False), 90
+    along = _over(shared)
+    content = _bars(counts, shared, along, tall + 4, tall, "c0")
+    content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
+    places = [float(np.clip(along.at(value), 18, WIDTH - 18)) for value, _ in labels]
+    content += [text(x, tall + 18, word, "middle") for x, (_, word) in zip(places, labels, strict=True)]
+    return picture(description, WIDTH, tall + 22, "".join(content))
+
+
+def _over(shared: Bins) -> Axis:
+    low, high = float(shared.edges[0]), float(shared.edges[-1])
+    if low == high:
+        low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
+    return Axis(low, high, 12, WIDTH - 12)
+
+
+def _counts(values: Values, shared: Bins) -> Values:
+    """Counts of numbers [N] between the shared edges, [B]."""
+    if len(shared.counts) == 1:
+        return np.array([len(values)])
+    return np.histogram(values / 2, shared.edges / 2)[0]
+
+
+def _bars(counts: Values, shared: Bins, along: Axis, foot: float, tall: float, colour: str) -> list[str]:
+    edges = along.at(shared.edges) if len(counts) > 1 else np.array([WIDTH / 2 - 20, WIDTH / 2 + 20])
+    heights = counts / max(float(counts.max()), 1e-300) * tall
+    gap = 0.3 * float(edges[1] - edges[0]) if shared.whole else 0.6
+    return [
+        f'<rect class="{colour}" x="{left + gap / 2:.1f}" y="{foot - height:.1f}" '
+        f'width="{max(right - left - gap, 0.6):.1f}" height="{height:.1f}"/>'
+        for left, right, height in zip(edges, edges[1:], heights, strict=False)
+        if height
+    ]
+
+
+def _numbers(along: Axis, y: float, whole: bool) -> str:
+    ticks = [value for value in along.ticks(5) if not whole or value == round(value)]
+    return "".join(text(float(along.at(value)), y, short(value), "middle") for value in ticks)

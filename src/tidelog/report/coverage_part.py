@@ -1,6 +1,6 @@
-"""Which actions the log holds, and which the policies would choose at the same moments.
+"""Actions of the log, compared with the policies' choices at the same steps.
 
-Letters: `N` steps looked at, `A` actions or action size.
+Letters: `N` compared steps, `A` actions or action size.
 """
 
 from __future__ import annotations
@@ -10,48 +10,46 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidelog.acting.along import act_along
-from tidelog.data import Log
+from tidelog.data.log import Log
 from tidelog.errors import TidelogError
-from tidelog.report.axes import Values
+from tidelog.policies.policy import replay_actions
+from tidelog.report.charts import Source, Values, overlaid, shares
 from tidelog.report.frame import figure, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import Found, fingerprint
-from tidelog.report.overlays import Source, overlaid, shares
-from tidelog.report.saved import SavedRun
-from tidelog.training.acting import member_policy
+from tidelog.report.saved import LogSource, SavedRun, fingerprint
+from tidelog.training.runs.policies import member_policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 
 MOST_STEPS = 20_000
-MOST_MEMBERS = 10  # seeds of an algorithm that are asked
+MOST_MEMBERS = 10  # largest number of seeds per algorithm
 _MOST_ACTIONS = 25
 _MOST_DIMENSIONS = 24
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Steps of a log at which policies are asked: whole episodes, the last one cut where there are enough."""
+    """Compared steps of a log: whole episodes; the last one is cut at the limit."""
 
     log: Log
     steps: int  # N
-    said: str
+    description: str
 
     @property
     def starts(self) -> Values:
-        """First rows of the episodes, and N."""
+        """First rows of the episodes, then N."""
         return np.append(self.log.starts[self.log.starts < self.steps], self.steps)
 
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """What the seeds of one algorithm would do, [seeds, N, ...]."""
+    """Actions of one algorithm's seeds, [seeds, N, ...]."""
 
     line: Line
     actions: Values
 
 
-def coverage(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
-    """The section: for every log, its actions beside those of the policies that learnt from it."""
+def coverage(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
+    """The section: for every log, its actions and those of the policies that learnt from it."""
     body = [
         _one_log(found, [line for line in lines_of(runs) if fingerprint(line.run) == mark], len(logs) > 1)
         for mark, found in logs.items()
@@ -59,48 +57,44 @@ def coverage(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
     return section("Actions of log and policy", "".join(body), "actions")
 
 
-def _one_log(found: Found, lines: Sequence[Line], several: bool) -> str:
+def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
     if not isinstance(found.log, Log):
-        return paragraph(f"{found.reason} What policies would do at its steps is not shown.")
-    part, told, chosen = part_of(found.log, lines), [], []
+        return paragraph(f"{found.reason} The policies' actions at its steps are not shown.")
+    part, notes, chosen = part_of(found.log, lines), [], []
     for line in lines:
         try:
-            chosen.append(Choices(line, _asked(line, part)))
+            run, rows = line.run, part.log.transitions[: part.steps]
+            policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
+            actions = [replay_actions(policy, rows.observation, part.starts, rows.mask) for policy in policies]
+            chosen.append(Choices(line, np.stack(actions)))
         except TidelogError as error:
-            told.append(f"{line.name}: its policy cannot be asked. {error}")
+            notes.append(f"{line.name}: its policy cannot be loaded. {error}")
     names = ", ".join(line.name for line in lines)
-    head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.said}", "soft")]
+    head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.description}", "soft")]
     key = legend([("log", "log"), *((f"c{one.line.colour}", one.line.name) for one in chosen)])
     likeness = "".join(paragraph(_likeness(one, part)) for one in chosen)
-    return "".join([*head, *map(paragraph, told), key, likeness, grid(_pictures(part, chosen), broad=True)])
+    return "".join([*head, *map(paragraph, notes), key, likeness, grid(_pictures(part, chosen), broad=True)])
 
 
 def part_of(log: Log, lines: Sequence[Line]) -> Part:
-    """Episodes that all runs held out (all, where there is none) in random order, until there are enough steps."""
-    kept = np.ones(len(log.episode_ids), bool)
+    """Random episodes that all runs held out (all episodes, if there is none), until there are enough steps."""
+    common = np.ones(len(log.episode_ids), bool)
     for line in lines:
         held = line.run.record.held_out
-        kept &= np.isin(log.episode_ids, np.asarray(held)) if held else False
-    held_out = bool(kept.any())
-    ordinals = np.flatnonzero(kept) if held_out else np.arange(len(kept))
+        common &= np.isin(log.episode_ids, np.asarray(held)) if held else False
+    held_out = bool(common.any())
+    ordinals = np.flatnonzero(common) if held_out else np.arange(len(common))
     mixed = np.random.default_rng(0).permutation(ordinals)
     lengths = np.diff(log.starts)[mixed]
-    taken = mixed[: int(np.searchsorted(lengths.cumsum(), MOST_STEPS)) + 1]
-    part = log.take_episodes(taken)
+    episodes = mixed[: int(np.searchsorted(lengths.cumsum(), MOST_STEPS)) + 1]
+    part = log.take_episodes(episodes)
     steps = min(part.steps, MOST_STEPS)
-    scope = f"all {steps:,} steps" if len(taken) == len(mixed) and steps == part.steps else f"{steps:,} steps"
+    scope = f"all {steps:,} steps" if len(episodes) == len(mixed) and steps == part.steps else f"{steps:,} steps"
     whose = "the held-out episodes" if held_out else "the log's episodes"
-    drawn = "" if scope.startswith("all") else ", whole episodes drawn at random"
+    sampled = "" if scope.startswith("all") else ", whole random episodes"
     return Part(
-        part, steps, f"At {scope} of {whose}{drawn}: what the log holds, and the policies' deterministic choices."
+        part, steps, f"Actions of the log and the policies' deterministic choices, at {scope} of {whose}{sampled}."
     )
-
-
-def _asked(line: Line, part: Part) -> Values:
-    run, rows = line.run, part.log.transitions[: part.steps]
-    policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
-    seen, allowed = rows.observation, rows.mask
-    return np.stack([act_along(policy, seen, part.starts, allowed) for policy in policies])
 
 
 def _likeness(one: Choices, part: Part) -> str:
@@ -122,11 +116,11 @@ def _over(each: Values, form: str) -> str:
 def _pictures(part: Part, chosen: Sequence[Choices]) -> Iterator[str]:
     space, logged = part.log.spec.action, part.log.action[: part.steps]
     if isinstance(space, Discrete):
-        yield _counted("action", space.n, space.names, logged, [(one.line.colour, one.actions) for one in chosen])
+        yield _share_bars("action", space.n, space.names, logged, [(one.line.colour, one.actions) for one in chosen])
     elif isinstance(space, MultiDiscrete):
         for place, size in enumerate(space.sizes[:_MOST_DIMENSIONS]):
             mine = [(one.line.colour, one.actions[..., place]) for one in chosen]
-            yield _counted(f"action[{place}]", size, (), logged[:, place], mine)
+            yield _share_bars(f"action[{place}]", size, (), logged[:, place], mine)
     else:
         for place in range(min(space.size, _MOST_DIMENSIONS)):
             name = space.names[place] if space.names else f"action[{place}]"
@@ -137,28 +131,26 @@ def _pictures(part: Part, chosen: Sequence[Choices]) -> Iterator[str]:
             ]
             means = ", ".join(f"{one.name} mean {one.values.mean():.4g}" for one in sources)
             yield figure(name, overlaid(f"Distribution of {name}: {means}", sources), means)
-    hidden = _hidden(space)
-    if hidden:
-        yield paragraph(f"{hidden:,} more action dimensions are not drawn.")
-
-
-def _hidden(space: Discrete | MultiDiscrete | Continuous) -> int:
     size = 1 if isinstance(space, Discrete) else len(space.sizes) if isinstance(space, MultiDiscrete) else space.size
-    return max(0, size - _MOST_DIMENSIONS)
+    hidden = size - _MOST_DIMENSIONS
+    if hidden > 0:
+        yield paragraph(f"{hidden:,} more action dimensions are not shown.")
 
 
-def _counted(name: str, count: int, names: Sequence[str], logged: Values, chosen: Sequence[tuple[int, Values]]) -> str:
-    """Shares of each action in the log and among the choices of all seeds, the most frequent ones drawn."""
+def _share_bars(
+    name: str, count: int, names: Sequence[str], logged: Values, chosen: Sequence[tuple[int, Values]]
+) -> str:
+    """Shares of each action in the log and among the choices of all seeds; shows the most frequent actions."""
     sources = [("log", np.bincount(logged, minlength=count) / logged.size)]
     sources += [(f"c{colour}", np.bincount(acts.ravel(), minlength=count) / acts.size) for colour, acts in chosen]
     most = np.max([values for _, values in sources], axis=0)
     order = np.argsort(-most, kind="stable")[:_MOST_ACTIONS]
     order = np.sort(order) if count <= _MOST_ACTIONS else order
-    words = [names[place] if names else str(place) for place in order]
+    labels = [names[place] if names else str(place) for place in order]
     top = int(np.argmax(sources[0][1]))
-    said = f"Shares of each {name}: the log takes {names[top] if names else top} most often, {sources[0][1][top]:.1%}"
-    drawn = shares(said, words, [(colour, values[order]) for colour, values in sources])
+    title = f"Shares of each {name}: the log takes {names[top] if names else top} most often, {sources[0][1][top]:.1%}"
+    chart = shares(title, labels, [(colour, values[order]) for colour, values in sources])
     new = [int(((values > 0) & (sources[0][1] == 0)).sum()) for _, values in sources[1:]]
-    absent = f" Chosen, but absent from these steps of the log: {max(new):,}." if any(new) else ""
-    more = f" {count - len(order):,} rarer actions are not drawn." if count > len(order) else ""
-    return figure(name, drawn, f"Share of the steps at which each is taken.{absent}{more}")
+    absent = f" Actions chosen by a policy but absent from these steps of the log: {max(new):,}." if any(new) else ""
+    more = f" {count - len(order):,} rarer actions are not shown." if count > len(order) else ""
+    return figure(name, chart, f"Share of the steps with each action.{absent}{more}")

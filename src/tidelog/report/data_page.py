@@ -1,4 +1,4 @@
-"""A log, and what the door says of it, as one HTML file: no network, no script, for screens, phones and paper."""
+"""HTML page about a log and its data checks: one file, no network, no script, for screens, phones and paper."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.inspect import Description
+from tidelog.data.core.order import Values
+from tidelog.data.core.report import LEVELS, Problem, Report
+from tidelog.data.io.inspect import Description
 from tidelog.data.log import Log
-from tidelog.data.order import Values
-from tidelog.data.report import LEVELS, Problem, Report
 from tidelog.data.statistics import Statistics, episode_returns
 from tidelog.errors import ConfigError
+from tidelog.report.charts import bars, histogram
 from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
-from tidelog.report.svg import bars, histogram
 
 _MOST_VALUES = 200_000
 _MOST_FEATURES = 60
@@ -26,14 +26,14 @@ _FIRST_COLUMNS = 12
 
 
 def write_data_page(path: str | Path, report: Report, log: Log | None = None, table: Description | None = None) -> Path:
-    """Write `data_page` to a new file and return its path; ConfigError where the path exists or cannot be written."""
+    """Write `data_page` to a new file and return its path; ConfigError if the path exists or cannot be written."""
     target = Path(path)
     content = data_page(report, log, table).encode()
     try:
         with target.open("xb") as stream:
             stream.write(content)
     except FileExistsError as error:
-        raise ConfigError(f"{target} exists: choose another name, nothing was written") from error
+        raise ConfigError(f"{target} exists; nothing was written. fix: choose another name") from error
     except OSError as error:
         target.unlink(missing_ok=True)
         raise ConfigError(f"{target} cannot be written: {error}") from error
@@ -41,8 +41,9 @@ def write_data_page(path: str | Path, report: Report, log: Log | None = None, ta
 
 
 def data_page(report: Report, log: Log | None = None, table: Description | None = None) -> str:
-    """The page as text: verdict, problems, and, of a log that was read, its distributions and first rows."""
-    sections = [_verdict(report), _problems(report)]
+    """The page as text: verdict and problems; for a log also its distributions and first rows."""
+    ordered = sorted(report.problems, key=lambda problem: LEVELS.index(problem.level))
+    sections = [_verdict(report), section("Problems", "".join(map(problem, ordered)) or "<p>None.</p>")]
     sections += [] if table is None else [_columns(table)]
     sections += [] if log is None else _log_sections(log)
     return page(Path(report.source).name or report.source, report.source, sections, "data")
@@ -50,23 +51,18 @@ def data_page(report: Report, log: Log | None = None, table: Description | None 
 
 def _verdict(report: Report) -> str:
     counts = (("error", report.errors), ("warning", report.warnings), ("note", report.notes))
-    said = ", ".join(f"{len(found):,} {level}{'' if len(found) == 1 else 's'}" for level, found in counts)
-    word, meaning = ("Accepted", "a log can be made of it") if report.ok else ("Refused", "mend the errors first")
+    summary = ", ".join(f"{len(problems):,} {level}{'' if len(problems) == 1 else 's'}" for level, problems in counts)
+    word, meaning = ("Accepted", "the data can be used as a log") if report.ok else ("Refused", "fix the errors first")
     level = "error" if not report.ok else "warning" if report.warnings else "good"
-    body = f'<p class="verdict {level}"><strong>{word}</strong> {meaning}</p><p>{report.rows:,} rows read; {said}.</p>'
-    return section("The door", body)
-
-
-def _problems(report: Report) -> str:
-    ordered = sorted(report.problems, key=lambda problem: LEVELS.index(problem.level))
-    return section("Problems", "".join(map(problem, ordered)) or "<p>None.</p>")
+    verdict = f'<p class="verdict {level}"><strong>{word}</strong> {meaning}</p>'
+    return section("Data checks", f"{verdict}<p>{report.rows:,} rows read; {summary}.</p>")
 
 
 def problem(problem: Problem) -> str:
-    """A finding of the door as a box."""
+    """Box with a problem from the data checks."""
     where = f" in <code>{escape(problem.column)}</code>" if problem.column else ""
-    said = (("found", problem.found), ("expected", problem.expected), ("mend", problem.advice))
-    rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in (*_places(problem), *said))
+    parts = (("found", problem.found), ("expected", problem.expected), ("fix", problem.fix))
+    rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in (*_places(problem), *parts))
     badge = f'<span class="badge {problem.level}">{problem.level}</span>'
     return f'<article class="{problem.level}"><h3>{badge} {escape(problem.check)}{where}</h3><dl>{rows}</dl></article>'
 
@@ -91,29 +87,32 @@ def _columns(description: Description) -> str:
 
 def _log_sections(log: Log) -> list[str]:
     statistics = log.statistics()
+    if log.propensity is None:
+        propensities = figure("propensities", "", "none logged: the probabilities of the logged actions are unknown")
+    else:
+        propensities = _numbers("propensity of the logged action", log.propensity)
     return [
-        section("Episodes and returns", log_tiles(statistics) + grid([*_lengths(log), *_rewards(log)])),
-        section("Actions and propensities", grid([*_actions(log, statistics), *_propensities(log)])),
-        section("What was seen", _features(log, statistics)),
+        section(
+            "Episodes and returns",
+            log_tiles(statistics) + grid([_numbers("length of an episode", np.diff(log.starts)), *_rewards(log)]),
+        ),
+        section("Actions and propensities", grid([*_actions(log, statistics), propensities])),
+        section("Observations", _features(log, statistics)),
         section("First rows", _first_rows(log)),
     ]
 
 
 def log_tiles(statistics: Statistics) -> str:
-    """How much there is of what in a log."""
+    """Tiles with the size of a log."""
     shown = (("episodes", statistics.episodes), ("steps", statistics.steps), ("terminated", statistics.terminated),
              ("truncated", statistics.truncated), ("without a target", statistics.without_target))  # fmt: skip
     return tiles((f"{n:,}", name) for name, n in shown)
 
 
-def _lengths(log: Log) -> Iterator[str]:
-    yield _numbers("length of an episode", np.diff(log.starts))
-
-
 def _rewards(log: Log) -> Iterator[str]:
     returns = episode_returns(log)
     if log.reward is None or returns is None:
-        yield figure("returns", "", "the log has no reward")
+        yield figure("returns", "", "the log has no rewards")
         return
     for name, values in (("return of an episode", returns), ("reward of a step", log.reward)):
         wide = values.reshape(len(values), -1)
@@ -134,13 +133,6 @@ def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
             yield _counts(f"action[{place}]", dict(zip(map(str, range(len(column))), column, strict=True)))
 
 
-def _propensities(log: Log) -> Iterator[str]:
-    if log.propensity is None:
-        yield figure("propensities", "", "none logged: how likely the logger was to act as it did is not known")
-    else:
-        yield _numbers("propensity of the logged action", log.propensity)
-
-
 def _features(log: Log, statistics: Statistics) -> str:
     drawn = []
     for name, leaf in log.observation.items():
@@ -149,12 +141,12 @@ def _features(log: Log, statistics: Statistics) -> str:
         labels = getattr(log.spec.observation[name], "names", ()) or [f"{name}[{i}]" for i in range(leaf.shape[1])]
         drawn += [(label, leaf[:, place]) for place, label in enumerate(labels)]
     figures = [_numbers(label, values) for label, values in drawn[:_MOST_FEATURES]]
-    words = list(statistics.categories.items())
-    figures += [_counts(label, counts) for label, counts in words[:_MOST_FEATURES]]
-    hidden = len(drawn) + len(words) - len(figures)
-    pictures = [f"<p>{name}: {leaf.shape[1:]} a step, not drawn.</p>" for name, leaf in log.observation.items()
-                if leaf.ndim > 2]  # fmt: skip
-    return grid(figures) + "".join(pictures) + (f"<p>{hidden:,} more columns are not drawn.</p>" if hidden else "")
+    categories = list(statistics.categories.items())
+    figures += [_counts(label, counts) for label, counts in categories[:_MOST_FEATURES]]
+    hidden = len(drawn) + len(categories) - len(figures)
+    images = [f"<p>{name}: shape {leaf.shape[1:]} per step, not shown.</p>" for name, leaf in log.observation.items()
+              if leaf.ndim > 2]  # fmt: skip
+    return grid(figures) + "".join(images) + (f"<p>{hidden:,} more columns are not shown.</p>" if hidden else "")
 
 
 def _first_rows(log: Log) -> str:
@@ -162,9 +154,12 @@ def _first_rows(log: Log) -> str:
     columns: dict[str, Iterable[Any]] = {"episode": log.episode_ids[log.episode[:count]], "step": log.step[:count]}
     for name, leaf in log.observation.items():
         if leaf.ndim == 2:
-            columns |= dict(_spoken(log, name, leaf[log.position[:count]]))
-    hidden = max(0, len(columns) - _FIRST_COLUMNS)
-    columns = dict(list(columns.items())[:_FIRST_COLUMNS]) | {"action": _acted(log, count)}
+            columns |= dict(_named_columns(log, name, leaf[log.position[:count]]))
+    hidden, names = max(0, len(columns) - _FIRST_COLUMNS), getattr(log.spec.action, "names", ())
+    actions: Iterable[Any] = log.action[:count]
+    if names and log.action.ndim == 1:
+        actions = [names[action] for action in actions]
+    columns = dict(list(columns.items())[:_FIRST_COLUMNS]) | {"action": actions}
     columns |= {} if log.reward is None else {"reward": log.reward[:count]}
     columns |= {"ends": np.where(log.terminated, "terminated", np.where(log.truncated, "truncated", ""))[:count]}
     columns |= {} if log.propensity is None else {"propensity": log.propensity[:count]}
@@ -173,19 +168,14 @@ def _first_rows(log: Log) -> str:
     return table(tuple(columns), rows) + (f"<p>{hidden:,} more columns.</p>" if hidden else "")
 
 
-def _spoken(log: Log, name: str, values: Values) -> Iterator[tuple[str, Iterable[Any]]]:
-    """Columns of one leaf, codes as their words."""
+def _named_columns(log: Log, name: str, values: Values) -> Iterator[tuple[str, Iterable[Any]]]:
+    """Columns of one leaf, with categories instead of codes."""
     spec = log.spec.observation[name]
     labels = getattr(spec, "names", ()) or [f"{name}[{place}]" for place in range(values.shape[1])]
     vocabularies = getattr(spec, "vocabularies", ())
     for place, label in enumerate(labels):
         column = values[:, place]
         yield label, [vocabularies[place][code] for code in column] if vocabularies else column
-
-
-def _acted(log: Log, count: int) -> Iterable[Any]:
-    names = getattr(log.spec.action, "names", ())
-    return [names[action] for action in log.action[:count]] if names and log.action.ndim == 1 else log.action[:count]
 
 
 def _cell(value: Any) -> str:
@@ -195,15 +185,15 @@ def _cell(value: Any) -> str:
 
 
 def _numbers(name: str, values: Values) -> str:
-    """A figure of numbers [N], of evenly taken ones where there are many, over their mean and spread."""
+    """Histogram of numbers [N] with mean and standard deviation; large arrays are thinned evenly."""
     shown = values[:: max(1, len(values) // _MOST_VALUES)]
     wide = shown.astype(np.float64)
-    said = f"mean {wide.mean():.4g}, std {wide.std():.4g}, median {np.median(wide):.4g}"
-    return figure(name, histogram(name, wide), said)
+    summary = f"mean {wide.mean():.4g}, std {wide.std():.4g}, median {np.median(wide):.4g}"
+    return figure(name, histogram(name, wide), summary)
 
 
 def _counts(name: str, counts: Mapping[str, int]) -> str:
     ordered = sorted(counts.items(), key=lambda pair: -pair[1])
     never = sum(count == 0 for count in counts.values())
-    said = f"{len(counts):,} different" + (f", {never:,} never" if never else "")
-    return figure(name, bars(name, ordered[:_MOST_WORDS], max(0, len(ordered) - _MOST_WORDS)), said)
+    summary = f"{len(counts):,} different" + (f", {never:,} never" if never else "")
+    return figure(name, bars(name, ordered[:_MOST_WORDS], max(0, len(ordered) - _MOST_WORDS)), summary)

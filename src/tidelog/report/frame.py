@@ -1,6 +1,9 @@
-"""What every page is made of: one HTML file without network or script, its sections, tables and figures, all escaped.
+"""Building blocks of every page: one HTML file without network or script, with sections, tables and figures.
 
-Arguments named `body`, `picture` and `sections` are HTML already; everything else is text and is escaped here.
+Arguments named `body`, `picture` and `sections` are HTML; all other text is escaped here.
+
+The style sheet covers wide and narrow screens, light and dark, and paper. The line colours `c0` to `c7` are
+distinguishable with every form of colour vision (after Okabe & Ito 2008); their meaning is always given as text too.
 """
 
 from __future__ import annotations
@@ -8,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from tidelog.report.style import STYLE
-
-_LONG = 60  # letters in a cell that may take several lines
+_LONG = 60  # characters from which a cell may wrap
 
 
 def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Sequence[tuple[str, str]] = ()) -> str:
-    """A whole page; `kind` is what made it, and stands in its head as `mark(kind)`; `links` lead to anchors within."""
+    """A whole page; `kind` is its generator, in the head as `mark(kind)`; `links` point to anchors in the page."""
     name = escape(title)
-    inner = "".join(f'<a href="#{escape(anchor, quote=True)}">{escape(words)}</a>' for anchor, words in links)
+    inner = "".join(f'<a href="#{escape(anchor, quote=True)}">{escape(label)}</a>' for anchor, label in links)
     nav = f'<nav aria-label="Parts of this page">{inner}</nav>' if links else ""
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark(kind)}\n'
@@ -27,14 +28,14 @@ def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Seque
 
 
 def mark(kind: str) -> str:
-    """The line in a page's head by which its maker knows it again."""
+    """The line in a page's head that identifies its generator."""
     return f'<meta name="generator" content="tidelog {escape(kind, quote=True)}">'
 
 
 def section(title: str, body: str, anchor: str = "") -> str:
-    """A part of the page under a heading; `anchor` is what links within the page name."""
-    there = f' id="{escape(anchor, quote=True)}"' if anchor else ""
-    return f"<section{there}><h2>{escape(title)}</h2>{body}</section>"
+    """A section with a heading; `anchor` is the target of links in the page."""
+    attribute = f' id="{escape(anchor, quote=True)}"' if anchor else ""
+    return f"<section{attribute}><h2>{escape(title)}</h2>{body}</section>"
 
 
 def heading(text: str) -> str:
@@ -48,48 +49,48 @@ def paragraph(text: str, kind: str = "") -> str:
 
 
 def bullets(texts: Iterable[str]) -> str:
-    """A list of texts, or nothing."""
+    """A list of texts; empty for no texts."""
     items = "".join(f"<li>{escape(text)}</li>" for text in texts)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def tiles(shown: Iterable[tuple[str, str]]) -> str:
-    """Numbers with what they count, side by side."""
+    """Numbers with labels, side by side."""
     items = "".join(f"<li><b>{escape(value)}</b> {escape(name)}</li>" for value, name in shown)
     return f'<ul class="tiles">{items}</ul>'
 
 
 def legend(pairs: Iterable[tuple[str, str]]) -> str:
-    """What colours stand for: classes of the style sheet with their names."""
+    """Legend: colour classes of the style sheet with names."""
     items = "".join(f'<li class="{kind}">{escape(name)}</li>' for kind, name in pairs)
     return f'<ul class="legend">{items}</ul>'
 
 
 def definitions(pairs: Iterable[tuple[str, str]], *, tight: bool = False) -> str:
-    """Names with what they are; `tight` ones stay side by side on a phone."""
+    """A list of names with descriptions; `tight` keeps two columns on a phone."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs)
     return f'<dl class="tight">{rows}</dl>' if tight else f"<dl>{rows}</dl>"
 
 
 def command(line: str) -> str:
-    """A command that a person may type."""
+    """A shell command."""
     return f"<pre>{escape(line)}</pre>"
 
 
-def figure(name: str, picture: str, said: str) -> str:
-    """A picture under its name and over what is to be said of it."""
-    told = f"<p>{escape(said)}</p>" if said else ""
-    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}{told}</figure>"
+def figure(name: str, picture: str, description: str) -> str:
+    """A picture with its name above and a text below."""
+    caption = f"<p>{escape(description)}</p>" if description else ""
+    return f"<figure><figcaption><b>{escape(name)}</b></figcaption>{picture}{caption}</figure>"
 
 
 def grid(figures: Iterable[str], *, broad: bool = False) -> str:
-    """Figures side by side where there is room; `broad` ones need more of it."""
+    """Figures in a grid; `broad` figures need more width."""
     drawn, kind = "".join(figures), "grid broad" if broad else "grid"
     return f'<div class="{kind}">{drawn}</div>' if drawn else ""
 
 
-def beside(body: str, picture: str) -> str:
-    """Words with a picture to the right of them where there is room, else below."""
+def with_picture(body: str, picture: str) -> str:
+    """Text with a picture on its right, or below on narrow screens."""
     return f'<div class="beside"><div>{body}</div>{picture}</div>'
 
 
@@ -101,12 +102,12 @@ def table(
     marked: Sequence[int] = (),
     named: bool = False,
 ) -> str:
-    """A table in a box of its own that scrolls sideways; `marked` rows stand out, `named` rows begin with a heading."""
+    """A table that scrolls sideways; `marked` rows are highlighted, `named` rows begin with a heading."""
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
     body = "".join(_row(row, named, place in marked) for place, row in enumerate(rows))
-    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
     label = f' role="region" aria-label="{escape(caption, quote=True)}"' if caption else ""
-    return (f'<div class="wide" tabindex="0"{label}><table>{said}<thead><tr>{top}</tr></thead>'
+    return (f'<div class="wide" tabindex="0"{label}><table>{title}<thead><tr>{top}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")  # fmt: skip
 
 
@@ -117,3 +118,117 @@ def _row(cells: Sequence[str], named: bool, stands_out: bool) -> str:
         for cell in cells[1 if named else 0 :]
     )
     return f'<tr class="marked">{first}{rest}</tr>' if stands_out else f"<tr>{first}{rest}</tr>"
+
+
+_LIGHT = """--ink: #1c2733; --soft: #566675; --line: #d8dfe6; --bar: #2f7f93; --paper: #fff; --pale: #f4f7f9;
+  --good: #1f7a4d; --error: #b3261e; --warning: #8a5a00; --note: #3c5a78; --on: #fff; --log: #8a97a3; --shade: #b9c4ce;
+  --better: #00609a; --worse: #b34700; --same: #566675; --unknown: #6d3f8f;
+  --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b5588c; --c4: #a87400; --c5: #3c9bd4; --c6: #7a5aa6;
+  --c7: #444f59; color-scheme: light;"""
+
+_DARK = """--ink: #e6ebf0; --soft: #a4b1bd; --line: #38444f; --bar: #5fb3c8; --paper: #12181e; --pale: #1b242c;
+  --good: #5cc08d; --error: #ff8f86; --warning: #e2b04a; --note: #9dbcd9; --on: #12181e; --log: #7c8a96;
+  --shade: #53616d; --better: #6cb8ec; --worse: #ff9a5a; --same: #a4b1bd; --unknown: #c9a0ea;
+  --c0: #57b2ee; --c1: #ff9150; --c2: #3dcfa2; --c3: #eda1c9; --c4: #eec052; --c5: #9bd8ff; --c6: #c3a8f0;
+  --c7: #c5ced6; color-scheme: dark;"""
+
+# a class sets one colour; the element decides whether it fills or strokes
+_SERIES = "\n".join(f".c{i} {{ --mine: var(--c{i}); }}" for i in range(8))
+
+STYLE = (
+    f"""
+:root {{ {_LIGHT} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {_DARK} }} }}
+{_SERIES}
+.log {{ --mine: var(--log); }}
+"""
+    + """
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1100px; padding: 1.2rem; color: var(--ink); background: var(--paper);
+  font: 15px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif; }
+h1 { margin: 0; font-size: 1.7rem; overflow-wrap: anywhere; }
+header p { margin: 0; color: var(--soft); overflow-wrap: anywhere; }
+h2 { margin: 2rem 0 .6rem; padding-bottom: .25rem; border-bottom: 1px solid var(--line); font-size: 1.2rem; }
+h3 { margin: 0; font-size: 1rem; overflow-wrap: anywhere; }
+.apart { margin: 1.2rem 0 .4rem; }
+p { margin: .4rem 0; max-width: 46rem; overflow-wrap: anywhere; }
+ul { margin: .4rem 0; max-width: 46rem; }
+li { overflow-wrap: anywhere; }
+code, pre { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size: .9em; }
+pre { overflow-x: auto; padding: .7rem; background: var(--pale); border-radius: 6px; }
+nav { margin-top: .8rem; } nav a { display: inline-block; margin-right: 1rem; color: var(--better); }
+.soft { color: var(--soft); font-size: .9rem; }
+.verdict { max-width: none; padding: .7rem 1rem; border-radius: 8px; border-left: 6px solid; font-size: 1.1rem;
+  background: var(--pale); }
+.verdict.good { border-color: var(--good); } .verdict.error { border-color: var(--error); }
+.verdict.warning { border-color: var(--warning); }
+.banner { display: flex; gap: .9rem; align-items: center; max-width: none; margin: .5rem 0; padding: .7rem 1rem;
+  border: 2px solid var(--mine); border-left-width: 14px; border-radius: 8px; background: var(--pale); }
+.banner b { display: block; color: var(--mine); font-size: 1.5rem; line-height: 1.2; }
+.banner .sign { flex: none; width: 2.4rem; font-size: 1.9rem; line-height: 1; text-align: center; color: var(--mine); }
+.banner span { overflow-wrap: anywhere; }
+.better { --mine: var(--better); } .worse { --mine: var(--worse); }
+.same { --mine: var(--same); border-style: dashed dashed dashed solid; }
+.unknown { --mine: var(--unknown); border-style: double; border-width: 4px 4px 4px 14px; }
+.none { --mine: var(--line); border-style: dotted dotted dotted solid; }
+.none b { color: var(--soft); font-size: 1.15rem; }
+.run { margin: 1rem 0 1.6rem; }
+article { margin: .7rem 0; padding: .6rem .9rem; border: 1px solid var(--line); border-left: 4px solid;
+  border-radius: 6px; break-inside: avoid; }
+article.error { border-left-color: var(--error); } article.warning { border-left-color: var(--warning); }
+article.note { border-left-color: var(--note); }
+.badge { padding: .05rem .5rem; border-radius: 1rem; color: var(--on); font-size: .8rem; font-weight: 600; }
+.badge.error { background: var(--error); } .badge.warning { background: var(--warning); }
+.badge.note { background: var(--note); }
+dl { display: grid; grid-template-columns: fit-content(18rem) minmax(0, 1fr); gap: .1rem .8rem; margin: .4rem 0 0; }
+dl.tight { grid-template-columns: fit-content(40%) minmax(0, 1fr); font-size: .85rem; }
+dt { color: var(--soft); overflow-wrap: anywhere; } dd { margin: 0; overflow-wrap: anywhere; }
+.tiles { display: flex; flex-wrap: wrap; gap: .6rem; max-width: none; margin: .5rem 0 .8rem; padding: 0;
+  list-style: none; }
+.tiles li { padding: .4rem .9rem; border: 1px solid var(--line); border-radius: 8px; color: var(--soft); }
+.tiles b { display: block; color: var(--ink); font-size: 1.25rem; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); gap: .8rem; }
+.grid.broad { grid-template-columns: repeat(auto-fill, minmax(min(310px, 100%), 1fr)); }
+figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--line); border-radius: 8px; break-inside: avoid; }
+figcaption { margin-bottom: .3rem; overflow-wrap: anywhere; }
+figure p { margin: .2rem 0 0; color: var(--soft); font-size: .85rem; }
+svg { display: block; width: 100%; height: auto; max-width: 420px; }
+svg.wide-picture { max-width: 620px; }
+svg rect { fill: var(--mine, var(--bar)); } svg line { stroke: var(--line); }
+svg text { font-size: 11px; fill: var(--soft); }
+svg .curve { fill: none; stroke: var(--mine); stroke-width: 1.8; stroke-linejoin: round; }
+svg .thin { stroke-width: .7; opacity: .4; } svg .dashed { stroke-dasharray: 4 2.5; }
+svg .band { fill: var(--mine); opacity: .2; } svg .ghost { fill: var(--mine); opacity: .22; }
+svg .ink { stroke: var(--ink); stroke-width: 1.2; } svg .reach { stroke: var(--mine); stroke-width: 3; }
+svg .dot { fill: var(--mine); } svg .strong { fill: var(--ink); font-weight: 600; }
+svg .haloed { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+.beside { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 390px); gap: 1rem; align-items: start; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; max-width: none; margin: .4rem 0; padding: 0;
+  list-style: none; font-size: .9rem; }
+.legend li::before { content: ""; display: inline-block; width: 1.1rem; height: .7rem; margin-right: .4rem;
+  border-radius: 2px; background: var(--mine); }
+.wide { overflow-x: auto; margin: .4rem 0;  /* a shade at the sides says that there is more to scroll to */
+  background: linear-gradient(90deg, var(--paper) 50%, transparent) 0 / 24px 100% no-repeat local,
+    linear-gradient(270deg, var(--paper) 50%, transparent) 100% / 24px 100% no-repeat local,
+    linear-gradient(90deg, var(--shade), transparent) 0 / 10px 100% no-repeat scroll,
+    linear-gradient(270deg, var(--shade), transparent) 100% / 10px 100% no-repeat scroll; }
+table { border-collapse: collapse; font-size: .85rem; }
+caption { padding: .2rem 0; color: var(--soft); text-align: left; }
+th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+thead th { color: var(--soft); font-weight: 600; } tbody th { font-weight: 400; }
+td.long { min-width: 16rem; white-space: normal; }
+tr.marked > * { background: var(--pale); font-weight: 600; }
+@media (max-width: 820px) { .beside { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; }
+  dl:not(.tight) { grid-template-columns: 1fr; }
+  dl:not(.tight) dd { margin-bottom: .3rem; } .banner { padding: .6rem .7rem; } .banner b { font-size: 1.25rem; } }
+@media print { html { font-size: 11px; } body { max-width: none; padding: 0; font-size: 11px; }
+  .wide { overflow: visible; background: none; } nav { display: none; }
+  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 8px; }
+  [role=region] th, [role=region] td { overflow-wrap: break-word; }
+  .badge { border: 1px solid; color: inherit; background: none !important; } h2, h3 { break-after: avoid; }
+  tr, .banner, dl { break-inside: avoid; } thead { display: table-header-group; }
+  svg, .banner, .legend { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  .grid, .grid.broad { grid-template-columns: 1fr 1fr; } pre { white-space: pre-wrap; } }
+"""
+)

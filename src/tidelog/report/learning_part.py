@@ -1,32 +1,44 @@
-"""Learning curves of runs, overlaid where they share a metric. Letters: `S` seeds, `T` reports, `R` resamples."""
+"""Learning curves of runs, one chart per metric. Letters: `S` seeds, `T` reports, `R` resamples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tidelog.report.axes import Values
-from tidelog.report.charts import Curve, curves
-from tidelog.report.curves import series
+from tidelog.errors import ConfigError, nearest
+from tidelog.report.charts import Curve, Values, curves
 from tidelog.report.frame import figure, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun
-from tidelog.training.sinks import KEYS
+from tidelog.training.runs.sinks import KEYS
 
 HELD_OUT = "held_out/"
-MOST_POINTS = 120  # drawn of a curve: more than a chart this wide can show
-MOST_SEEDS = 10  # drawn one by one
-MOST_LINES = 8  # algorithms with a colour of their own
-_MOST_NAMED = 4  # curves of one chart whose last value is written
+MOST_POINTS = 120  # points of a curve; more than a chart of this width can show
+MOST_SEEDS = 10  # largest number of seeds that are drawn separately
+MOST_LINES = 8  # algorithms with their own colour
+_MOST_NAMED = 4  # largest number of curves in a chart whose last values are listed
 _RESAMPLES = 4000
 _LEVEL = 0.95
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def series(rows: Rows, metric: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Updates [T] and values [S, T] of one metric; ConfigError if no report has it."""
+    reports = [row for row in rows if metric in row]
+    if not reports:
+        raise ConfigError(f"no report has the metric '{metric}': {nearest(metric, rows[0] if rows else ())}")
+    members = sorted({row["member"] for row in reports})
+    updates = sorted({row["update"] for row in reports})
+    table = {(row["member"], row["update"]): row[metric] for row in reports}
+    return np.asarray(updates), np.asarray([[table.get((m, u), np.nan) for u in updates] for m in members])
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One algorithm of one run, with all its seeds, in its colour throughout the page."""
+    """One algorithm of one run, with all its seeds and its colour on the whole page."""
 
     run: SavedRun
     config: int
@@ -34,74 +46,62 @@ class Line:
 
     @property
     def name(self) -> str:
-        """What it is called on the page."""
+        """Name on the page."""
         return self.run.label(self.config)
 
     @property
     def members(self) -> range:
-        """Which members of the run are its seeds."""
-        seeds = len(self.run.record.settings.seeds)
+        """Members of the run that are its seeds."""
+        seeds = len(self.run.record.options.seeds)
         return range(self.config * seeds, (self.config + 1) * seeds)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The reports of its seeds."""
+        """Reports of its seeds."""
         return [row for row in self.run.rows if row["member"] in self.members]
 
 
 def lines_of(runs: Sequence[SavedRun]) -> list[Line]:
-    """Every algorithm of every run, the first ones each with a colour."""
+    """The first `MOST_LINES` algorithms of all runs, each with a colour."""
     pairs = [(run, config) for run in runs for config in range(len(run.record.configs))]
     return [Line(run, config, place) for place, (run, config) in enumerate(pairs[:MOST_LINES])]
 
 
 def colours(lines: Iterable[Line]) -> str:
-    """What each colour stands for."""
+    """Legend of the colours."""
     return legend((f"c{line.colour}", line.name) for line in lines)
 
 
 def learning(runs: Sequence[SavedRun]) -> str:
-    """The section: losses, in training and held out, then what was measured by playing, then everything else."""
+    """The section: training and held-out losses, then evaluations, then all other metrics."""
     lines = lines_of(runs)
-    own = {name for run in runs for name in run.record.settings.own_evaluators}
-    kinds: dict[str, list[str]] = {title: [] for title in _TITLES}
-    for metric in _metrics(lines):
-        kinds[_kind(metric, own)].append(metric)
+    own = {name for run in runs for name in run.record.options.own_evaluators}
+    losses, evaluations, others = list[str](), list[str](), list[str]()
+    seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row if name not in KEYS]
+    for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen):  # as its training loss is called
+        evaluated = metric.startswith("play/") or metric in own
+        (evaluations if evaluated else losses if "loss" in metric else others).append(metric)
+    kinds = {
+        "Losses in training and on held-out episodes": losses,
+        "Evaluations during training": evaluations,
+        "Other training metrics": others,
+    }
     more = sum(len(run.record.configs) for run in runs) - len(lines)
     body = [paragraph(_explained(lines), "soft"), colours(lines) if len(lines) > 1 else ""]
-    body += [paragraph(f"{more:,} more algorithms of the population are not drawn.")] if more else []
+    body += [paragraph(f"{more:,} more algorithms of the population are not shown.")] if more else []
     for title, metrics in kinds.items():
         if metrics:
             body.append(heading(title) + grid((_chart(metric, lines) for metric in metrics), broad=True))
     return section("Learning curves", "".join(body), "learning")
 
 
-_TITLES = (
-    "Losses in training and on held-out episodes",
-    "Evaluations while training",
-    "Other measurements of training",
-)
-
-
-def _kind(metric: str, own: set[str]) -> str:
-    if metric.startswith("play/") or metric in own:
-        return _TITLES[1]
-    return _TITLES[0] if "loss" in metric else _TITLES[2]
-
-
-def _metrics(lines: Sequence[Line]) -> list[str]:
-    """Names in the order of the reports; a held-out loss stands with its training loss, under the latter's name."""
-    seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row if name not in KEYS]
-    return list(dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen))
-
-
 def _explained(lines: Sequence[Line]) -> str:
     counts = sorted({len(line.members) for line in lines})
-    said = "Over updates. Solid lines: while training. Dashed lines: the same loss on held-out episodes."
+    text = "Horizontal axis: updates. Solid lines: training. Dashed lines: the same loss on held-out episodes."
     if counts == [1]:
-        return f"{said} There is one seed, so nothing says how much chance there is in a line: train several."
-    said += f" Thick: the mean over seeds; thin: each seed; the band: a {_LEVEL:.0%} bootstrap interval of the mean."
-    return said + (" Over fewer than five seeds such a band is narrower than it claims." if counts[0] < 5 else "")
+        return f"{text} There is only one seed, so the effect of chance is unknown. fix: train several seeds."
+    text += f" Thick: the mean over seeds; thin: each seed; the band: a {_LEVEL:.0%} bootstrap interval of the mean."
+    return text + (" With fewer than five seeds such a band is too narrow for its level." if counts[0] < 5 else "")
 
 
 def _chart(metric: str, lines: Sequence[Line]) -> str:
@@ -109,11 +109,11 @@ def _chart(metric: str, lines: Sequence[Line]) -> str:
     ends = "; ".join(f"{one.name} {_last(one.mean)}" for one in drawn) if len(drawn) > 1 else _last(drawn[0].mean)
     ends = f"At the end: {ends}." if len(drawn) <= _MOST_NAMED else ""
     reports = max(len({row["update"] for row in line.rows}) for line in lines)
-    thinned = f" {reports:,} reports, drawn as means of neighbours." if reports > MOST_POINTS else ""
+    thinned = f" {reports:,} reports, shown as means of neighbours." if reports > MOST_POINTS else ""
     lost = sum(int((~np.isfinite(one.seeds)).sum()) for one in drawn)
     gaps = " Gaps: values that are not finite, or seeds without a report." if lost else ""
-    said = f"{metric} over updates: {', '.join(dict.fromkeys(one.name for one in drawn))}"
-    return figure(metric, curves(said, drawn), f"{ends}{thinned}{gaps}".strip())
+    title = f"{metric} over updates: {', '.join(dict.fromkeys(one.name for one in drawn))}"
+    return figure(metric, curves(title, drawn), f"{ends}{thinned}{gaps}".strip())
 
 
 def _curves(metric: str, line: Line, *, alone: bool) -> Iterator[Curve]:
@@ -130,17 +130,17 @@ def _curves(metric: str, line: Line, *, alone: bool) -> Iterator[Curve]:
 
 
 def thin(updates: Values, values: Values) -> tuple[Values, Values]:
-    """At most `MOST_POINTS` of [T] and [S, T]: means of neighbours, over what is finite."""
+    """At most `MOST_POINTS` of [T] and [S, T]: means of neighbours, over finite values."""
     values = np.where(np.isfinite(values), values, np.nan)
     if len(updates) <= MOST_POINTS:
         return updates, values
     groups = np.array_split(np.arange(len(updates)), MOST_POINTS)
-    heaps = np.stack([_mean(values[:, group]) for group in groups], axis=1)
-    return np.array([updates[group].mean() for group in groups]), heaps
+    means = np.stack([_mean(values[:, group]) for group in groups], axis=1)
+    return np.array([updates[group].mean() for group in groups]), means
 
 
 def over_seeds(values: Values) -> tuple[Values, Values | None, Values | None]:
-    """Mean [T] over seeds [S, T], and the ends of its percentile bootstrap interval; None for one seed."""
+    """Mean [T] over seeds [S, T], and the ends of its percentile bootstrap interval (None for one seed)."""
     mean = _mean(values.T)
     if len(values) < 2:
         return mean, None, None
@@ -149,13 +149,13 @@ def over_seeds(values: Values) -> tuple[Values, Values | None, Values | None]:
     counts = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=_RESAMPLES).astype(np.float64)  # [R, S]
     there = np.isfinite(values)
     total, size = counts @ np.where(there, values, 0.0), counts @ there
-    drawn = np.where(size > 0, total / np.maximum(size, 1), mean)  # a resample of absent seeds says nothing new
+    drawn = np.where(size > 0, total / np.maximum(size, 1), mean)  # a resample of missing seeds only: use the mean
     low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
     return mean, low, high
 
 
 def _mean(values: Values) -> Values:
-    """Mean [S] over what is finite in [S, T]; NaN where nothing is."""
+    """Mean [S] of the finite values in [S, T]; NaN if none is finite."""
     there = np.isfinite(values)
     size = there.sum(axis=1)
     return np.where(size > 0, np.where(there, values, 0.0).sum(axis=1) / np.maximum(size, 1), np.nan)

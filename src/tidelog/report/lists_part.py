@@ -1,6 +1,6 @@
-"""How good a recommender's lists are on the period it held out, beside what counts instead of learning.
+"""Quality of a recommender's lists on its held-out period, compared with counting baselines.
 
-The table is made when the report is: it asks the policies and the baselines for lists on the same events.
+The table is computed with the report: policies and baselines make lists for the same events.
 """
 
 from __future__ import annotations
@@ -9,29 +9,28 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tidelog.acting.statistics import Interval
-from tidelog.algorithms import ALGORITHMS
-from tidelog.data import Interactions
+from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
-from tidelog.judging.histories import Cases, next_events
-from tidelog.judging.rankers import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
-from tidelog.judging.ranking import Comparison, Row, compare
+from tidelog.policies.statistics import Interval
+from tidelog.recommend.interactions.held_out import next_events
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 from tidelog.report.frame import bullets, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.logs import Found, fingerprint
-from tidelog.report.saved import SavedRun, ranks
-from tidelog.training.acting import member_policy
-from tidelog.training.run import fallen
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks
+from tidelog.training.runs.policies import member_policy
+from tidelog.training.runs.run import collapsed_metrics
 
-MOST_CASES = 2_000  # held-out events that lists are made for
-MOST_MEMBERS = 5  # seeds of an algorithm that are asked
+MOST_CASES = 2_000  # largest number of held-out events
+MOST_MEMBERS = 5  # largest number of seeds per algorithm
 LENGTH = 10  # of lists
 MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
 ALONE = "encoder alone"
 
 
-def lists(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
-    """The section about runs that rank: for every log a table of its runs and of baselines, and warnings."""
+def lists(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
+    """The section about recommender runs: for every log a table of its runs and of baselines, and warnings."""
     mine = [run for run in runs if ranks(run)]
     if not mine:
         return ""
@@ -44,29 +43,43 @@ def lists(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
     return section("Lists", "".join(body) + _collapses(mine), "lists")
 
 
-def _one_log(found: Found, lines: Sequence[Line]) -> str:
-    share = min(line.run.record.settings.held_out for line in lines)
+def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
+    share = min(line.run.record.options.held_out for line in lines)
     if not isinstance(found.log, Interactions):
-        return paragraph(f"{found.reason} How good lists are is not shown.")
+        return paragraph(f"{found.reason} The quality of lists is not shown.")
     if not share:
-        return paragraph("A run held no period out, so that nothing says how good its lists are: train with held_out.")
+        return paragraph("A run held out no period, so the quality of its lists is unknown. fix: train with held_out.")
     split = found.log.split(share=share)
-    cases, drawn = _some(next_events(split.test, split.test.targets))
-    told: list[str] = []
-    rankers = _baselines(split.train) | dict(_learnt(lines, told))
+    cases = next_events(split.test, split.test.targets)
+    scope = f"all {len(cases):,} events"
+    if len(cases) > MOST_CASES:
+        chosen = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
+        cases, scope = cases.select(chosen), f"{MOST_CASES:,} random events"
+    notes: list[str] = []
+    baselines: tuple[Ranker, ...] = (
+        Popularity.of(split.train),
+        Markov.of(split.train),
+        ItemKNN.of(split.train),
+        OwnFrequency.of(split.train, filled=True),
+    )
+    rankers = dict(zip(_COUNTED, baselines, strict=True)) | dict(_learnt(lines, notes))
     k = min(LENGTH, len(found.log.items) - 1)
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
-    said = (
-        f"Lists of {k} for {drawn} from {split.at} on, which nothing was learnt from but how much Q counts. With 95 % "
-        "intervals over users. Naming what is taken next rewards whoever imitates: it cannot show what is good in the "
-        "long run."
+    explanation = (
+        f"Lists of {k} items for {scope} from {split.at} on. This period selected only the weight of Q; nothing else "
+        "was trained on it. The 95 % intervals are over users. Predicting the next item rewards imitation of the log: "
+        "it cannot show what is good in the long run."
     )
     head = ("", "events", "cases", *MEASURES, "coverage", "entropy")
-    rows = [_cells(row) for row in compared.rows]
+    rows = []
+    for row in compared.rows:
+        scores = [_between(row.scores[measure]) for measure in MEASURES]
+        diversity = [f"{value:.3f}" for value in row.diversity.values()]
+        rows.append([row.ranker, row.kind, f"{row.cases:,}", *scores, *diversity])
     marked = [
         place for place, row in enumerate(compared.rows) if row.ranker not in _COUNTED and ALONE not in row.ranker
     ]
-    body = [paragraph(said, "soft"), *map(paragraph, told)]
+    body = [paragraph(explanation, "soft"), *map(paragraph, notes)]
     body.append(table(head, rows, "Lists on the held-out period", marked=marked, named=True))
     return "".join(body) + bullets(_gains(compared, rankers))
 
@@ -74,49 +87,31 @@ def _one_log(found: Found, lines: Sequence[Line]) -> str:
 _COUNTED = ("popularity", "last-item Markov", "item-kNN", "own frequency")
 
 
-def _baselines(log: Interactions) -> dict[str, Ranker]:
-    made: tuple[Ranker, ...] = (Popularity.of(log), Markov.of(log), ItemKNN.of(log), OwnFrequency.of(log, filled=True))
-    return dict(zip(_COUNTED, made, strict=True))
-
-
-def _learnt(lines: Sequence[Line], told: list[str]) -> Iterator[tuple[str, Ranker]]:
-    """Every policy, and its reader of histories alone; what cannot be asked is `told`."""
+def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
+    """Every policy, and its encoder alone; policies that cannot be loaded are added to `notes`."""
     for line in lines:
-        seeds = line.run.record.settings.seeds
+        seeds = line.run.record.options.seeds
         for member in line.members[:MOST_MEMBERS]:
             name = line.name + (f", seed {seeds[member % len(seeds)]}" if len(seeds) > 1 else "")
             try:
                 policy = member_policy(line.run.path, line.run.record, member)
             except TidelogError as error:
-                told.append(f"{name}: its policy cannot be asked. {error}")
+                notes.append(f"{name}: its policy cannot be loaded. {error}")
                 continue
             yield name, policy.ranker()
             yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
-def _some(cases: Cases) -> tuple[Cases, str]:
-    """At most so many cases, drawn at random, and what they are in words."""
-    if len(cases) <= MOST_CASES:
-        return cases, f"all {len(cases):,} events"
-    rows = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
-    return cases.take(rows), f"{MOST_CASES:,} events, drawn at random,"
-
-
-def _cells(row: Row) -> list[str]:
-    scores = [_between(row.scores[measure]) for measure in MEASURES]
-    return [row.ranker, row.kind, f"{row.cases:,}", *scores, *(f"{value:.3f}" for value in row.spread.values())]
-
-
 def _gains(found: Comparison, rankers: Mapping[str, Ranker]) -> Iterator[str]:
-    """What Q adds to likelihood alone, on the same users."""
+    """Gain of Q over the encoder alone, on the same users."""
     for name in rankers:
         alone = f"{name}, {ALONE}"
         if alone in rankers:
-            gained = found.difference(name, alone, "discounted reward")
-            shown = "more than" if gained.low > 0 else "less than" if gained.high < 0 else "no different from"
+            gain = found.difference(name, alone, "discounted reward")
+            side = "higher than" if gain.low > 0 else "lower than" if gain.high < 0 else "no different from"
             yield (
-                f"{name}: discounted reward {shown} its {ALONE}, {gained.estimate:+.4f} ({gained.low:+.4f} to "
-                f"{gained.high:+.4f})."
+                f"{name}: discounted reward {side} that of its {ALONE}, {gain.estimate:+.4f} ({gain.low:+.4f} to "
+                f"{gain.high:+.4f})."
             )
 
 
@@ -127,18 +122,17 @@ def _between(score: Interval) -> str:
 
 
 def _collapses(runs: Sequence[SavedRun]) -> str:
-    """Where coverage or entropy fell far below its best while training, or that it never did."""
-    found = [
+    """Warnings if coverage or entropy fell far below its best during training; else a sentence that it did not."""
+    names = {run.record.algorithm for run in runs}
+    watched = {name: getattr(ALGORITHMS.get(name), "watched_metrics", ()) for name in names}
+    warnings = [
         f"{run.name}, seed {row['seed']}: {name} fell to {row[name]:.3g} at update {row['update']:,}, below a quarter "
-        "of its best: ever fewer items are recommended. Lower the weight of Q or its rate, or raise the threshold."
+        "of its best: fewer and fewer items are recommended. fix: lower the weight of Q or its learning rate, or raise "
+        "the threshold."
         for run in runs
         for place, row in enumerate(run.rows)
-        for name in fallen(_watched(run), row, run.rows[:place])
+        for name in collapsed_metrics(watched[run.record.algorithm], row, run.rows[:place])
     ]
-    if not found:
+    if not warnings:
         return paragraph("No collapse: coverage and entropy of lists never fell below a quarter of their best.")
-    return heading("Collapse") + bullets(found)
-
-
-def _watched(run: SavedRun) -> Sequence[str]:
-    return getattr(ALGORITHMS.get(run.record.algorithm), "watched", ())
+    return heading("Collapse") + bullets(warnings)

@@ -1,7 +1,7 @@
-"""`tidelog report`: one run, or several side by side, as one HTML file: no network, no script.
+"""`tidelog report`: one HTML page about one run, or about several for comparison: no network, no script.
 
-What a reader has to know first stands first: the verdict and what it rests on; then how the policies learnt, what they
-returned, how each estimator sees them, what they would do where the log did something else; then data and settings.
+The order is by importance: the verdict and its evidence; then learning curves, returns, estimates, and the policies'
+actions compared with the log's; then data and settings.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidelog.data import Interactions, Log
+from tidelog.data.log import Log
 from tidelog.errors import ConfigError
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, section, table, tiles
 from tidelog.report.learning_part import learning
 from tidelog.report.lists_part import lists
-from tidelog.report.logs import fingerprint, logs_of, source
 from tidelog.report.returns_part import returns
-from tidelog.report.saved import SavedRun, ranks, read_runs
+from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
 from tidelog.report.settings_part import data, machine, settings
-from tidelog.report.verdict_part import banner, estimates, judged
+from tidelog.report.verdict_part import banner, estimates, verdict_section
 
 KIND = "report"
 
@@ -29,13 +29,13 @@ KIND = "report"
 def report_of(
     runs: Sequence[str | Path], out: str | Path = "report.html", *, log: Log | Interactions | None = None
 ) -> Path:
-    """Write the report of run folders to a file and return its path; an older report there is replaced.
+    """Write the report of run folders to a file and return its path; replaces an older report.
 
-    `log` is given where the runs' log was made in memory or has moved.
+    `log` is needed if the runs' log was in memory only or has moved.
 
-    ConfigError where the file is something else or cannot be written, where a run made no report yet or is named twice;
-    CheckpointError where a folder is no run or what it holds is damaged; LogError where no run learnt from `log`.
-    Then nothing is written.
+    ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet or is named twice;
+    CheckpointError if a folder is not a run or is damaged; LogError if no run learnt from `log`. Errors leave the file
+    unchanged.
     """
     target = Path(out)
     _check_target(target)
@@ -60,7 +60,13 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         "machine": machine(runs),
     }
     title = ", ".join(run.name for run in runs)
-    lead = _sentence(runs[0]) if len(runs) == 1 else "Runs side by side."
+    lead = "Comparison of runs."
+    if len(runs) == 1:
+        run = runs[0]
+        options = run.record.options
+        seeds = f"{len(options.seeds):,} seed{'' if len(options.seeds) == 1 else 's'}"
+        updates = f"{run.update:,} of {options.steps:,} updates"
+        lead = f"{run.record.algorithm}, {seeds}, {updates}, from {source(run.record)}."
     links = [link for link in _LINKS if sections[link[0]]]
     return page(title, lead, [text for text in sections.values() if text], KIND, links)
 
@@ -72,17 +78,11 @@ _LINKS = (
 )  # fmt: skip
 
 
-def _sentence(run: SavedRun) -> str:
-    settings = run.record.settings
-    seeds = f"{len(settings.seeds):,} seed{'' if len(settings.seeds) == 1 else 's'}"
-    return f"{run.record.algorithm}, {seeds}, {run.update:,} of {settings.steps:,} updates, from {source(run.record)}."
-
-
 def _summary(runs: Sequence[SavedRun]) -> str:
     if len(runs) == 1:
-        return section("Verdict", banner(runs[0]) + judged(runs[0]) + _facts(runs[0]), "verdict")
+        return section("Verdict", banner(runs[0]) + verdict_section(runs[0]) + _facts(runs[0]), "verdict")
     body = [table(_HEAD, map(_row, runs), "The runs of this report", named=True)]
-    body += [f'<div class="run">{heading(run.name)}{banner(run)}{judged(run)}</div>' for run in runs]
+    body += [f'<div class="run">{heading(run.name)}{banner(run)}{verdict_section(run)}</div>' for run in runs]
     return section("Verdicts", "".join(body), "verdict")
 
 
@@ -90,11 +90,12 @@ _HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held out", "log")
 
 
 def _row(run: SavedRun) -> list[str]:
-    settings = run.record.settings
+    settings = run.record.options
     decision = run.verdicts[0].verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
     updates = f"{run.update:,} of {settings.steps:,}"
-    kept = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
-    return [run.name, decision, run.record.algorithm, f"{len(settings.seeds):,}", updates, kept, source(run.record)]
+    held_out = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
+    seeds = f"{len(settings.seeds):,}"
+    return [run.name, decision, run.record.algorithm, seeds, updates, held_out, source(run.record)]
 
 
 _HELD = {True: "of the time held out", False: "episodes held out"}
@@ -105,51 +106,50 @@ def _facts(run: SavedRun) -> str:
     return tiles(
         [
             (record.algorithm, "algorithm"),
-            (f"{len(record.settings.seeds):,}", "seeds"),
-            (f"{run.update:,}", f"of {record.settings.steps:,} updates"),
-            (f"{record.data['episodes']:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
-            (f"{record.data['steps']:,}", "events in the log" if ranks(run) else "steps in the log"),
-            (f"{record.settings.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
+            (f"{len(record.options.seeds):,}", "seeds"),
+            (f"{run.update:,}", f"of {record.options.steps:,} updates"),
+            (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
+            (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
+            (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
         ]
     )
 
 
 def _check_target(target: Path) -> None:
     if target.is_dir():
-        raise ConfigError(f"{target} is a folder: name a file, as in --out report.html; nothing was written")
+        raise ConfigError(f"{target} is a folder; nothing was written. fix: name a file, as in --out report.html")
     if not target.parent.is_dir():
-        raise ConfigError(f"{target.parent} is no folder: make it first, or choose another name; nothing was written")
-    if target.exists() and not _is_ours(target):
-        raise ConfigError(f"{target} exists and is no report of tidelog: choose another name, nothing was written")
-
-
-def _is_ours(path: Path) -> bool:
+        raise ConfigError(
+            f"{target.parent} is not a folder; nothing was written. fix: create it first, or choose another name"
+        )
+    if not target.exists():
+        return
     try:
-        with path.open("rb") as file:
-            return mark(KIND).encode() in file.read(1000)
+        with target.open("rb") as file:
+            ours = mark(KIND).encode() in file.read(1000)
     except OSError as error:
-        raise ConfigError(f"{path} exists and cannot be read: {error}; choose another name") from error
+        raise ConfigError(f"{target} exists and cannot be read: {error}. fix: choose another name") from error
+    if not ours:
+        raise ConfigError(
+            f"{target} exists and is not a report of tidelog; nothing was written. fix: choose another name"
+        )
 
 
 def _put(target: Path, text: str) -> None:
-    """Write beside the target and rename, so that it is whole or as it was."""
+    """Write atomically, through a temporary file in the same folder."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error}") from error
-    aside = Path(name)
+    temporary = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        aside.chmod(0o666 & ~_umask())
-        aside.replace(target)
+        mask = os.umask(0)  # the only way to read it
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(target)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error}") from error
     finally:
-        aside.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    now = os.umask(0)
-    os.umask(now)
-    return now
+        temporary.unlink(missing_ok=True)

@@ -1,4 +1,7 @@
-"""What run folders hold, as their report needs it; what cannot be understood is refused with its file and line."""
+"""Read run folders for the report, and reopen their logs; invalid content is an error with its file and line.
+
+A report is also possible without the logs.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, ConfigError
-from tidelog.report.verdicts import SavedVerdict, read_verdicts
-from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.record import Record
-from tidelog.training.sinks import KEYS, read_rows
+from tidelog.data.log import Log
+from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
+from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.training.engine.log_streaming import is_mapped
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import KEYS, read_rows
 from tidelog.types import Catalogue
 
 Values = np.ndarray[Any, Any]
@@ -25,16 +32,16 @@ _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
 
 
 @dataclass(frozen=True, eq=False)
-class Played:
-    """Returns of one evaluation, a row a member."""
+class EvaluationReturns:
+    """Returns of one evaluation, one row per member."""
 
     env: str
     sampled: bool
-    returns: tuple[Values, ...]  # [episodes] a member
+    returns: tuple[Values, ...]  # [episodes] per member
 
     @property
     def name(self) -> str:
-        """What was played, and how."""
+        """The environment, and whether actions were sampled."""
         return f"{self.env}, {'sampled' if self.sampled else 'deterministic'}"
 
     @property
@@ -48,27 +55,27 @@ class SavedRun:
     """One run folder."""
 
     path: Path
-    name: str  # unlike those of the other runs of the report
+    name: str  # unique in the report
     record: Record
     rows: list[dict[str, Any]]
-    played: tuple[Played, ...]
+    evaluations: tuple[EvaluationReturns, ...]
     verdicts: tuple[SavedVerdict, ...]  # the newest first
-    checkpoints: list[int]  # the updates at which there is one
+    checkpoints: list[int]  # updates of the checkpoints
 
     @property
     def update(self) -> int:
-        """Updates taken by the last report."""
+        """Update of the last report."""
         return int(max(row["update"] for row in self.rows))
 
     def label(self, config: int) -> str:
-        """A name for one algorithm of a population, by what it differs in; the run's own where it has one algorithm."""
+        """Name of one algorithm of a population, by its differing settings; the run's name if it has one algorithm."""
         configs = self.record.configs
         if len(configs) == 1:
             return self.name
         mine = configs[config]
         differs = [f"{key} {plain(value)}" for key, value in mine.items() if any(one[key] != value for one in configs)]
-        told = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
-        return f"{self.name} [{told}]"
+        suffix = ", ".join(differs) if 0 < len(differs) <= _MOST_NAMED else str(config)
+        return f"{self.name} [{suffix}]"
 
 
 def ranks(run: SavedRun) -> bool:
@@ -77,19 +84,19 @@ def ranks(run: SavedRun) -> bool:
 
 
 def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
-    """Read run folders, in the order given; ConfigError where there is none, or one of them twice."""
+    """Read run folders, in this order; ConfigError if there is none, or one of them twice."""
     paths = [Path(folder) for folder in folders]
     if not paths:
-        raise ConfigError("a report is about at least one run: name its folder")
+        raise ConfigError("no run folder: expected at least one. fix: name a run folder")
     absolute = [path.resolve() for path in paths]
     for place, path in enumerate(absolute):
         if path in absolute[:place]:
-            raise ConfigError(f"{paths[place]} is named twice: a run stands in a report once")
+            raise ConfigError(f"{paths[place]} is named twice: expected each run once. fix: remove one")
     return [_read(path, name) for path, name in zip(paths, _names(absolute), strict=True)]
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, and as many before it as tell them apart."""
+    """The last part of each path, and as many parts before it as make the names unique."""
     for parts in range(1, max(len(path.parts) for path in paths) + 1):
         names = ["/".join(path.parts[-parts:]) for path in paths]
         if len(set(names)) == len(names):
@@ -99,25 +106,25 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 def _read(path: Path, name: str) -> SavedRun:
     record = _checked_record(path, Record.read(path))
-    members = len(record.configs) * len(record.settings.seeds)
+    members = len(record.configs) * len(record.options.seeds)
     rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
     if not rows:
         raise ConfigError(
-            f"{path} has made no report yet, so there is nothing to show: its first comes at update "
-            f"{min(record.settings.every, record.settings.steps):,}; go on with `tidelog resume {path}`"
+            f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
+            f"{min(record.options.every, record.options.steps):,}. fix: continue with `tidelog resume {path}`"
         )
-    played = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
+    evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     checkpoints = Checkpoints(path / "checkpoints", 1).updates()
-    return SavedRun(path, name, record, rows, played, read_verdicts(path / "verdicts"), checkpoints)
+    return SavedRun(path, name, record, rows, evaluations, read_verdicts(path / "verdicts"), checkpoints)
 
 
 def _checked_record(path: Path, record: Record) -> Record:
-    data, origin = record.data, record.data.get("origin") if isinstance(record.data, Mapping) else None
-    whole = isinstance(data, Mapping) and {"fingerprint", "origin", "steps", "episodes"} <= set(data)
-    whole = whole and all(type(data[key]) is int for key in ("steps", "episodes"))
-    whole = whole and (origin is None or (isinstance(origin, Mapping) and {"source", "columns"} <= set(origin)))
-    if not (whole and isinstance(record.machine, Mapping) and isinstance(record.held_out, list)):
-        raise CheckpointError(f"{path / 'run.json'} does not say which data and machine the run had: it was changed")
+    origin = record.data.origin
+    if record.data.fingerprint is None or (origin is not None and not {"source", "columns"} <= set(origin)):
+        raise CheckpointError(
+            f"{path / 'run.json'} does not name the log that the run learnt from. fix: restore the file, or report a "
+            "run over a log"
+        )
     return record
 
 
@@ -126,30 +133,33 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
         whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
         if not whole or not all(isinstance(value, Real) for value in row.values()):
             raise CheckpointError(
-                f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}; "
-                "restore the file, or remove that line"
+                f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}. "
+                "fix: restore the file, or remove that line"
             )
         if row["member"] >= members:
-            raise CheckpointError(f"{path}, line {line}: there is no member {row['member']}, the run has {members}")
+            raise CheckpointError(
+                f"{path}, line {line}: member = {row['member']}: expected a number below {members}, the number of the "
+                "run's members. fix: remove that line"
+            )
     return rows
 
 
-def _played(path: Path) -> Played:
+def _played(path: Path) -> EvaluationReturns:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         returns = tuple(np.asarray(member, np.float64) for member in content["returns"])
         usable = bool(returns) and all(one.ndim == 1 and one.size and np.isfinite(one).all() for one in returns)
         if not usable:
-            raise ValueError("'returns' must hold one list of finite numbers a member")
-        return Played(str(content["env"]), bool(content["sampled"]), returns)
+            raise ValueError("'returns' must hold one list of finite numbers per member")
+        return EvaluationReturns(str(content["env"]), bool(content["sampled"]), returns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path} is no evaluation, or was damaged: {error!r}; remove it and evaluate the run again"
+            f"{path} is not an evaluation, or it is damaged: {error!r}. fix: remove it and evaluate the run again"
         ) from error
 
 
 def plain(value: Any) -> str:
-    """A setting as a person would write it."""
+    """A setting as readable text."""
     if isinstance(value, Mapping) and set(value) == {"own"}:
         return f"{value['own']} (your own)"
     if isinstance(value, bool):
@@ -165,6 +175,67 @@ def plain(value: Any) -> str:
     return str(value)
 
 
-def shown(path: Path) -> str:
-    """A path as it is typed in a command."""
+def quoted(path: Path) -> str:
+    """A path, quoted for a shell command."""
     return shlex.quote(str(path))
+
+
+class LogSource(NamedTuple):
+    """A log, or the reason why there is none."""
+
+    log: Log | Interactions | None
+    reason: str
+
+
+def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> dict[str, LogSource]:
+    """Logs by fingerprint, each once; `log` replaces the run's source, LogError if no run learnt from it."""
+    logs: dict[str, LogSource] = {}
+    if log is not None:
+        mine = [run for run in runs if _same(log, run.record)]
+        if not mine:
+            raise LogError(
+                f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} episodes: "
+                f"the log of {runs[0].path} had {runs[0].record.data.steps:,} and "
+                f"{runs[0].record.data.episodes:,}. fix: omit the log, or pass the run's own"
+            )
+        logs[fingerprint(mine[0])] = LogSource(log, "")
+    for run in runs:
+        mark = fingerprint(run)
+        if mark not in logs or logs[mark].log is None:
+            logs[mark] = _reopened(run.record)
+    return logs
+
+
+def fingerprint(run: SavedRun) -> str:
+    """Fingerprint of a run's log."""
+    return str(run.record.data.fingerprint)
+
+
+def source(record: Record) -> str:
+    """Source of a run's log, as text."""
+    origin = record.data.origin
+    return "a log in memory" if origin is None else str(origin["source"])
+
+
+def _reopened(record: Record) -> LogSource:
+    origin: Mapping[str, Any] | None = record.data.origin
+    if origin is None:
+        return LogSource(
+            None,
+            "The run's log was in memory only and cannot be reopened. fix: pass it with --log (in Python log=...).",
+        )
+    path = Path(str(origin["source"]))
+    if path.is_absolute() and not path.exists():
+        return LogSource(None, f"The run's log is no longer at {path}.")
+    try:
+        log = reopen_any(origin)
+    except TidelogError as error:
+        return LogSource(None, f"The run's log cannot be reopened: {error}")
+    return LogSource(log, "") if _same(log, record) else LogSource(None, f"The log at {path} is not the run's log.")
+
+
+def _same(log: Log | Interactions, record: Record) -> bool:
+    """Whether this is the run's log; for a log that stays on disk only the size is compared."""
+    if (log.steps, len(log.episodes)) != (record.data.steps, record.data.episodes):
+        return False
+    return (isinstance(log, Log) and is_mapped(log)) or log.fingerprint() == record.data.fingerprint

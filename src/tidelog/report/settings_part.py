@@ -1,4 +1,4 @@
-"""What runs learnt from, what they were told, and where: data, hyper-parameters, versions, checkpoints."""
+"""Data, hyper-parameters, versions and checkpoints of runs."""
 
 from __future__ import annotations
 
@@ -6,39 +6,38 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tidelog.algorithms import ALGORITHMS
-from tidelog.algorithms.hyper import to_config
-from tidelog.data import Interactions, Log
-from tidelog.data.interaction_statistics import text
+from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.core.registry import ALGORITHMS
+from tidelog.data.log import Log
 from tidelog.errors import TidelogError
+from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
-from tidelog.report.logs import Found, fingerprint, source
-from tidelog.report.saved import SavedRun, plain, shown
-from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.selection import Selection
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, quoted, source
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.selection import Selection
 
 _MOST_PROBLEMS = 20
 
 
-def data(runs: Sequence[SavedRun], logs: Mapping[str, Found]) -> str:
-    """The section about each log: what the door says, how much there is of what."""
+def data(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
+    """The section about each log: its size and data checks."""
     body = []
     for mark, found in logs.items():
         whose = [run for run in runs if fingerprint(run) == mark]
         body += [heading(", ".join(run.name for run in whose))] if len(logs) > 1 else []
         record = whose[0].record
-        size = f"{record.data['steps']:,} steps, {record.data['episodes']:,} episodes, from {source(record)}."
+        size = f"{record.data.steps:,} steps, {record.data.episodes:,} episodes, from {source(record)}."
         body.append(paragraph(size) + definitions([("fingerprint", mark)]))
-        body.append(_door(found.log) if found.log is not None else paragraph(found.reason))
+        body.append(_data_checks(found.log) if found.log is not None else paragraph(found.reason))
     return section("Data", "".join(body), "data")
 
 
-def _door(log: Log | Interactions) -> str:
-    found = [one for one in log.report.problems if one.level != "note"]
-    said = f"The door: {_counted(len(found), 'warning')}, {_counted(len(log.report.notes), 'note')}."
-    said += f" The first {_MOST_PROBLEMS} are shown." if len(found) > _MOST_PROBLEMS else ""
-    problems = paragraph(said) + "".join(map(problem, found[:_MOST_PROBLEMS]))
+def _data_checks(log: Log | Interactions) -> str:
+    warnings = [one for one in log.report.problems if one.level != "note"]
+    summary = f"Data checks: {_number_of(len(warnings), 'warning')}, {_number_of(len(log.report.notes), 'note')}."
+    summary += f" The first {_MOST_PROBLEMS} are shown." if len(warnings) > _MOST_PROBLEMS else ""
+    problems = paragraph(summary) + "".join(map(problem, warnings[:_MOST_PROBLEMS]))
     return _numbers(log, problems) if isinstance(log, Log) else problems + bullets(text(log).splitlines())
 
 
@@ -67,7 +66,7 @@ def _numbers(log: Log, problems: str) -> str:
 _MOST_FEATURES = 40
 
 
-def _counted(count: int, noun: str) -> str:
+def _number_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -76,7 +75,7 @@ def _short(value: Any) -> str:
 
 
 def settings(runs: Sequence[SavedRun]) -> str:
-    """The section about each run: its hyper-parameters with defaults beside them, and how it was trained."""
+    """The section about each run: its hyper-parameters with their defaults, and its training options."""
     body = []
     if sum(len(run.record.configs) for run in runs) > 1:
         body.append(_differences(runs))
@@ -87,7 +86,7 @@ def settings(runs: Sequence[SavedRun]) -> str:
 
 
 def _differences(runs: Sequence[SavedRun]) -> str:
-    """A table of those fields only in which those that have them differ."""
+    """Table of the fields whose values differ between the algorithms that have them."""
     columns = {
         run.label(place): {"algorithm": run.record.algorithm, **config, **dict(_trained(run))}
         for run in runs
@@ -96,36 +95,33 @@ def _differences(runs: Sequence[SavedRun]) -> str:
     names = dict.fromkeys(name for values in columns.values() for name in values)
     rows = []
     for name in names:
-        found = {label: plain(values[name]) for label, values in columns.items() if name in values}
-        if len(set(found.values())) > 1:
-            rows.append((name, *(found.get(label, "has none") for label in columns)))
+        values_of = {label: plain(values[name]) for label, values in columns.items() if name in values}
+        if len(set(values_of.values())) > 1:
+            rows.append((name, *(values_of.get(label, "has none") for label in columns)))
     if not rows:
-        return paragraph("In all settings that they share they are alike.")
-    return table(("", *columns), rows, "In what they differ, of the settings that they share", named=True)
+        return paragraph("All common settings are equal.")
+    return table(("", *columns), rows, "Common settings that differ", named=True)
 
 
 def _hyper(run: SavedRun) -> str:
-    """All hyper-parameters of the first algorithm; those that are not the default stand out, in words too."""
-    config, defaults = run.record.configs[0], _defaults(run.record.algorithm)
+    """All hyper-parameters of the first algorithm; changed ones are marked, also in the text."""
+    config, name_of = run.record.configs[0], run.record.algorithm
+    defaults = to_config(ALGORITHMS[name_of]()) if name_of in ALGORITHMS else {}
     rows, marked = [], []
     for place, (name, value) in enumerate(config.items()):
         known = name in defaults
         changed = known and defaults[name] != value
         marked += [place] if changed else []
-        default = plain(defaults[name]) if known else "not known"
+        default = plain(defaults[name]) if known else "unknown"
         rows.append((name, plain(value), default if not changed else f"{default} (changed)"))
     more = len(run.record.configs) - 1
     caption = f"{run.record.algorithm}: hyper-parameters" + (f" of the first of {more + 1} algorithms" if more else "")
     return table(("hyper-parameter", "value", "default"), rows, caption, marked=marked, named=True)
 
 
-def _defaults(name: str) -> dict[str, Any]:
-    return to_config(ALGORITHMS[name]()) if name in ALGORITHMS else {}
-
-
 def _trained(run: SavedRun) -> Iterator[tuple[str, str]]:
-    for field in dataclasses.fields(run.record.settings):
-        yield field.name.replace("_", " "), plain(getattr(run.record.settings, field.name))
+    for field in dataclasses.fields(run.record.options):
+        yield field.name.replace("_", " "), plain(getattr(run.record.options, field.name))
 
 
 def machine(runs: Sequence[SavedRun]) -> str:
@@ -137,19 +133,19 @@ def machine(runs: Sequence[SavedRun]) -> str:
 
 
 def _state(run: SavedRun) -> str:
-    steps, saved = run.record.settings.steps, ", ".join(f"{update:,}" for update in run.checkpoints)
+    steps, saved = run.record.options.steps, ", ".join(f"{update:,}" for update in run.checkpoints)
     where = f"{run.name}: last report at update {run.update:,} of {steps:,}; "
     where += f"complete checkpoints at {saved}." if saved else "no complete checkpoint."
     try:
         memory = Checkpoints(run.path / "checkpoints", 1).memory() if run.checkpoints else {}
     except TidelogError as error:
         return paragraph(f"{where} The last one cannot be read: {error}")
-    selection = Selection(run.record.settings, memory)
+    selection = Selection(run.record.options, memory)
     best = selection.best_member()
     if best is not None:
-        where += f" Best {run.record.settings.best}: {selection.best[best]:.4g}, member {best}."
+        where += f" Best {run.record.options.best}: {selection.best[best]:.4g}, member {best}."
     if run.update >= steps:
         return paragraph(where + " It is complete.")
     if selection.exhausted:
-        return paragraph(where + " It ended early, because reports had stopped getting better.")
-    return paragraph(where + " It can go on:") + command(f"tidelog resume {shown(run.path)}")
+        return paragraph(where + " It stopped early, because its reports no longer improved.")
+    return paragraph(where + " Continue with:") + command(f"tidelog resume {quoted(run.path)}")

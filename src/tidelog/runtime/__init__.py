@@ -1,11 +1,14 @@
-"""Policies without JAX: `runtime.load("policy")` acts (or ranks) with NumPy alone, on whatever `tidelog export` wrote.
+"""Policies without JAX: `runtime.load("policy")` acts (or ranks) with NumPy alone, from artefacts of `tidelog export`.
 
-It needs NumPy and safetensors, starts in a fraction of a second, and runs nothing that a file brings along.
+It needs NumPy and safetensors, starts in a fraction of a second, and executes no code from a file.
+
+`loading` (NumPy) and `session` (onnxruntime) load what `artefact_files` reads from disk: a `recipe` of nodes, which
+`networks`, `policy_heads` and `history_encoders` compute. `policy` acts on what `observations` reads; `recommender` and
+`ranking` return lists of items.
 """
 
 from tidelog.runtime.loading import load
-from tidelog.runtime.memory import Memory
-from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
 
 __all__ = ["Memory", "Policy", "Recommender", "load"]

@@ -1,46 +1,69 @@
-"""Reading a saved policy, folder or zip, ready to act or to rank with NumPy alone."""
+"""Loading a saved policy, folder or zip, for acting or ranking with NumPy alone.
+
+A recipe is checked against its arrays and the spec before use: an invalid manifest must not reserve memory. Every size
+is limited by the number of weights, and intermediate values by a budget; then the recipe runs on blank observations,
+including the highest codes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tidelog.errors import CheckpointError
-from tidelog.runtime.acts import KINDS, Made, Seen, smallest
+from tidelog.errors import CheckpointError, TidelogError
+from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.history_encoders import RANKING, ranking_functions
 from tidelog.runtime.policy import Policy
+from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.reading import LISTED, reading_of
-from tidelog.runtime.recipe import Recipe, noise_of, restored
-from tidelog.runtime.recommender import Recommender
-from tidelog.runtime.saved import Saved
-from tidelog.runtime.trying import check_sizes, tried, tried_lists
+from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
+from tidelog.runtime.recommender import Ranks, Recommender
+from tidelog.types import (
+    ActionSpace,
+    Catalogue,
+    Codes,
+    Continuous,
+    Discrete,
+    History,
+    Image,
+    MultiDiscrete,
+    Profile,
+    Spec,
+    Vector,
+)
 
 NumpyArray = np.ndarray[Any, Any]
-CHUNK = 4096  # rows computed at once; of candidates, of which there are many for each row, fewer
+Fit = TypeVar("Fit")
+Lists = TypeVar("Lists", bound=Ranks)
+Rate = Callable[[Mapping[str, NumpyArray]], NumpyArray]
+BUDGET = 1 << 26  # intermediate numbers of one row
+CHUNK = 4096  # rows computed at once; fewer for candidates, because each row has many
 CHUNK_OF_CANDIDATES = 64
 
 
 def load(path: str | Path) -> Policy | Recommender:
-    """What was saved as a folder or a zip: a policy that acts, or one that ranks items.
+    """Load a saved folder or zip: a policy that acts, or one that ranks items.
 
-    Raises CheckpointError where it is missing, foreign, changed, cut, or has no recipe (a network of one's own).
+    Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
     """
     saved = Saved(path)
     if saved.manifest["recipe"] is None:
-        raise CheckpointError(f"{saved.path} has no recipe for NumPy: a part of it is of its author's own making")
+        raise CheckpointError(
+            f"{saved.path} contains a custom module; only the JAX runtime can run it. fix: tl.load_policy"
+        )
     try:
         arrays = saved.arrays()
-        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        recipe = restore_arrays(saved.manifest["recipe"], arrays, saved.where)
         check_sizes(recipe, saved.spec, arrays, saved.where)
-        return _ranks(saved, recipe) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe)
+        return _ranking_policy(saved, recipe) if recipe["act"]["kind"] == RANKING else _acting_policy(saved, recipe)
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{saved.where}: the recipe cannot be understood: {error!r}") from error
+        raise CheckpointError(f"{saved.where}: invalid recipe: {error!r}. fix: export the policy again") from error
 
 
-def _acts(saved: Saved, recipe: Recipe) -> Policy:
+def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
     spec, scales, act, values = saved.spec, saved.scales, recipe["act"], recipe["values"]
     kind, noise = KINDS[act["kind"]], noise_of(recipe, spec)
     epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
@@ -48,17 +71,162 @@ def _acts(saved: Saved, recipe: Recipe) -> Policy:
     def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
         return {n: (x - scales[n][0]) / scales[n][1] if n in scales else x for n, x in leaves.items()}
 
-    def make(seen: Seen) -> Made:
+    def make(seen: PolicyInputs) -> PolicyOutputs:
         return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
 
     rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
-    tried(make, rate, recipe["carry"], spec, saved.where)
+    check_outputs(make, rate, recipe["carry"], spec, saved.where)
     chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
     return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 
 
-def _ranks(saved: Saved, recipe: Recipe) -> Recommender:
+def _ranking_policy(saved: Saved, recipe: Recipe) -> Recommender:
     def make() -> Ranker:
-        return Ranker(reading_of(recipe["act"]))
+        return Ranker(ranking_functions(recipe["act"]))
 
-    return Recommender(saved, tried_lists(make, saved.spec, saved.where))
+    return Recommender(saved, check_lists(make, saved.spec, saved.where))
+
+
+# Checks of a recipe, before it is used.
+
+
+def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], where: str) -> None:
+    """Raise CheckpointError where a spec has larger sizes than its arrays allow, before any computation.
+
+    An incomplete or invalid manifest must not make a runtime reserve memory.
+    """
+    most = sum(array.size for array in arrays.values()) + 1
+    sizes: list[Any] = []
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Vector):
+            sizes.append(leaf.size)
+        elif isinstance(leaf, Codes):
+            sizes += [len(leaf.sizes), *leaf.sizes]
+        elif isinstance(leaf, History):
+            sizes.append(len(leaf.events))
+        elif isinstance(leaf, Profile):
+            sizes.append(len(leaf.columns))
+        elif isinstance(leaf, Image):
+            sizes += [leaf.height * leaf.width * leaf.channels // 4096]
+    sizes += [recipe["carry"], *_action_sizes(spec.action)]
+    if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):
+        raise CheckpointError(
+            f"{where} declares sizes {sizes[:8]}, more than its {most - 1:,} weights. fix: export the policy again"
+        )
+    needed = max([0, *_needed(recipe, spec)])
+    if needed > BUDGET:
+        raise CheckpointError(
+            f"{where}: one row needs {needed:,} intermediate values, at most {BUDGET:,}. fix: use a smaller network"
+        )
+
+
+def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
+    """Return intermediate numbers of one row where few weights can require many."""
+    for node in _nodes(recipe):
+        if node["kind"] == "leaf" and node["picture"] is not None:
+            yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
+        if node["kind"] == RANKING:
+            body, steps = node["reader"]["body"], node["history"]
+            yield steps * node["catalogue"]["weight"].shape[1]
+            if body["kind"] == "attention":
+                yield steps * steps * max([1, *(block["heads"] for block in body["blocks"])])
+
+
+def _picture_sizes(node: Any, leaf: Any) -> Iterator[int]:
+    """Return the inputs of each layer, as views of its kernel."""
+    if not isinstance(leaf, Image):
+        return
+    down, right = leaf.height, leaf.width
+    yield down * right * leaf.channels
+    for layer in node["layers"]:
+        depths = [part["weight"].shape[0] for part in _nodes(layer) if "weight" in part]
+        if layer["kind"] == "convolution":
+            down, right = ((size - layer["kernel"]) // layer["stride"] + 1 for size in (down, right))
+        yield down * right * max([1, *depths])
+        if layer["kind"] != "convolution":  # pooled
+            down, right = (-(-size // 2) for size in (down, right))
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    if isinstance(node, Mapping):
+        yield node
+    for part in node.values() if isinstance(node, Mapping) else node if isinstance(node, list) else ():
+        yield from _nodes(part)
+
+
+def _action_sizes(space: ActionSpace) -> list[Any]:
+    if isinstance(space, Discrete):
+        return [space.n]
+    if isinstance(space, Catalogue):
+        return [space.n]
+    return list(space.sizes) if isinstance(space, MultiDiscrete) else [len(space.low)]
+
+
+def check_outputs(
+    make: Callable[[PolicyInputs], PolicyOutputs], rate: Rate | None, carry: int, spec: Spec, where: str
+) -> None:
+    """Raise CheckpointError unless blank observations, and the highest codes, give outputs that match the spec."""
+    for highest in (False, True):
+        leaves = {name: _blank(leaf, highest) for name, leaf in spec.observation.items()}
+        space = spec.action
+        mask = np.ones((1, space.n), bool) if isinstance(space, Discrete) else None
+        before = np.zeros((1, carry), np.float32) if carry else None
+        seen = PolicyInputs(leaves, mask, before)
+        outputs = _fits(lambda seen=seen: make(seen), where)  # type: ignore[misc]
+        _check_shapes(outputs, spec, carry, where)
+        if rate is not None:
+            values = _fits(lambda leaves=leaves: rate(leaves), where)  # type: ignore[misc]
+            _expect(values, (1, *_action_sizes(space)), "values", where)
+
+
+def _check_shapes(outputs: PolicyOutputs, spec: Spec, carry: int, where: str) -> None:
+    space = spec.action
+    wide = () if isinstance(space, Discrete) else (len(space.low if isinstance(space, Continuous) else space.sizes),)
+    _expect(outputs.action, (1, *wide), "actions", where)
+    if isinstance(space, Discrete):
+        _expect(outputs.probabilities, (1, space.n), "probabilities", where)
+    if carry:
+        _expect(outputs.carry, (1, carry), "carries", where)
+
+
+def _expect(actual: Any, expected: tuple[int, ...], name: str, where: str) -> None:
+    if np.shape(actual) != expected:
+        raise CheckpointError(
+            f"{where}: the recipe returns {name} {list(np.shape(actual)[1:])}, expected {list(expected[1:])}. "
+            "fix: export the policy again"
+        )
+
+
+def check_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
+    """Return a recipe's ranker after a test on an empty history and each kind of event; CheckpointError as above."""
+    kinds = len(spec.observation["history"].events)  # type: ignore[union-attr]
+    events = np.stack([np.zeros(kinds, np.int32), np.arange(1, kinds + 1, dtype=np.int32)])
+
+    def rank() -> Lists:
+        ranker = make()
+        if not isinstance(spec.action, Catalogue) or ranker.items != spec.action.n:
+            raise ValueError(f"its table has {ranker.items} items, unlike the spec")
+        who = spec.observation.get("user")
+        if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
+            raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
+        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1)
+        return ranker
+
+    return _fits(rank, where)
+
+
+def _fits(compute: Callable[[], Fit], where: str) -> Fit:
+    try:
+        with np.errstate(all="ignore"):
+            return compute()
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
+            TidelogError) as error:  # fmt: skip
+        raise CheckpointError(f"{where}: the recipe and its arrays differ: {error!r}. fix: export it again") from error
+
+
+def _blank(leaf: Any, highest: bool) -> NumpyArray:
+    if isinstance(leaf, Image):
+        return np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
+    if isinstance(leaf, Codes):
+        return np.asarray([leaf.sizes], np.int32) - 1 if highest else np.zeros((1, len(leaf.sizes)), np.int32)
+    return np.zeros((1, leaf.size), np.float32)

@@ -1,7 +1,7 @@
-"""What networks make of observations, from a recipe's nodes: mappings of plain values and arrays.
+"""Network computations from a recipe's nodes: mappings of plain values and arrays.
 
 `xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Letters: `B` batch, `F` features, `H` width of a
-memory, `C` channels; leading axes before the last are free.
+recurrent unit, `C` channels; leading axes before the last are free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def linear(node: Node, x: Array) -> Array:
 
 
 def layer_norm(xp: Any, node: Node, x: Array) -> Array:
-    """The last axis normalised, then scaled and shifted."""
+    """Normalise the last axis, then scale and shift it."""
     centred = x - xp.mean(x, axis=-1, keepdims=True)
     variance = xp.mean(xp.square(centred), axis=-1, keepdims=True)
     return centred / xp.sqrt(variance + 1e-6) * node["scale"] + node["shift"]
@@ -47,10 +47,10 @@ def mlp(xp: Any, node: Node, x: Array) -> Array:
 def gru(xp: Any, node: Node, carry: Array, x: Array) -> Array:
     """One step of a gated recurrent unit: carry [B, H] and features [B, F] -> the new carry [B, H]."""
     width = node["recurrent"].shape[0]
-    seen, kept = x @ node["inward"] + node["bias"], carry @ node["recurrent"]
-    reset = _sigmoid(xp, seen[:, :width] + kept[:, :width])
-    update = _sigmoid(xp, seen[:, width : 2 * width] + kept[:, width : 2 * width])
-    candidate = xp.tanh(seen[:, 2 * width :] + reset * (kept[:, 2 * width :] + node["candidate_bias"]))
+    inward, recurrent = x @ node["inward"] + node["bias"], carry @ node["recurrent"]
+    reset = _sigmoid(xp, inward[:, :width] + recurrent[:, :width])
+    update = _sigmoid(xp, inward[:, width : 2 * width] + recurrent[:, width : 2 * width])
+    candidate = xp.tanh(inward[:, 2 * width :] + reset * (recurrent[:, 2 * width :] + node["candidate_bias"]))
     return update * carry + (1.0 - update) * candidate
 
 
@@ -70,7 +70,7 @@ def picture(xp: Any, node: Node, pixels: Array) -> Array:
 
 
 def _stack(xp: Any, node: Node, x: Array) -> Array:
-    """A convolution that is pooled, then residual blocks: [B, H, W, C] -> [B, H / 2, W / 2, D]."""
+    """A convolution with pooling, then residual blocks: [B, H, W, C] -> [B, H / 2, W / 2, D]."""
     x = _pool(xp, _same(xp, node["first"], x))
     for block in node["blocks"]:
         inner = _same(xp, block["first"], xp.maximum(x, 0.0))
@@ -79,30 +79,30 @@ def _stack(xp: Any, node: Node, x: Array) -> Array:
 
 
 def _same(xp: Any, node: Node, x: Array) -> Array:
-    """A convolution of 3 by 3 that keeps the picture's size."""
+    """A 3 by 3 convolution that keeps the picture's size."""
     return linear(node, _views(xp, xp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0))), 3, 1))
 
 
 def _pool(xp: Any, x: Array) -> Array:
-    """The largest of each 3 by 3, every second place."""
+    """Maximum over 3 by 3, stride 2."""
     lowest = xp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-3e38)
     down, right = x.shape[1], x.shape[2]
-    found = lowest[:, 0:down:2, 0:right:2]
+    largest = lowest[:, 0:down:2, 0:right:2]
     for i in range(3):
         for j in range(3):
-            found = xp.maximum(found, lowest[:, i : i + down : 2, j : j + right : 2])
-    return found
+            largest = xp.maximum(largest, lowest[:, i : i + down : 2, j : j + right : 2])
+    return largest
 
 
 def _views(xp: Any, x: Array, kernel: int, stride: int) -> Array:
-    """What each place of a kernel sees: [B, H, W, C] -> [B, H', W', kernel * kernel * C]."""
+    """Inputs of every kernel position: [B, H, W, C] -> [B, H', W', kernel * kernel * C]."""
     down, right = (size - kernel + 1 for size in x.shape[1:3])
     seen = [x[:, i : i + down : stride, j : j + right : stride] for i in range(kernel) for j in range(kernel)]
     return xp.concatenate(seen, axis=-1)
 
 
-def encoded(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | None) -> tuple[Array, Array | None]:
-    """Features [B, F] of observations as networks see them, and what a memory carries on [B, H]."""
+def encode(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | None) -> tuple[Array, Array | None]:
+    """Return features [B, F] of scaled observations, and the new recurrent state [B, H]."""
     parts: list[Array] = []
     for leaf in node["leaves"]:
         seen = leaves[leaf["name"]]
@@ -111,7 +111,7 @@ def encoded(xp: Any, node: Node, leaves: Mapping[str, Array], carry: Array | Non
         else:
             parts.append(seen if leaf["picture"] is None else picture(xp, leaf["picture"], seen))
     features = parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=-1)
-    if node["memory"] is None:
+    if node["gru"] is None:
         return features, None
-    moved = gru(xp, node["memory"], carry, features)
-    return moved, moved
+    carried = gru(xp, node["gru"], carry, features)
+    return carried, carried

@@ -1,6 +1,6 @@
-"""A saved policy that acts with NumPy alone: no JAX, and nothing of training, is imported.
+"""A saved policy that acts with NumPy alone, without an import of JAX or of training code.
 
-The same calls as `tidelog.Policy`, and the same answers within the bounds that the artefact's parity record states.
+The same methods as `tidelog.Policy`, and the same answers within the bounds of the artefact's parity record.
 Letters: `B` batch, `A` number of actions or action size.
 """
 
@@ -13,26 +13,55 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import SpecError
-from tidelog.runtime.acts import Made, Seen
-from tidelog.runtime.intake import Intake, read_mask, read_observation
-from tidelog.runtime.memory import Memory, carried
+from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.observations import RawBatch, read_mask, read_observation
+from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import Noise
-from tidelog.runtime.saved import Saved
 from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
 
 
+class Memory:
+    """The recurrent state of a policy for `B` parallel episodes."""
+
+    def __init__(self, carry: NumpyArray) -> None:
+        self.carry = carry  # [B, width]
+
+    def forget(self, rows: Any) -> None:
+        """Reset rows (indices or [B] bool) whose episode has ended."""
+        self.carry[rows] = 0.0
+
+    def of(self, rows: Any) -> Memory:
+        """Return the memory of some rows."""
+        return Memory(self.carry[rows])
+
+
+def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyArray | None:
+    """Return the recurrent state [B, width] for `rows` observations; SpecError for a missing or different memory."""
+    if memory is None:
+        if is_recurrent:
+            raise SpecError(
+                "this policy is recurrent. fix: memory = policy.start(count), then memory=memory at every step"
+            )
+        return None
+    if len(memory.carry) != rows:
+        raise SpecError(
+            f"the memory has {len(memory.carry)} episodes for {rows} observations. fix: policy.start({rows})"
+        )
+    return memory.carry
+
+
 class Policy:
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out.
 
-    `make` computes [B] rows of what was seen; `rate` values of all actions, or is None.
+    `make` computes outputs of [B] rows; `rate` computes the values of all actions, or is None.
     """
 
     def __init__(
         self,
         saved: Saved,
-        make: Callable[[Seen], Made],
+        make: Callable[[PolicyInputs], PolicyOutputs],
         rate: Callable[[Mapping[str, NumpyArray]], NumpyArray] | None,
         *,
         noise: Noise | None,
@@ -46,70 +75,76 @@ class Policy:
         self._width, self._chunk = width, chunk
 
     @property
-    def remembers(self) -> bool:
-        """Whether every step takes a memory, made by `start`."""
+    def is_recurrent(self) -> bool:
+        """Whether every step needs a memory from `start`."""
         return self._width > 0
 
     def start(self, count: int = 1) -> Memory:
-        """A memory for `count` episodes side by side, at their start; SpecError where the policy has none."""
-        if not self.remembers:
-            raise SpecError("this policy has no memory: call it without one")
+        """Return a recurrent memory for `count` parallel episodes at their start; SpecError without recurrence."""
+        if not self.is_recurrent:
+            raise SpecError("this policy is feed-forward and has no memory. fix: call it without memory")
         return Memory(np.zeros((count, self._width), np.float32))
 
     def __call__(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """The deterministic action of one observation, or actions [B, ...] of a batch; `mask` [A] or [B, A] bool."""
-        intake = self._read(observation, mask)
-        return _unbatched(self._own_units(self._run(intake, memory).action), intake)
+        """Return the deterministic action of one observation, or actions [B, ...]; `mask` [A] or [B, A] bool."""
+        inputs = self._read(observation, mask)
+        return _unbatched(self._own_units(self._run(inputs, memory).action), inputs)
 
     def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Random actions of the stochastic policy; the same seed and observations give the same actions.
+        """Return random actions of the stochastic policy; the same seed and observations give the same actions.
 
-        They are drawn as often as those of `tidelog.Policy`, from another stream of random numbers.
+        They have the probabilities of `tidelog.Policy`, with another stream of random numbers.
         """
         return self.sample_with_propensity(observation, seed, mask, memory)[0]
 
     def sample_with_propensity(
         self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
-        """Random actions, and their probability or density [B] in the actions' own units (None without one)."""
+        """Return random actions, and their probability or density [B] in the actions' own units, or None."""
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}")
-        intake = self._read(observation, mask)
-        made = self._run(intake, memory, np.random.default_rng(seed))
-        action = self._own_units(made.action)
-        likely = self._propensity(made, action)
-        return _unbatched(action, intake), None if likely is None else _unbatched(likely, intake)
+            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
+        inputs = self._read(observation, mask)
+        outputs = self._run(inputs, memory, np.random.default_rng(seed))
+        action = self._own_units(outputs.action)
+        likely = self._propensity(outputs, action)
+        return _unbatched(action, inputs), None if likely is None else _unbatched(likely, inputs)
 
     def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Probabilities [A] or [B, A] of discrete actions when sampling; SpecError for other ones.
+        """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for other actions.
 
-        A memory stays where it is.
+        The memory does not change.
         """
         if not isinstance(self.spec.action, Discrete):
-            raise SpecError("probabilities are for discrete actions")
-        intake = self._read(observation, mask)
-        made = self._run(intake, None if memory is None else Memory(memory.carry))
-        return _unbatched(made.probabilities, intake)
+            raise SpecError(
+                "these actions are not discrete and have no probabilities. fix: use sample_with_propensity()"
+            )
+        inputs = self._read(observation, mask)
+        outputs = self._run(inputs, None if memory is None else Memory(memory.carry))
+        return _unbatched(outputs.probabilities, inputs)
 
     def q_values(self, observation: Any) -> NumpyArray:
-        """The critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError where there are none."""
+        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
         if self._rate is None:
-            raise SpecError("this policy rates no actions")
-        intake = self._read(observation, None)
-        parts = [self._rate(leaves) for _, leaves in _chunks(intake, self._chunk)]
-        return _unbatched(np.concatenate(parts), intake)
+            raise SpecError("this policy has no Q-values. fix: use a policy of discrete actions with a critic")
+        inputs = self._read(observation, None)
+        parts = [self._rate(leaves) for _, leaves in _chunks(inputs, self._chunk)]
+        return _unbatched(np.concatenate(parts), inputs)
 
-    def _read(self, observation: Any, mask: Any) -> Intake:
+    def _read(self, observation: Any, mask: Any) -> RawBatch:
         return read_mask(read_observation(observation, self.spec, padded=False), mask, self.spec)
 
-    def _run(self, intake: Intake, memory: Memory | None, generator: np.random.Generator | None = None) -> Made:
-        carry = carried(memory, intake.size, self.remembers)
-        made = []
-        for rows, leaves in _chunks(intake, self._chunk):
+    def _run(
+        self, inputs: RawBatch, memory: Memory | None, generator: np.random.Generator | None = None
+    ) -> PolicyOutputs:
+        carry = memory_state(memory, inputs.size, self.is_recurrent)
+        parts = []
+        for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
-            mask, state = (None if x is None else x[rows] for x in (intake.mask, carry))
-            made.append(self._make(Seen(leaves, mask, state, noise)))
-        whole = made[0] if len(made) == 1 else Made(*(_joined(parts) for parts in zip(*made, strict=True)))
+            mask, state = (None if x is None else x[rows] for x in (inputs.mask, carry))
+            parts.append(self._make(PolicyInputs(leaves, mask, state, noise)))
+        whole = (
+            parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
+        )
         if memory is not None and whole.carry is not None:
             memory.carry = np.asarray(whole.carry)
         return whole
@@ -125,39 +160,39 @@ class Policy:
         if noise.kind == "gumbel":
             return generator.gumbel(size=(rows, *noise.shape)).astype(np.float32)
         drawn = generator.standard_normal((rows, *noise.shape), np.float32)
-        if self._epsilon is not None:  # else the mode, which has no density
+        if self._epsilon is not None:  # otherwise the mode, without density
             drawn[generator.random(rows) >= self._epsilon] = 0.0
         return drawn
 
     def _own_units(self, action: NumpyArray) -> NumpyArray:
         space = self.spec.action
         if isinstance(space, Continuous):
-            moved: NumpyArray = space.executed(np.asarray(action)).astype(np.float32)
-            return moved
+            executed: NumpyArray = space.executed(np.asarray(action)).astype(np.float32)
+            return executed
         return np.asarray(action).astype(np.int32)
 
-    def _propensity(self, made: Made, action: NumpyArray) -> NumpyArray | None:
+    def _propensity(self, outputs: PolicyOutputs, action: NumpyArray) -> NumpyArray | None:
         space = self.spec.action
-        if made.probabilities is not None:
-            return np.take_along_axis(np.asarray(made.probabilities), action[:, None], axis=-1)[:, 0]
-        if not isinstance(space, Continuous) or made.spread is None or self._epsilon is not None:
+        if outputs.probabilities is not None:
+            return np.take_along_axis(np.asarray(outputs.probabilities), action[:, None], axis=-1)[:, 0]
+        if not isinstance(space, Continuous) or outputs.std is None or self._epsilon is not None:
             return None
-        away = (space.to_unit(action) - made.mean) / made.spread
-        logs = -0.5 * np.square(away) - np.log(made.spread) - 0.5 * math.log(2 * math.pi)
+        away = (space.to_unit(action) - outputs.mean) / outputs.std
+        logs = -0.5 * np.square(away) - np.log(outputs.std) - 0.5 * math.log(2 * math.pi)
         density: NumpyArray = np.exp(logs.sum(axis=-1) - space.log_volume())
         return density
 
 
-def _chunks(intake: Intake, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:
-    for start in range(0, intake.size, size):
+def _chunks(inputs: RawBatch, size: int) -> Iterator[tuple[slice, dict[str, NumpyArray]]]:
+    for start in range(0, inputs.size, size):
         rows = slice(start, start + size)
-        yield rows, {name: leaf[rows] for name, leaf in intake.leaves.items()}
+        yield rows, {name: leaf[rows] for name, leaf in inputs.leaves.items()}
 
 
 def _joined(parts: Sequence[Any]) -> Any:
     return None if parts[0] is None else np.concatenate(parts)
 
 
-def _unbatched(values: Any, intake: Intake) -> NumpyArray:
-    found = np.asarray(values)
-    return found[0] if intake.single else found
+def _unbatched(values: Any, inputs: RawBatch) -> NumpyArray:
+    array = np.asarray(values)
+    return array[0] if inputs.single else array

@@ -1,78 +1,90 @@
-"""Ranking items of a catalogue after histories, in numbers: exact search, then the order that an algorithm gives.
+"""Ranking items of a catalogue for histories, by index: exact search, then the order of an algorithm.
 
-Letters: `B` histories, `H` history length, `N` items, `K` items found, `Q` query size, `F` features of users.
+The search returns the rows of a table with the highest inner products, in chunks of the table. A block of scores is one
+matrix product that stays in the processor's cache. Only scores above a query's k-th best score so far are stored: in
+random order about `k` candidates each time the number of read rows doubles. Candidates are merged then, or when there
+are many: the memory is bounded for every order.
+
+Letters: `B` histories or queries, `H` history length, `N` items or rows of the table, `K` items found, `Q` or `D` width
+of queries and rows, `C` rows of a chunk, `F` features of users.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tidelog.errors import SpecError
-from tidelog.runtime.retrieval import top_k
+from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Histories
 
+Floats: TypeAlias = NDArray[np.float32]
+Integers: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+QUERIES = 256  # queries whose scores are in memory at once
+CANDIDATES = 500_000  # largest number of candidates before a merge
 NumpyArray = np.ndarray[Any, Any]
-ROWS = 1024  # histories read at once
-MARKS = 1 << 26  # marks of allowed items held at once
+ROWS = 1024  # histories encoded at once
+MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
 
 
 class Found(NamedTuple):
     """Items found for histories; `likelihood` is -inf where there is no item."""
 
     items: NumpyArray  # [B, K] int32
-    likelihood: NumpyArray  # [B, K]: its logarithm, relative to the likeliest
+    likelihood: NumpyArray  # [B, K]: its logarithm, relative to the most likely item
     rating: NumpyArray  # [B, K]: standardised Q
     first: NumpyArray  # [B, K] bool: supported by the log
 
 
-class Reading(NamedTuple):
-    """How a policy reads histories: rows to search among, queries after histories, and what the items found are worth.
+class RankingFunctions(NamedTuple):
+    """The functions of a ranking policy: rows for the search, queries for histories, and scores of the items found.
 
-    `seek(histories)` gives queries [B, 1 + n, Q]; the first finds the likeliest items, the others what is imagined.
-    `weigh(histories, found, logits, ideas)` gives likelihood, rating and support of found items, [B, K] each.
+    `queries(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated
+    ones.
+    `score_items(histories, found, logits, ideas)` returns likelihood, value and support of found items, [B, K] each.
     """
 
     table: NumpyArray  # [N + 1, Q] float32
-    seek: Callable[..., Any]
-    weigh: Callable[..., Any]
-    history: int  # H: how many steps are read
-    kinds: int  # of events
-    features: int  # F: how many numbers are read of a user
-    width: int  # K: items that are looked at, at least
-    q_weight: float  # of the rating in the score
+    queries: Callable[..., Any]
+    score_items: Callable[..., Any]
+    history: int  # H: number of steps of a history
+    kinds: int  # number of event kinds
+    features: int  # F: number of user features
+    width: int  # K: smallest number of scored items
+    q_weight: float  # weight of the value in the score
 
 
 class Ranker:
-    """Ranks item indices after histories [B, H] of item indices, counted from 1 and left-padded with 0.
+    """Ranks item indices for histories [B, H] of item indices, counted from 1 and left-padded with 0.
 
-    `supervised` ranks by likelihood alone, as the reader of histories does without reinforcement learning.
+    `supervised` ranks by likelihood only, as the history encoder without reinforcement learning.
     """
 
-    def __init__(self, reading: Reading, supervised: bool = False) -> None:
-        self._reading, self._supervised = reading, supervised
+    def __init__(self, functions: RankingFunctions, supervised: bool = False) -> None:
+        self._functions, self._supervised = functions, supervised
 
     @property
     def items(self) -> int:
         """N."""
-        return len(self._reading.table) - 1
+        return len(self._functions.table) - 1
 
     @property
     def history(self) -> int:
-        """H: how many steps are read."""
-        return self._reading.history
+        """H: the number of steps of a history."""
+        return self._functions.history
 
     @property
     def features(self) -> int:
-        """F: how many numbers are read of a user, 0 where nothing is."""
-        return self._reading.features
+        """F: the number of user features, 0 for none."""
+        return self._functions.features
 
     @property
     def width(self) -> int:
-        """How many items are looked at for a list, at least."""
-        return self._reading.width
+        """The smallest number of scored items for a list."""
+        return self._functions.width
 
     def rank(
         self,
@@ -82,13 +94,13 @@ class Ranker:
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
-        """The best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError where there are fewer.
+        """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError for fewer.
 
-        `users` [B, F] describes them; without it nothing is known of anybody. Supported items come first, by
-        likelihood and Q; the others follow by likelihood.
+        `users` [B, F] are user features; None means nothing is known. Supported items come first, by likelihood and Q;
+        the others follow by likelihood.
         """
-        check_histories(histories, events, allowed, self.items, self._reading.kinds)
-        who = described(users, len(histories), self.features)
+        check_histories(histories, events, allowed, self.items, self._functions.kinds)
+        who = user_array(users, len(histories), self.features)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(histories), most):
@@ -97,7 +109,7 @@ class Ranker:
             marks[:, 0] = False
             refuse_too_few(marks, k, begin)
             found = self.find(histories[rows], events[rows], k, marks, who[rows])
-            parts.append(ordered(found, k, 0.0 if self._supervised else self._reading.q_weight, self._supervised))
+            parts.append(order_found(found, k, 0.0 if self._supervised else self._functions.q_weight, self._supervised))
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
@@ -109,9 +121,9 @@ class Ranker:
         allowed: NumpyArray,
         users: NumpyArray | None = None,
     ) -> Found:
-        """The likeliest allowed items and the nearest to what is imagined, with what they are worth."""
-        seen, done = (fitted(part, self.history) for part in (histories, events))
-        whole = Histories(seen, done, described(users, len(histories), self.features))
+        """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
+        seen, done = (fit_length(part, self.history) for part in (histories, events))
+        whole = Histories(seen, done, user_array(users, len(histories), self.features))
         parts = [
             self._find(Histories(*(part[i : i + ROWS] for part in whole)), k, allowed[i : i + ROWS])
             for i in range(0, len(histories), ROWS)
@@ -119,33 +131,33 @@ class Ranker:
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
-        reading = self._reading
-        queries = np.asarray(reading.seek(seen))
-        found, ideas = self._search(queries, min(max(k, reading.width), self.items), allowed)
-        there = np.take_along_axis(allowed, found, axis=1)
-        vectors = reading.table[found]  # [B, K, Q]
-        logits = np.where(there, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
+        functions = self._functions
+        queries = np.asarray(functions.queries(seen))
+        found, ideas = self._search(queries, min(max(k, functions.width), self.items), allowed)
+        valid = np.take_along_axis(allowed, found, axis=1)
+        vectors = functions.table[found]  # [B, K, Q]
+        logits = np.where(valid, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
         logits[_again(found)] = -np.inf
-        likelihood, rating, first = (np.asarray(part) for part in reading.weigh(seen, found, logits, ideas))
+        likelihood, rating, first = (np.asarray(part) for part in functions.score_items(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
     def _search(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        """Items [B, K] found by all queries, and which of them an idea has found (all, where there are none)."""
-        found, _ = top_k(queries[:, 0], self._reading.table, width, allowed)
+        """Return items [B, K] of all queries, and which of them a generated vector found (all, without these)."""
+        found, _ = top_k(queries[:, 0], self._functions.table, width, allowed)
         ideas = queries.shape[1] - 1
         if not ideas:
             return found, np.ones(found.shape, bool)
         near = max(1, -(-width // ideas))
-        others = [top_k(queries[:, 1 + i], self._reading.table, near, allowed)[0] for i in range(ideas)]
-        imagined = np.concatenate(others, axis=1)
-        marks = np.repeat(np.asarray([True, False]), [imagined.shape[1], found.shape[1]])
-        return np.concatenate([imagined, found], axis=1), np.broadcast_to(marks, (len(found), len(marks)))
+        others = [top_k(queries[:, 1 + i], self._functions.table, near, allowed)[0] for i in range(ideas)]
+        generated = np.concatenate(others, axis=1)
+        marks = np.repeat(np.asarray([True, False]), [generated.shape[1], found.shape[1]])
+        return np.concatenate([generated, found], axis=1), np.broadcast_to(marks, (len(found), len(marks)))
 
 
-def ordered(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
-    """The best `k` of found items by likelihood plus `weight` times Q, supported ones first: items, scores [B, k].
+def order_found(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
+    """Return the best `k` found items by likelihood plus `weight` times Q, supported ones first: items, scores [B, k].
 
-    Scores fall along a list: those of items without support are lowered below those with it.
+    Scores decrease along a list: those of unsupported items are lowered below the supported ones.
     """
     first = np.isfinite(found.likelihood) if supervised else found.first
     score = found.likelihood if supervised else found.likelihood + np.where(first, weight * found.rating, 0.0)
@@ -153,54 +165,60 @@ def ordered(found: Found, k: int, weight: float, supervised: bool = False) -> tu
     rest = np.where(first, -np.inf, score)
     gap = np.max(rest, axis=1, keepdims=True) - least
     lower = np.where(np.isfinite(gap), np.maximum(gap, 0.0), 0.0)
-    score = np.where(first, score, np.minimum(score - lower, least))  # rounding lifts nothing above
+    score = np.where(first, score, np.minimum(score - lower, least))  # rounding must not lift a score above
     order = np.lexsort((found.items, -score, ~first), axis=1)[:, :k]
     items = np.take_along_axis(found.items, order, axis=1).astype(np.int32)
     return items, np.take_along_axis(score, order, axis=1).astype(np.float32)
 
 
 def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
-    """SpecError unless every history has at least `k` items that may be recommended: allowed [B, N + 1]."""
+    """Raise SpecError unless every history has at least `k` allowed items: allowed [B, N + 1]."""
     if k < 1:
-        raise SpecError(f"k = {k}: expected a list of at least 1 item")
+        raise SpecError(f"k = {k}: expected at least 1. fix: use k=10")
     counts = allowed[:, 1:].sum(axis=1)
     short = np.flatnonzero(counts < k)
     if len(short):
         raise SpecError(
-            f"k = {k} items were asked for, history {before + int(short[0])} has {int(counts[short[0]])} candidates "
-            f"({len(short)} histories have fewer than {k}): ask for fewer, allow more candidates, or exclude_seen=False"
+            f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
+            f"({len(short)} histories have fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False"
         )
 
 
 def check_histories(
     histories: NumpyArray, events: NumpyArray, allowed: NumpyArray | None, items: int, kinds: int
 ) -> None:
-    """SpecError unless histories hold items and events that there are, padded alike, and `allowed` fits them."""
+    """Raise SpecError unless histories hold valid items and events, padded alike, and `allowed` has their shape."""
     if histories.ndim != 2 or histories.shape != events.shape:
-        raise SpecError(f"histories and events must both be [B, H], found {histories.shape} and {events.shape}")
+        raise SpecError(
+            f"histories and events have shapes {histories.shape} and {events.shape}, expected [B, H]. fix: reshape them"
+        )
     if len(histories) == 0:
-        raise SpecError("no history was handed in")
+        raise SpecError("no history, expected at least one. fix: pass a history")
     if histories.size and (histories.min() < 0 or histories.max() > items):
-        raise SpecError(f"histories hold item indices from 0 (none) to {items}, found {histories.max()}")
+        raise SpecError(f"histories have {histories.max()}, expected item indices 0 (none) to {items}. fix: use these")
     if events.size and (events.min() < 0 or events.max() > kinds):
-        raise SpecError(f"events are kinds of events from 0 (none) to {kinds}, found {events.max()}")
+        raise SpecError(f"events have {events.max()}, expected kinds 0 (none) to {kinds}. fix: use these")
     if ((histories > 0) != (events > 0)).any():
-        raise SpecError("where a history has an item it has a kind of event, and only there")
+        raise SpecError("items and events have different padding. fix: one kind of event for each item")
     if allowed is not None and allowed.shape != (len(histories), items + 1):
-        raise SpecError(f"allowed must be [{len(histories)}, {items + 1}], found {list(allowed.shape)}")
+        raise SpecError(
+            f"allowed has shape {list(allowed.shape)}, expected [{len(histories)}, {items + 1}]. fix: reshape it"
+        )
 
 
-def described(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
-    """What describes users [B, F], zeros where nothing was said; SpecError where it does not fit what is read."""
+def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray:
+    """Return user features [B, F], zeros where nothing is known; SpecError for another shape."""
     if users is None or not features:
         return np.zeros((rows, features), np.float32)
     if users.shape != (rows, features) or not np.isfinite(users).all():
-        raise SpecError(f"users must be finite numbers [{rows}, {features}], found {list(users.shape)}")
+        raise SpecError(
+            f"users have shape {list(users.shape)}, expected finite [{rows}, {features}]. fix: reshape them"
+        )
     return users.astype(np.float32)
 
 
 def _again(items: NumpyArray) -> NumpyArray:
-    """[B, K] bool: items that stand further left in their row already."""
+    """[B, K] bool: items that are also further left in their row."""
     order = np.argsort(items, axis=1, kind="stable")
     placed = np.take_along_axis(items, order, axis=1)
     same = np.concatenate([np.zeros((len(items), 1), bool), placed[:, 1:] == placed[:, :-1]], axis=1)
@@ -209,7 +227,112 @@ def _again(items: NumpyArray) -> NumpyArray:
     return again
 
 
-def fitted(histories: NumpyArray, length: int) -> NumpyArray:
-    """The last `length` steps, left-padded."""
-    kept = histories[:, -length:].astype(np.int32)
-    return np.pad(kept, ((0, 0), (length - kept.shape[1], 0)))
+def fit_length(histories: NumpyArray, length: int) -> NumpyArray:
+    """Return the last `length` steps, left-padded."""
+    steps = histories[:, -length:].astype(np.int32)
+    return np.pad(steps, ((0, 0), (length - steps.shape[1], 0)))
+
+
+# Exact search.
+
+
+def top_k(
+    queries: Floats, table: Floats, k: int, allowed: Bools | None = None, chunk: int = 2048
+) -> tuple[Integers, Floats]:
+    """Return the rows of the table with the highest inner products, best first, ties by the lowest row: both [B, K].
+
+    `queries` is [B, D], `table` [N, D], float32; `allowed` is [N] or [B, N]. Where fewer than `k` rows are allowed the
+    rest is row 0 with a score of minus infinity. ConfigError where the table is smaller than `k`, SpecError where
+    numbers are not finite.
+    """
+    queries, table = _check_search(queries, table, k, allowed, chunk)
+    results = [np.zeros((0, k), np.int64)], [np.zeros((0, k), np.float32)]
+    for begin in range(0, len(queries), QUERIES):
+        part = slice(begin, begin + QUERIES)
+        mine = allowed[part] if allowed is not None and allowed.ndim == 2 else allowed
+        best = _Best(len(queries[part]), k)
+        _scan(queries[part], table, mine, chunk, best)
+        results[0].append(best.places)
+        results[1].append(best.scores)
+    return np.concatenate(results[0]), np.concatenate(results[1])
+
+
+class _Best:
+    """The best `k` scores so far, [B, K], and candidates before their merge."""
+
+    def __init__(self, rows: int, k: int) -> None:
+        self.places = np.zeros((rows, k), np.int64)
+        self.scores = np.full((rows, k), -np.inf, np.float32)
+        self._candidates: list[tuple[Integers, Integers, Floats]] = []
+        self._many = 0
+
+    def offer(self, scores: Floats, first: int) -> None:
+        """Add scores [B, C] of the rows of the table from `first` on; the earlier row wins a tie."""
+        rows, k = self.scores.shape
+        better = scores > self.scores[:, -1:]
+        at = np.flatnonzero(better)
+        if len(at) > 8 * rows * k and scores.shape[1] > k:
+            least = np.partition(scores, -k, axis=1)[:, -k:][:, :1]
+            at = np.flatnonzero(better & (scores >= least))
+        if len(at):
+            self._candidates.append((at // scores.shape[1], at % scores.shape[1] + first, scores.ravel()[at]))
+            self._many += len(at)
+        if self._many > CANDIDATES:
+            self.merge()
+
+    def merge(self) -> None:
+        """Merge the candidates into the best scores."""
+        if not self._candidates:
+            return
+        rows, k = self.scores.shape
+        known = (np.repeat(np.arange(rows), k), self.places.ravel(), self.scores.ravel())
+        row, place, score = (np.concatenate(parts) for parts in zip(known, *self._candidates, strict=True))
+        order = np.lexsort((place, -score, row))
+        within = np.arange(len(row)) - np.searchsorted(row[order], row[order])
+        order = order[within < k]
+        self.places, self.scores = place[order].reshape(rows, k), score[order].reshape(rows, k)
+        self._candidates, self._many = [], 0
+
+
+def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, best: _Best) -> None:
+    buffer = np.empty((len(queries), min(chunk, len(table))), np.float32)
+    due = chunk
+    for first in range(0, len(table), chunk):
+        part = table[first : first + chunk]
+        if not np.isfinite(part.sum()):  # finite rows may still have an infinite sum
+            wrong = np.flatnonzero(~np.isfinite(part).all(1))
+            if len(wrong):
+                raise SpecError(f"row {first + int(wrong[0])} of the table is not finite. fix: use finite numbers")
+        scores = np.matmul(queries, part.T, out=buffer[:, : len(part)] if len(part) == chunk else None)
+        if allowed is not None:
+            scores = np.where(allowed[..., first : first + chunk], scores, -np.inf).astype(np.float32)
+        best.offer(scores, first)
+        if first + chunk >= due:
+            best.merge()
+            due = 2 * (first + chunk)
+    best.merge()
+
+
+def _check_search(queries: Any, table: Any, k: int, allowed: Bools | None, chunk: int) -> tuple[Floats, Floats]:
+    """Return queries and table as float32; SpecError or ConfigError for invalid arguments of a search."""
+    queries, table = np.asarray(queries, np.float32), np.asarray(table, np.float32)
+    if queries.ndim != 2 or table.ndim != 2 or queries.shape[1] != table.shape[1]:
+        raise SpecError(
+            f"queries {queries.shape} and table {table.shape}: expected [B, D] and [N, D]. fix: reshape them"
+        )
+    if not np.isfinite(queries).all():
+        raise SpecError(
+            f"query {int(np.flatnonzero(~np.isfinite(queries).all(1))[0])} is not finite. fix: use finite numbers"
+        )
+    if chunk < 1:
+        raise ConfigError(f"chunk = {chunk}: expected at least 1. fix: use 2048")
+    if allowed is not None and (
+        allowed.dtype != bool or allowed.shape not in {(len(table),), (len(queries), len(table))}
+    ):
+        raise SpecError(
+            f"allowed is {allowed.dtype} {allowed.shape}, expected bool [{len(table)}] or "
+            f"[{len(queries)}, {len(table)}]. fix: pass a mask"
+        )
+    if not 1 <= k <= len(table):
+        raise ConfigError(f"k = {k}: expected 1 to {len(table)}, the number of rows. fix: lower k")
+    return queries, table

@@ -1,6 +1,6 @@
-"""A recipe: how a policy's actions are computed, as plain nodes that name arrays. Read here, refused where unknown.
+"""A recipe: the computation of a policy's actions, as plain nodes with named arrays. Unknown nodes are refused.
 
-In a manifest an array is `{"array": name}`; `restored` puts the arrays of the weights file in their places. Every other
+In a manifest an array is `{"array": name}`; `restore_arrays` inserts the arrays of the weights file. Every other
 mapping is a node with a `kind`, and has exactly the fields of that kind.
 """
 
@@ -25,20 +25,21 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "recipe": "act values carry",
         "likely": "encoder trunk head epsilon",
         "supported": "critic imitator threshold epsilon",
+        "greedy": "values epsilon",
         "candidates": "generator perturbation critic latents clip reach",
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
-        "listed": "catalogue reader critic imagination threshold history width q_weight",
+        "ranking": "catalogue reader critic generation threshold history width q_weight",
         "catalogue": "weight bias tower features",
-        "reader": "events empty body norm about",
+        "reader": "events empty body norm profile",
         "mean": "linear",
         "recurrent": "unit linear",
         "attention": "positions blocks",
-        "attending": "before queries keys values out between wide narrow heads",
+        "attention_block": "before queries keys values out between wide narrow heads",
         "pair": "state item body",
-        "imagination": "outward perturbation phi latents",
-        "encoder": "leaves memory",
+        "generation": "outward perturbation phi latents",
+        "encoder": "leaves gru",
         "leaf": "name tables picture",
         "picture": "layers dense",
         "convolution": "weight bias kernel stride",
@@ -72,7 +73,7 @@ def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(_number(-1e9, 1e9)(one) for one in value) and len(value) > 0
 
 
-VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are neither nodes nor lists of them
+VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are neither nodes nor lists of nodes
     **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions"), _array(2)),
     **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty"), _array(1)),
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
@@ -82,7 +83,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are nei
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
     "carry": _whole(0, 1 << 20),
     "epsilon": lambda value: value is None or _number(0.0, 1.0)(value),
-    **dict.fromkeys(("about", "features"), lambda value: value is None or _array(2)(value)),
+    **dict.fromkeys(("profile", "features"), lambda value: value is None or _array(2)(value)),
     "log_std": lambda value: isinstance(value, Mapping) or _array(1)(value),
     "name": lambda value: isinstance(value, str),
     "range": lambda value: _numbers(value) and len(value) == 2,
@@ -94,15 +95,15 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # what fields hold that are nei
 
 
 class Noise(NamedTuple):
-    """What samples of a policy are made with: `shape` a row, or of candidates the whole array."""
+    """The noise of a policy's samples: `shape` of a row, or for candidates of the whole array."""
 
     kind: str  # "gumbel", "normal" or "latents"
     shape: tuple[int, ...]
-    clip: float = math.inf  # of latents
+    clip: float = math.inf  # limit of latents
 
 
 def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:
-    """The noise of a recipe's policy; None where it has none."""
+    """Return the noise of a recipe's policy, or None."""
     act, space = recipe["act"], spec.action
     if act["kind"] == "candidates":
         return Noise("latents", tuple(act["latents"].shape), act["clip"])
@@ -111,26 +112,28 @@ def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:
     return Noise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
 
 
-def restored(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
-    """A node of a manifest with its arrays; CheckpointError names what is not understood."""
+def restore_arrays(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
+    """Return a node of a manifest with its arrays; CheckpointError names an unknown part."""
     if isinstance(node, list):
-        return [restored(item, arrays, where) for item in node]
+        return [restore_arrays(item, arrays, where) for item in node]
     if not isinstance(node, Mapping):
         return node
     if set(node) == {"array"}:
         if str(node["array"]) not in arrays:
-            raise CheckpointError(f"{where} names the array {node['array']!r}, which the weights do not hold")
+            raise CheckpointError(
+                f"{where} needs the array {node['array']!r}, not in the weights. fix: export the policy again"
+            )
         return arrays[str(node["array"])]
     kind = str(node.get("kind"))
     if kind not in FIELDS:
-        raise CheckpointError(f"{where} has a node of unknown kind '{kind}': {nearest(kind, FIELDS)}")
+        raise CheckpointError(f"{where} has a node of the unknown kind '{kind}': {nearest(kind, FIELDS)}")
     for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
-        wrong = "lacks" if field in FIELDS[kind] else "has the unknown field"
-        raise CheckpointError(f"{where}: a node of kind '{kind}' {wrong} '{field}'")
-    found = {name: value if name == "kind" else restored(value, arrays, where) for name, value in node.items()}
-    for name, value in found.items():
+        problem = "has no field" if field in FIELDS[kind] else "has the unknown field"
+        raise CheckpointError(f"{where}: a node of kind '{kind}' {problem} '{field}'. fix: export it again")
+    fields = {name: value if name == "kind" else restore_arrays(value, arrays, where) for name, value in node.items()}
+    for name, value in fields.items():
         if name in VALUES and not VALUES[name](value):
             raise CheckpointError(
-                f"{where}: '{name}' of a node of kind '{kind}' cannot be understood: {node[name]!r:.80}"
+                f"{where}: invalid '{name}' in a node of kind '{kind}': {node[name]!r:.80}. fix: export it again"
             )
-    return found
+    return fields

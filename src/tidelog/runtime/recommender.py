@@ -1,20 +1,71 @@
-"""A saved policy over a catalogue: histories in, lists of items out, without JAX."""
+"""A saved policy over a catalogue: histories and user features by name in, lists of items out, without JAX.
+
+Letters: `B` histories, `H` history length, `N` items, `F` features of users.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
-from tidelog.errors import SpecError
-from tidelog.runtime.recommend import Ranks, Recommendations, Vocabulary, recommend
-from tidelog.runtime.saved import Saved
-from tidelog.types import Spec
+import numpy as np
+
+from tidelog.errors import SpecError, nearest
+from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.ranking import MARKS, refuse_too_few
+from tidelog.types import Catalogue, History, Profile, Spec
+
+NumpyArray = np.ndarray[Any, Any]
+MOST = 1e38  # largest 32-bit number, about
+FEW = 20  # values that an error lists
+LONGEST = 128  # largest number of characters of ids in a text array
+MOST_GUESSES = 2_000  # largest catalogue with a search for the nearest id
+MOST_LISTED = 50  # items from which on an error does not list all ids
+UNKNOWN_ITEMS = "fix: unknown='skip' ignores unknown items"
+
+
+class Recommendations(NamedTuple):
+    """Lists, best first: the log's own ids, and scores that decrease along each list."""
+
+    items: NumpyArray  # [B, k]
+    scores: NumpyArray  # [B, k] float32
+
+
+class Ranks(Protocol):
+    """A ranker of item indices for histories [B, H] of item indices and kinds of events, left-padded with 0."""
+
+    @property
+    def items(self) -> int:
+        """N."""
+
+    @property
+    def history(self) -> int:
+        """H: the number of steps of a history."""
+
+    @property
+    def features(self) -> int:
+        """F: the number of user features, 0 for none."""
+
+    @property
+    def width(self) -> int:
+        """The smallest number of scored items for a list."""
+
+    def rank(
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        k: int,
+        allowed: NumpyArray | None = None,
+        users: NumpyArray | None = None,
+    ) -> tuple[NumpyArray, NumpyArray]:
+        """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F]."""
 
 
 class Recommender:
-    """Ranks the items of a catalogue; the same calls as `tidelog.Policy.recommend`, and the same answers."""
+    """Ranks the items of a catalogue; the same methods as `tidelog.Policy.recommend`, and the same answers."""
 
-    remembers = False  # a history says all
+    is_recurrent = False  # the history is the whole state
 
     def __init__(self, saved: Saved, ranker: Ranks) -> None:
         self.spec: Spec = saved.spec
@@ -33,21 +84,243 @@ class Recommender:
         users: Any = None,
         unknown: str = "error",
     ) -> Recommendations:
-        """The best `k` items after each history, a list of item ids, the latest last; [] is a user without one.
+        """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
-        `exclude_seen` leaves out what a history holds; `candidates` are the only items to choose among, `exclude` are
-        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` is a mapping a
-        history, from columns of the user features to values (None: nothing is known). SpecError where fewer than `k`
-        items remain, or an id or a word is not known (`unknown="skip"` passes over it in histories and users).
+        `exclude_seen` excludes items of the history; `candidates` are the only items to choose from, `exclude` are
+        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
+        per history, from columns of the user features to values (None: nothing is known). SpecError where fewer than
+        `k` items remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
         )
 
     def ranker(self) -> Ranks:
-        """What ranks item indices."""
+        """Return the ranker of item indices."""
         return self._ranker
 
     def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Any:
-        """Raise SpecError: items are ranked."""
-        raise SpecError("this policy ranks items of a catalogue: call policy.recommend(histories, k)")
+        """Raise SpecError: items are ranked, not chosen."""
+        raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")
+
+
+def recommend(
+    ranker: Ranks,
+    vocabulary: Vocabulary,
+    histories: Any,
+    k: int = 10,
+    exclude_seen: bool = True,
+    candidates: Iterable[Any] | None = None,
+    exclude: Iterable[Any] | None = None,
+    events: Any = None,
+    users: Any = None,
+    unknown: str = "error",
+) -> Recommendations:
+    """Return the best `k` items after each history; see `Policy.recommend`."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise SpecError(f"k = {k!r}: expected a whole number. fix: use k=10")
+    if not isinstance(exclude_seen, bool | np.bool_):
+        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True or False. fix: use True")
+    if not isinstance(unknown, str) or unknown not in ("error", "skip"):
+        raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
+    items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
+    who = None
+    if users is not None:
+        if vocabulary.users is None or not ranker.features:
+            raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
+        who = vocabulary.users.read(users, len(items), unknown == "skip")
+    offered = _offered(vocabulary, candidates, exclude)
+    most = max(1, MARKS // (ranker.items + 1))
+    parts = []
+    for begin in range(0, len(items), most):
+        rows = slice(begin, begin + most)
+        allowed = np.repeat(offered[None], len(items[rows]), axis=0)
+        for i, seen in enumerate(items[rows] if exclude_seen else ()):
+            allowed[i, seen] = False
+        refuse_too_few(allowed, int(k), begin)
+        read, done = (_left_padded(part[rows], ranker.history) for part in (items, kinds))
+        parts.append(ranker.rank(read, done, int(k), allowed, None if who is None else who[rows]))
+    recommended, scores = zip(*parts, strict=True)
+    return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
+
+
+def encode_histories(
+    vocabulary: Vocabulary, histories: Any, events: Any = None, skip: bool = False
+) -> tuple[list[list[int]], list[list[int]]]:
+    """Return histories by name as indices of items and kinds of events, each with its own length."""
+    if not _is_list(histories):
+        raise SpecError(
+            f"histories has the type {type(histories).__name__}, expected lists of item ids. fix: [[id, ...], ...]"
+        )
+    if len(histories) == 0:
+        raise SpecError("no history, expected at least one. fix: [[]] for a user without history")
+    if events is not None and not _is_list(events):
+        raise SpecError(
+            f"events has the type {type(events).__name__}, expected lists of kinds of events. fix: one list per history"
+        )
+    if events is not None and len(events) != len(histories):
+        raise SpecError(
+            f"{len(histories)} histories with {len(events)} lists of events. fix: pass one list per history"
+        )
+    rows, kinds = [], []
+    for i, history in enumerate(histories):
+        if not _is_list(history):
+            raise SpecError(f"history {i} is {history!r:.80}, expected a list of item ids. fix: [id, ...]")
+        if events is not None and not _is_list(events[i]):
+            raise SpecError(f"events of history {i}: {events[i]!r:.80}, expected a list. fix: one kind per item")
+        known = vocabulary.items(history, f"history {i}", skip)
+        done = [vocabulary.usual] * len(known) if events is None else vocabulary.events(events[i], f"history {i}")
+        if len(done) != len(known):
+            raise SpecError(
+                f"history {i} has {len(known)} items and {len(done)} events. fix: one kind of event per item"
+            )
+        pairs = [(item, kind) for item, kind in zip(known, done, strict=True) if item]
+        rows.append([item for item, _ in pairs])
+        kinds.append([kind for _, kind in pairs])
+    return rows, kinds
+
+
+def _is_list(value: Any) -> bool:
+    several = isinstance(value, np.ndarray) and value.ndim > 0
+    return several or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
+
+
+def _offered(vocabulary: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None) -> NumpyArray:
+    """Return [N + 1] bool: the items that may be recommended."""
+    offered = np.full(len(vocabulary.ids) + 1, candidates is None)
+    if candidates is not None:
+        offered[vocabulary.items(_id_list(candidates, "candidates"), "candidates")] = True
+    if exclude is not None:
+        offered[vocabulary.items(_id_list(exclude, "exclude"), "exclude")] = False
+    offered[0] = False
+    return offered
+
+
+def _id_list(ids: Any, name: str) -> Iterable[Any]:
+    if isinstance(ids, str | bytes) or not isinstance(ids, Iterable) or (isinstance(ids, np.ndarray) and not ids.ndim):
+        raise SpecError(f"{name} is {ids!r}, expected a list of item ids. fix: [id, ...]")
+    return ids
+
+
+def _left_padded(rows: list[list[int]], most: int) -> NumpyArray:
+    """Return the last `most` steps of each row at most: [B, H] int32, left-padded with 0."""
+    length = max(1, min(most, max(map(len, rows))))
+    padded = np.zeros((len(rows), length), np.int32)
+    for i, row in enumerate(rows):
+        if row:
+            padded[i, -len(row[-length:]) :] = row[-length:]
+    return padded
+
+
+class Vocabulary:
+    """Items, kinds of events and user features, by name."""
+
+    def __init__(self, spec: Spec) -> None:
+        if not isinstance(spec.action, Catalogue):
+            raise SpecError("this policy has actions, not items to rank. fix: call it with an observation")
+        history: Any = spec.observation["history"]
+        kinds: History = history
+        ids = np.empty(len(spec.action.ids), object)  # objects where an id is very long
+        ids[:] = spec.action.ids
+        short = all(type(one) is int or len(str(one)) <= LONGEST for one in spec.action.ids)
+        self.ids = np.asarray(spec.action.ids) if short else ids  # [N]
+        self.kinds, self.usual = kinds.events, kinds.usual
+        self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
+        self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
+        who: Any = spec.observation.get("user")
+        self.users = None if who is None else Profiles(who)
+
+    def items(self, ids: Iterable[Any], where: str, skip: bool = False) -> list[int]:
+        """Return indices of ids; SpecError names an unknown id, or with `skip` its index is 0."""
+        indices = []
+        for one in ids:
+            place = self._place.get(str(one), 0)
+            if not place and not skip:
+                raise SpecError(f"{where} has the unknown item {one!r}; {self._guess(str(one))}")
+            indices.append(place)
+        return indices
+
+    def events(self, words: Sequence[Any], where: str) -> list[int]:
+        """Return indices of kinds of events."""
+        for word in words:
+            if str(word) not in self._kind:
+                raise SpecError(f"{where} has the unknown event {word!r}: {nearest(str(word), self.kinds)}")
+        return [self._kind[str(word)] for word in words]
+
+    def _guess(self, word: str) -> str:
+        """Return the fix for an unknown id: the nearest known one, or all ids of a small catalogue."""
+        guess = nearest(word, self._place) if len(self._place) <= MOST_GUESSES else ""
+        if len(self._place) < MOST_LISTED:
+            return guess
+        return f"{guess} unknown='skip' ignores it" if guess.startswith("did") else UNKNOWN_ITEMS
+
+
+class Profiles:
+    """Reads user features; a missing number counts as the mean, a missing category as none."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self.columns: dict[str, dict[str | None, int]] = {}  # the categories of each; for numbers only None
+        for place, (column, word) in enumerate(zip(profile.columns, profile.words, strict=True)):
+            self.columns.setdefault(column, {})[word] = place
+
+    def is_number(self, column: str) -> bool:
+        """Return whether a column holds numbers."""
+        return None in self.columns[column]
+
+    def read(self, users: Any, rows: int, skip: bool = False) -> NumpyArray:
+        """Return [B, F] of one mapping per user, None for an unknown user; `skip` ignores unknown categories.
+
+        SpecError names the user, the column and the expected value.
+        """
+        if isinstance(users, str | bytes | Mapping) or not isinstance(users, Sequence | np.ndarray):
+            raise SpecError(
+                f"users has the type {type(users).__name__}, expected a list. fix: pass one mapping per history"
+            )
+        if len(users) != rows:
+            raise SpecError(f"{rows} histories with {len(users)} users. fix: pass one user per history")
+        numbers = np.zeros((rows, len(self._profile.columns)), np.float32)
+        for i, user in enumerate(users):
+            if user is not None and not isinstance(user, Mapping):
+                raise SpecError(f"users[{i}] is {user!r:.80}, expected a mapping or None. fix: columns to values")
+            for column, value in (user or {}).items():
+                where = f"users[{i}]['{column}']"
+                if column not in self.columns:
+                    raise SpecError(f"{where} is an unknown column: {nearest(str(column), self.columns)}")
+                if self.is_number(column):
+                    place = self.columns[column][None]
+                    numbers[i, place] = self._number(place, value, where)
+                else:
+                    numbers[i, self._words(column, value, where, skip)] = 1.0
+        return numbers
+
+    def _number(self, place: int, value: Any, where: str) -> float:
+        if value is None or (isinstance(value, float | np.floating) and math.isnan(value)):
+            return 0.0
+        if not isinstance(value, int | float | np.integer | np.floating | np.bool_):
+            raise SpecError(f"{where} is {value!r:.80}: expected a number or None. fix: convert it")
+        number: Any = value
+        away = (float(number) - self._profile.mean[place]) / self._profile.spread[place] if abs(number) < MOST else MOST
+        if not abs(away) < MOST:
+            raise SpecError(f"{where} is {value!r:.80}: expected a finite number. fix: use None")
+        return away
+
+    def _words(self, column: str, value: Any, where: str, skip: bool) -> list[int]:
+        known = self.columns[column]
+        listed = [value] if isinstance(value, str) else [] if value is None else value
+        if isinstance(listed, Mapping) or not isinstance(listed, Sequence | np.ndarray):
+            raise SpecError(f"{where} is {value!r:.80}: expected text, a list of texts, or None. fix: convert it")
+        places = []
+        for word in listed:
+            plain = word.strip() if isinstance(word, str) else word
+            if isinstance(plain, str) and plain in known:
+                places.append(known[plain])
+            elif not isinstance(plain, str):
+                raise SpecError(f"{where} has {word!r:.80}: expected text. fix: convert it")
+            elif plain and not skip:
+                guess = nearest(plain, [one for one in known if one is not None])
+                guess = guess if len(known) < FEW or guess.startswith("did") else f"{len(known)} values are known"
+                raise SpecError(
+                    f"{where} has {word!r:.80}, unknown in the log; {guess}. fix: unknown='skip' ignores it"
+                )
+        return places

@@ -1,6 +1,6 @@
-"""A saved policy computed by onnxruntime, with the same calls and the same checks as the one on NumPy.
+"""A saved policy computed by onnxruntime, with the same methods and checks as the NumPy policy.
 
-Needs onnxruntime and an artefact that holds an ONNX file. Letters: `B` batch, `K` columns of a leaf.
+Requires onnxruntime and an artefact with an ONNX file. Letters: `B` batch, `K` columns of a leaf.
 """
 
 from __future__ import annotations
@@ -14,51 +14,54 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError
-from tidelog.runtime.acts import Made, Seen
-from tidelog.runtime.intake import column_names
-from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES
+from tidelog.runtime.artefact_files import ONNX, Saved
+from tidelog.runtime.history_encoders import RANKING, features_of
+from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
+from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
-from tidelog.runtime.ranking import ROWS, check_histories, described, fitted, refuse_too_few
-from tidelog.runtime.reading import LISTED, features_of
-from tidelog.runtime.recipe import Recipe, noise_of, restored
+from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
+from tidelog.runtime.ranking import ROWS, check_histories, fit_length, refuse_too_few, user_array
+from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
 from tidelog.runtime.recommender import Recommender
-from tidelog.runtime.saved import ONNX, Saved
-from tidelog.runtime.trying import check_sizes, tried, tried_lists
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
-QUIET = 3  # onnxruntime warns of inputs with defaults, which are meant
+QUIET = 3  # onnxruntime warns about inputs with defaults; they are intended
 
 
 def load_onnx(path: str | Path, threads: int = 1) -> Policy | Recommender:
-    """A saved policy that onnxruntime computes, on so many threads.
+    """Load a saved policy for onnxruntime with this number of threads.
 
-    Raises ExportError without onnxruntime, CheckpointError where the artefact holds no ONNX file or is damaged.
+    Raises ExportError without onnxruntime, CheckpointError where the artefact has no ONNX file or is damaged.
     """
     saved = Saved(path)
     if saved.manifest["onnx"] is None:
-        raise CheckpointError(f"{saved.path} holds no {ONNX}: `tidelog export` writes it where the extra is installed")
+        raise CheckpointError(f"{saved.path} has no {ONNX}. fix: pip install 'tidelog[onnx]' and export it again")
     session = _session(saved, threads)
     try:
         arrays = saved.arrays()
-        recipe = restored(saved.manifest["recipe"], arrays, saved.where)
+        recipe = restore_arrays(saved.manifest["recipe"], arrays, saved.where)
         check_sizes(recipe, saved.spec, arrays, saved.where)
-        return _ranks(saved, recipe, session) if recipe["act"]["kind"] == LISTED else _acts(saved, recipe, session)
+        return (
+            _ranking_policy(saved, recipe, session)
+            if recipe["act"]["kind"] == RANKING
+            else _acting_policy(saved, recipe, session)
+        )
     except (LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckpointError(f"{saved.where}: 'onnx' cannot be understood: {error!r}") from error
+        raise CheckpointError(f"{saved.where}: invalid 'onnx': {error!r}. fix: export it again") from error
 
 
-def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
+def _acting_policy(saved: Saved, recipe: Recipe, session: Any) -> Policy:
     act, spec, carry = recipe["act"], saved.spec, recipe["carry"]
     outputs, noise = [one.name for one in session.get_outputs()], noise_of(recipe, spec)
 
-    def make(seen: Seen) -> Made:
+    def make(seen: PolicyInputs) -> PolicyOutputs:
         feeds = {name: _columns(name, spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
-        given = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
-        feeds |= {name: value for name, value in given.items() if value is not None}
-        return _made(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
+        optional = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
+        feeds |= {name: value for name, value in optional.items() if value is not None}
+        return _policy_outputs(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
 
-    tried(make, None, carry, spec, saved.where)
+    check_outputs(make, None, carry, spec, saved.where)
     epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
     chunk = CHUNK_OF_CANDIDATES if noise is not None and noise.kind == "latents" else CHUNK
     return Policy(saved, make, None, noise=noise, epsilon=epsilon, width=carry, chunk=chunk)
@@ -66,22 +69,24 @@ def _acts(saved: Saved, recipe: Recipe, session: Any) -> Policy:
 
 def _run(session: Any, saved: Saved, outputs: list[str], feeds: Mapping[str, NumpyArray]) -> list[NumpyArray]:
     try:
-        found: list[NumpyArray] = session.run(outputs, dict(feeds))
-        return found
-    except Exception as error:  # onnxruntime's own errors share no base that it promises
-        raise CheckpointError(f"{saved.path}/{ONNX} does not take what its manifest says: {error}") from error
+        values: list[NumpyArray] = session.run(outputs, dict(feeds))
+        return values
+    except Exception as error:  # onnxruntime documents no common base of its errors
+        raise CheckpointError(
+            f"{saved.path}/{ONNX} differs from its manifest: {error}. fix: export it again"
+        ) from error
 
 
-def _ranks(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
+def _ranking_policy(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
     node, space = recipe["act"], saved.spec.action
     items = space.n if isinstance(space, Catalogue) else 0
     lists = _Lists(saved, session, items, node)
-    tried_lists(lambda: lists, saved.spec, saved.where)
+    check_lists(lambda: lists, saved.spec, saved.where)
     return Recommender(saved, lists)
 
 
 class _Lists:
-    """Ranks items by a file's lists, which are as long as `width`."""
+    """A ranker that uses a file's lists of length `width`."""
 
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
         self._saved, self._session, self.items = saved, session, items
@@ -96,14 +101,16 @@ class _Lists:
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
-        """The best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
+        """Return the best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
         check_histories(histories, events, allowed, self.items, self._kinds)
         if k > self.width:
-            raise SpecError(f"k = {k}: the ONNX file makes lists of {self.width} items; NumPy makes longer ones")
+            raise SpecError(
+                f"k = {k}: the ONNX file has lists of {self.width} items. fix: lower k, or use the NumPy backend"
+            )
         marks = np.ones((len(histories), self.items + 1), bool) if allowed is None else allowed
         refuse_too_few(marks, k)
-        seen, done = (fitted(part, self.history) for part in (histories, events))
-        who = described(users, len(histories), self.features)
+        seen, done = (fit_length(part, self.history) for part in (histories, events))
+        who = user_array(users, len(histories), self.features)
         parts = []
         for start in range(0, len(seen), ROWS):
             rows = slice(start, start + ROWS)
@@ -112,7 +119,9 @@ class _Lists:
             parts.append(_run(self._session, self._saved, ["item", "score"], feeds))
         items, scores = (np.concatenate(column)[:, :k] for column in zip(*parts, strict=True))
         if items.shape != (len(seen), k):
-            raise CheckpointError(f"{self._saved.path}/{ONNX} makes lists of {items.shape[1]} items, not {self.width}")
+            raise CheckpointError(
+                f"{self._saved.path}/{ONNX}: lists of {items.shape[1]} items, expected {self.width}. fix: export"
+            )
         return items.astype(np.int32), scores
 
 
@@ -120,22 +129,22 @@ def _session(saved: Saved, threads: int) -> Any:
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise ExportError(f"this back-end needs onnxruntime: pip install 'tidelog[onnx]' ({error})") from error
+        raise ExportError(f"this backend requires onnxruntime ({error}). fix: pip install 'tidelog[onnx]'") from error
     options = runtime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = QUIET, threads
     content = saved.read(ONNX)
     try:
-        with tempfile.TemporaryDirectory() as nothing:  # where data outside of the file would be looked for
+        with tempfile.TemporaryDirectory() as nothing:  # an empty folder for external data
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)
             return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own errors share no base that it promises
-        raise CheckpointError(f"{saved.path}/{ONNX} is refused by onnxruntime: {error}") from error
+    except Exception as error:  # onnxruntime documents no common base of its errors
+        raise CheckpointError(f"{saved.path}/{ONNX}: onnxruntime refuses it: {error}. fix: export it again") from error
 
 
 def _columns(name: str, leaf: Leaf, values: NumpyArray) -> NumpyArray:
-    """The columns [B, K] of a leaf, NaN where its flags say that a value was missing.
+    """Return the columns [B, K] of a leaf, NaN where its flags mark a missing value.
 
-    SpecError for a leaf that no log would hold: a flag that is neither 0 nor 1, or stands beside another value.
+    SpecError for an impossible leaf: a flag that is neither 0 nor 1, or is set beside another value than the fill.
     """
     if not isinstance(leaf, Vector) or not leaf.fills:
         return values
@@ -144,20 +153,22 @@ def _columns(name: str, leaf: Leaf, values: NumpyArray) -> NumpyArray:
     for k, column in enumerate(column_names(leaf)):
         if f"{column} missing" in places:
             flag = values[:, places[f"{column} missing"]]
-            odd = ((flag != 0) & (flag != 1)) | ((flag == 1) & (columns[:, k] != np.float32(fills[column])))
-            if odd.any():
-                row, flagged = int(np.argmax(odd)), f"{column} missing"
-                raise SpecError(f"'{name}': '{flagged}' and '{column}' contradict each other in row {row}")
+            impossible = ((flag != 0) & (flag != 1)) | ((flag == 1) & (columns[:, k] != np.float32(fills[column])))
+            if impossible.any():
+                row, flagged = int(np.argmax(impossible)), f"{column} missing"
+                raise SpecError(
+                    f"'{name}': '{flagged}' and '{column}' contradict each other in row {row}. fix: correct the row"
+                )
             columns[flag == 1, k] = np.nan
     return columns
 
 
-def _made(found: Mapping[str, NumpyArray], spec: Spec) -> Made:
-    """What the file's outputs say, in units of [-1, 1]."""
-    space, mean, spread = spec.action, found.get("mean"), found.get("spread")
-    action = found["action"]
+def _policy_outputs(outputs: Mapping[str, NumpyArray], spec: Spec) -> PolicyOutputs:
+    """Return the file's outputs in units of [-1, 1]."""
+    space, mean, std = spec.action, outputs.get("mean"), outputs.get("std")
+    action = outputs["action"]
     if isinstance(space, Continuous):
         action = space.to_unit(action)
         mean = None if mean is None else space.to_unit(mean)
-        spread = None if spread is None else spread / (space.from_unit(1.0) - space.from_unit(0.0))
-    return Made(action, found.get("probabilities"), mean, spread, found.get("next_carry"))
+        std = None if std is None else std / (space.from_unit(1.0) - space.from_unit(0.0))
+    return PolicyOutputs(action, outputs.get("probabilities"), mean, std, outputs.get("next_carry"))

@@ -1,6 +1,6 @@
 """The ASGI application: `POST /act` or `/recommend`, `GET /policy`, `/health` and `/metrics`.
 
-Whatever a client sends is answered in JSON; what goes wrong within is a line in the server's log and a bare 500.
+Every request gets a JSON answer; an internal error is one entry in the server's log and a 500 without details.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import json
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -23,35 +24,35 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
-from tidelog.serving.acts import Acts
-from tidelog.serving.bodies import UNFIT, Refused
-from tidelog.serving.counts import Counts
-from tidelog.serving.lists import Lists
+from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError
 
 LOG = logging.getLogger("tidelog.serving")
+EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 
 
 class Answer(JSONResponse):
-    """JSON that any content fits into: letters beyond ASCII are escaped."""
+    """A JSON response for any content: characters beyond ASCII are escaped."""
 
     def render(self, content: Any) -> bytes:
-        """The bytes of the answer."""
+        """Return the bytes of the answer."""
         return json.dumps(content, allow_nan=False).encode("ascii")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one request may take."""
+    """The limits of one request."""
 
     body: int = 1_000_000  # bytes
     rows: int = 1024
-    seconds: float = 10.0  # for the body to arrive, and again for the answer
+    seconds: float = 10.0  # for the body, and again for the answer
 
 
 def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> Starlette:
-    """The application that serves a policy: at `/act`, or where it ranks items at `/recommend`."""
+    """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`."""
     bounds = bounds or Bounds()
-    asks = Lists(policy, bounds.rows) if isinstance(policy, Recommender) else Acts(policy, bounds.rows)
+    asks = (
+        RecommendEndpoint(policy, bounds.rows) if isinstance(policy, Recommender) else ActEndpoint(policy, bounds.rows)
+    )
     server = _Server(policy, asks, bounds)
     routes = [
         Route(asks.path, server.answer, methods=["POST"]),
@@ -61,23 +62,23 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
     ]
 
     async def elsewhere(request: Request, error: Exception) -> Response:
-        """A path or method that there is not."""
+        """Answer an unknown path or method."""
         status = error.status_code if isinstance(error, HTTPException) else 500
         known = f"POST {asks.path}, GET /policy, GET /health, GET /metrics"
-        return _told(status, f"{request.method} {request.url.path} is not here; there are {known}")
+        return _error(status, f"{request.method} {request.url.path} does not exist. fix: use one of {known}")
 
     async def broken(request: Request, error: Exception) -> Response:
-        """What went wrong outside of an answer; the server's log has it."""
-        return _told(500, "the answer could not be computed; the server's log says why")
+        """Answer an error outside an answer; the server's log has it."""
+        return _error(500, "the answer failed. fix: see the server's log")
 
     return Starlette(routes=routes, exception_handlers={HTTPException: elsewhere, Exception: broken})
 
 
 class _Server:
-    def __init__(self, policy: Policy | Recommender, asks: Acts | Lists, bounds: Bounds) -> None:
+    def __init__(self, policy: Policy | Recommender, asks: ActEndpoint | RecommendEndpoint, bounds: Bounds) -> None:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
-        told = {name: policy.manifest[name] for name in _DESCRIBED} | {"remembers": policy.remembers}
-        self._description = Answer(_plain(told))
+        facts = {name: policy.manifest[name] for name in _DESCRIBED} | {"is_recurrent": policy.is_recurrent}
+        self._description = Answer(_plain(facts))
 
     async def answer(self, request: Request) -> Response:
         """Answer one row or a batch; every answer is counted."""
@@ -96,34 +97,38 @@ class _Server:
             answer = await self._computed(asked)
             self.counts.rows += asked.rows
             return Answer(answer)
-        except Refused as refusal:
-            return _told(refusal.status, str(refusal))
+        except RequestError as refusal:
+            return _error(refusal.status, str(refusal))
         except SpecError as error:
-            return _told(UNFIT, str(error))
+            return _error(UNFIT, str(error))
         except ClientDisconnect:
-            return _told(400, "the client went away in the middle of its request")
+            return _error(400, "the client disconnected during its request. fix: send it again")
         except Exception:
-            LOG.exception("an answer could not be computed")
-            return _told(500, "the answer could not be computed; the server's log says why")
+            LOG.exception("an answer failed")
+            return _error(500, "the answer failed. fix: see the server's log")
 
     async def _body(self, request: Request) -> bytes:
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind != "application/json":
-            raise Refused(415, f"Content-Type '{kind}': expected application/json")
-        most, found = self.bounds.body, bytearray()
-        said = request.headers.get("content-length", "0")
-        too_large = Refused(413, f"the body is larger than {most:,} bytes, which is all that this server takes")
-        if said.isdecimal() and int(said[:20]) > most:
+            raise RequestError(415, f"Content-Type '{kind}': expected application/json. fix: set it")
+        most, body = self.bounds.body, bytearray()
+        length = request.headers.get("content-length", "0")
+        too_large = RequestError(
+            413, f"the body is larger than {most:,} bytes, the server's limit. fix: send fewer rows"
+        )
+        if length.isdecimal() and int(length[:20]) > most:
             raise too_large
         try:
             with anyio.fail_after(self.bounds.seconds):
                 async for part in request.stream():
-                    found += part
-                    if len(found) > most:
+                    body += part
+                    if len(body) > most:
                         raise too_large
         except TimeoutError:
-            raise Refused(408, f"the body did not arrive within {self.bounds.seconds:g} s") from None
-        return bytes(found)
+            raise RequestError(
+                408, f"the body did not arrive within {self.bounds.seconds:g} s. fix: send less"
+            ) from None
+        return bytes(body)
 
     async def _computed(self, asked: Any) -> dict[str, Any]:
         if self.asks.quick(asked):
@@ -132,18 +137,20 @@ class _Server:
             with anyio.fail_after(self.bounds.seconds):
                 return await anyio.to_thread.run_sync(self.asks.compute, asked, abandon_on_cancel=True)
         except TimeoutError:
-            raise Refused(503, f"the answer took longer than {self.bounds.seconds:g} s: send fewer rows") from None
+            raise RequestError(
+                503, f"the answer took longer than {self.bounds.seconds:g} s. fix: send fewer rows"
+            ) from None
 
     async def describe(self, request: Request) -> Response:
-        """What the policy sees and does, and where it comes from."""
+        """Return the observations, actions and origin of the policy."""
         return self._description
 
     async def health(self, request: Request) -> Response:
-        """That the server is there."""
+        """Return that the server runs."""
         return Answer({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
-        """What the server has done so far."""
+        """Return the server's counts so far."""
         return PlainTextResponse(self.counts.text(), media_type="text/plain; version=0.0.4")
 
 
@@ -151,7 +158,7 @@ _DESCRIBED = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "p
 
 
 def _plain(value: Any) -> Any:
-    """The same with null where JSON has no number."""
+    """Return the value with null where JSON has no number."""
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -159,5 +166,61 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _told(status: int, message: str) -> Response:
+def _error(status: int, message: str) -> Response:
     return Answer({"error": message}, status)
+
+
+@dataclass
+class Counts:
+    """Requests by status, rows, and durations of answers."""
+
+    answers: Counter[int] = field(default_factory=Counter)  # by status
+    within: Counter[float] = field(default_factory=Counter)  # by edge, cumulative
+    rows: int = 0
+    seconds: float = 0.0
+    under_way: int = 0
+
+    def answered(self, status: int, seconds: float) -> None:
+        """Count one answer."""
+        self.answers[status] += 1
+        self.seconds += seconds
+        for edge in EDGES:
+            self.within[edge] += seconds <= edge
+
+    def text(self) -> str:
+        """Return all counts as text."""
+        total = sum(self.answers.values())
+        lines = ["# TYPE tidelog_requests_total counter"]
+        lines += [f'tidelog_requests_total{{status="{status}"}} {n}' for status, n in sorted(self.answers.items())]
+        lines += ["# TYPE tidelog_rows_total counter", f"tidelog_rows_total {self.rows}"]
+        lines += ["# TYPE tidelog_requests_under_way gauge", f"tidelog_requests_under_way {self.under_way}"]
+        lines += ["# TYPE tidelog_request_seconds histogram"]
+        lines += [f'tidelog_request_seconds_bucket{{le="{edge:g}"}} {self.within[edge]}' for edge in EDGES]
+        lines += [f'tidelog_request_seconds_bucket{{le="+Inf"}} {total}']
+        lines += [f"tidelog_request_seconds_sum {self.seconds:.6f}", f"tidelog_request_seconds_count {total}", ""]
+        return "\n".join(lines)
+
+
+def idle_timeout_protocol(seconds: float) -> type[Any]:
+    """Return uvicorn's protocol that closes a connection after this time without the headers of a request."""
+    from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+    class Patient(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._answered, self._was_idle = self.cycle, True
+            self._look = self.loop.call_later(seconds, self._looked)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._look.cancel()
+            super().connection_lost(exc)
+
+        def _looked(self) -> None:
+            idle = self.cycle is None or self.cycle.response_complete
+            if idle and self._was_idle and self.cycle is self._answered:
+                self.transport.close()
+                return
+            self._answered, self._was_idle = self.cycle, idle
+            self._look = self.loop.call_later(seconds, self._looked)
+
+    return Patient

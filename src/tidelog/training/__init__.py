@@ -1,1 +1,1 @@
-"""The one loop and what stands around it: stores, checkpoints, metrics, progress. None of it names an algorithm."""
+"""The training loop with its stores, checkpoints, metrics and progress; no module here names an algorithm."""

@@ -1,81 +1,51 @@
-"""`fit` and `resume`: from an algorithm and a log to a run."""
+"""`fit`: learn from a log."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from tidelog.acting.arrays import fill, named_arrays
-from tidelog.acting.policy import Policy
-from tidelog.algorithms import check_fit, check_source
-from tidelog.algorithms.hyper import same_program
-from tidelog.algorithms.optim import copied
-from tidelog.data import Interactions, Log
-from tidelog.data.origin import reopen_any
+from tidelog.algorithms.core.hyperparameters import same_program
+from tidelog.algorithms.core.optimisation import copied
+from tidelog.algorithms.names import as_algorithms, check_fit, check_source
+from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, LogError, nearest
-from tidelog.training.cache import use_cache
-from tidelog.training.checkpoints import Checkpoints, read_part
-from tidelog.training.evaluation import check_playable, evaluated
-from tidelog.training.learn import reopened
-from tidelog.training.learner import Learner, reported
-from tidelog.training.parts import Parts
-from tidelog.training.preparing import as_algorithms, as_path, evaluators, new_folder
-from tidelog.training.progress import Screen
-from tidelog.training.record import Record
-from tidelog.training.run import Run
-from tidelog.training.selection import Selection
-from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
-from tidelog.training.sinks import Sink, rows_until
-from tidelog.training.stores import check_rewards
-from tidelog.training.timed import LISTS, Periods, refuse_what_lists_lack
-from tidelog.training.trainer import Member, Trainer, fresh_learners
-from tidelog.training.tuning import reopened_tuning
-from tidelog.training.validation import Validation
+from tidelog.errors import CheckpointError, ConfigError
+from tidelog.policies.named_arrays import fill, named_arrays
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.learner import LearnerState, metric_labels
+from tidelog.training.engine.members import Member, as_members, fresh_learners
+from tidelog.training.engine.stores import check_rewards
+from tidelog.training.engine.validation import Validation
+from tidelog.training.runs.checkpoints import read_part
+from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.training.runs.evaluation import check_environments, evaluated
+from tidelog.training.runs.options import (
+    Evaluator,
+    Options,
+    Scale,
+    as_path,
+    as_seeds,
+    evaluators,
+    reports_every,
+)
+from tidelog.training.runs.record import Record, new_folder
+from tidelog.training.runs.run import Run
+from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.sinks import Sink
+from tidelog.training.runs.time_split import LISTS, TimeSplit, check_list_options
 from tidelog.types import Vector
 
-REPORTS = 50  # reports a run makes unless it is told otherwise,
-CLOSEST = 50  # and how many updates they are apart at least
+CLOSEST = 50  # default minimum of updates between two reports
 
 
 def fit(
-    algorithm: Any,
-    log: Log | Interactions,
-    steps: int,
-    seeds: int | Sequence[int] = 1,
-    out: str | Path | None = None,
-    *,
-    progress: bool | None = None,
-    **options: Any,
-) -> Run:
-    """Learn from a log for `steps` updates a member; a list of algorithms is a population, trained side by side.
-
-    Options: `held_out` share of episodes for validation losses, `evaluate` as `{environment: episodes}` or `{name:
-    function of the policy}`, `every` updates between reports, `scale` "standard" or "none" (default: standard for
-    tables), `best` a metric, `patience` in reports, `sinks`, `warm_start` `{part: run folder}` (a target network starts
-    as the network that it follows), `save_seconds`, `keep`, `together` (members under one `vmap`). Without `out`
-    nothing is written. Raises ConfigError, SpecError, LogError, DivergenceError.
-    """
-    for name in options:
-        if name not in _OPTIONS:
-            raise ConfigError(f"fit has no option '{name}': {nearest(name, _OPTIONS)}")
-    run = prepare(algorithm, log, steps, seeds, out, **options)
-    return finish(run, progress)
-
-
-def finish(run: Run, progress: bool | None = None) -> Run:
-    """Train a prepared run to its end, with a live line on a terminal."""
-    with Screen(run.record.algorithm, progress) as screen:
-        for now in run.stream():
-            screen.show(now)
-    return run
-
-
-def prepare(
     algorithm: Any,
     log: Log | Interactions,
     steps: int,
@@ -86,21 +56,29 @@ def prepare(
     split_seed: int = 0,
     evaluate: Mapping[str, Evaluator] | None = None,
     every: int | None = None,
-    scale: str | None = None,
+    scale: Scale | None = None,
     best: str | None = None,
     patience: int | None = None,
-    sinks: Sequence[Sink] = (),
     warm_start: Mapping[str, str | Path] | None = None,
+    sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
+    progress: bool | None = None,
+    train: bool = True,
 ) -> Run:
-    """Check everything and make a run that has not taken a step; `run.stream()` trains it chunk by chunk."""
+    """Learn from a log for `steps` updates per member; a list of algorithms is a population, trained side by side.
+
+    `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
+    of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
+    network. Without `out` nothing is written. `train=False` returns the run before its first update; `run.stream()`
+    trains it chunk by chunk. Raises ConfigError, SpecError, LogError, DivergenceError.
+    """
     use_cache()
     algorithms = as_algorithms(algorithm)
     if not isinstance(log, Log | Interactions):
         raise ConfigError(
-            f"expected a log, found {type(log).__name__}: read it first, as in tl.read_log(path, columns)"
+            f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first, as in tl.read_log(path, columns)"
         )
     same_program(algorithms)
     check_source(algorithms[0], False)
@@ -109,217 +87,145 @@ def prepare(
     out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
-        refuse_what_lists_lack(scale, split_seed, episodes)
-    settings = Settings(
+        check_list_options(scale, split_seed, episodes)
+    options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=max(CLOSEST, whole("steps", steps) // REPORTS) if every is None else every,
+        every=reports_every(every, steps, CLOSEST),
         held_out=held_out,
         split_seed=split_seed,
-        scale=_standardise(scale, log),
+        scale=_scale(scale, log),
         best=best,
         patience=patience,
-        episodes=episodes,
+        evaluate=episodes,
         own_evaluators=tuple(own_evaluators),
+        warm_start=None if not warm_start else {part: str(run) for part, run in warm_start.items()},
         save_seconds=save_seconds,
         keep=keep,
         together=together,
     )
-    parts = parts_of(log, settings.held_out, settings.split_seed)
-    scaler = parts.scaler(settings.scale, getattr(algorithms[0], "reward_scaling", None))
-    members = as_members(algorithms, settings.seeds)
+    parts = parts_of(log, options.held_out, options.split_seed)
+    scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
+    members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], scaler)
-    learners = fresh_learners(members, log.spec, stores, settings.steps)
-    if isinstance(parts, Periods):
-        learners = [furnished(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)]
+    learners = fresh_learners(members, log.spec, stores, options.steps)
+    if isinstance(parts, TimeSplit):
+        learners = [
+            add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
+        ]
     else:
         check_rewards(algorithms[0], parts.log)
     if warm_start:
-        learners = [warm_started(algorithms[0], learner, warm_start) for learner in learners]
-    check_playable(Policy(algorithms[0], log.spec, scaler, algorithms[0].acting(learners[0].state)), episodes)
-    validation = _validation(parts, algorithms[0], scaler)
+        learners = [load_warm_start(algorithms[0], learner, warm_start) for learner in learners]
+    check_environments(
+        Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), episodes
+    )
+    validation = validation_of(parts, algorithms[0], scaler)
     if best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
-        losses += LISTS if validation and isinstance(parts, Periods) else ()
-        Selection(settings).check([*reported(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
-    trainer = Trainer(members, stores, learners, settings.steps, together=together)
-    record = Record.of(algorithms, settings, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
+        losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
+        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
+    engine = Engine(members, learners, options.steps, stores=stores, together=together)
+    record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
     folder = new_folder(out, record)
-    return Run(
+    run = Run(
         record,
-        trainer,
+        engine,
         folder,
         validation=validation,
         evaluators=own_evaluators,
         sinks=sinks,
-        weighing=parts.weighing() if isinstance(parts, Periods) else None,
+        q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
     )
+    return run.train(progress) if train else run
 
 
-_OPTIONS = tuple(inspect.signature(prepare).parameters)
+def parts_of(log: Log | Interactions, held_out: float, seed: int) -> EpisodeSplit | TimeSplit:
+    """Split a log into training and held-out parts: by episode, or by time for interactions."""
+    return TimeSplit(log, held_out) if isinstance(log, Interactions) else EpisodeSplit(log, held_out, seed)
 
 
-def resume(
-    folder: str | Path,
-    log: Log | Interactions | None = None,
-    *,
-    env: Any = None,
-    algorithm: Any = None,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    sinks: Sequence[Sink] = (),
-    checkpoint: int | None = None,
-    progress: bool | None = None,
-) -> Run:
-    """Go on with an interrupted run, bit-equal to one never interrupted (same versions, device and thread count).
-
-    `log` where the run's log was made in memory, `env` where its environment has no name, `algorithm` where it had
-    parts of your own, `evaluate` where it had evaluators of your own, `checkpoint` for an older one than the last.
-    """
-    found = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
-    return finish(found, progress)
+def add_item_facts(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:
+    """Add the item statistics of the interactions to a fresh learner."""
+    return learner._replace(state=member.algorithm.with_item_facts(learner.state, log, member.seed))
 
 
-def load(
-    folder: str | Path,
-    log: Log | Interactions | None = None,
-    *,
-    env: Any = None,
-    algorithm: Any = None,
-    evaluate: Mapping[str, Evaluator] | None = None,
-    sinks: Sequence[Sink] = (),
-    checkpoint: int | None = None,
-    together: bool | None = None,
-) -> Run:
-    """A run as its checkpoint left it; `run.stream()` goes on, `run.policy()` acts."""
-    use_cache()
-    path = Path(folder)
-    record = Record.read(path)
-    _, own = evaluators(evaluate or {})
-    lacking = sorted(set(record.settings.own_evaluators) - set(own))
-    if lacking:
-        raise ConfigError(f"the run had evaluators of your own, {', '.join(lacking)}: pass them again in evaluate=...")
-    if record.environment is not None and record.tuning is None:
-        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
-    log = _same_log(log, record)
-    settings, algorithms = record.settings, record.algorithms(algorithm)
-    parts = parts_of(log, settings.held_out, settings.split_seed)
-    members = as_members(algorithms, settings.seeds)
-    stores = parts.stores(algorithms[0], record.scaler)
-    if record.tuning is not None:
-        validation = _validation(parts, algorithms[0], record.scaler)
-        return reopened_tuning(path, record, algorithms, stores, validation, env, own, sinks, checkpoint, together)
-    templates = fresh_learners(members, record.spec, stores, settings.steps)
-    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint)
-    together = settings.together if together is None else together
-    trainer = Trainer(members, stores, found.learners, settings.steps, found.position, together)
-    validation = _validation(parts, algorithms[0], record.scaler)
-    return Run(
-        record,
-        trainer,
-        path,
-        validation=validation,
-        evaluators=own,
-        sinks=sinks,
-        metrics=rows_until(path, trainer.update),
-        memory=found.memory,
-        weighing=parts.weighing() if isinstance(parts, Periods) else None,
-    )
-
-
-def parts_of(log: Log | Interactions, held_out: float, seed: int) -> Parts | Periods:
-    """What is learnt from and what is held out: by episode, or by time."""
-    return Periods(log, held_out) if isinstance(log, Interactions) else Parts(log, held_out, seed)
-
-
-def furnished(member: Member, learner: Learner, log: Interactions) -> Learner:
-    """A fresh learner with what the interactions say of their items."""
-    return learner._replace(state=member.algorithm.furnish(learner.state, log, member.seed))
-
-
-def _validation(parts: Parts | Periods, algorithm: Any, scaler: Scaler) -> Validation | None:
+def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scaler) -> Validation | None:
+    """Return the validation of the held-out part, or None if nothing is held out."""
     stores = parts.validation_stores(algorithm, scaler)
     return None if stores is None else Validation(stores)
 
 
-def _standardise(scale: str | None, log: Log | Interactions) -> bool:
-    if scale not in (None, "standard", "none"):
-        raise ConfigError(f"scale = {scale!r}: expected 'standard' or 'none'")
+def _scale(scale: Scale | None, log: Log | Interactions) -> Scale:
+    """Return the requested scale; the default standardises named features (those of tables)."""
     if scale is not None:
-        return scale == "standard"
-    return any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
+        return scale
+    named = any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
+    return "standard" if named else "none"
 
 
-def _same_log(log: Log | Interactions | None, record: Record) -> Log | Interactions:
-    if log is None:
-        if record.data["origin"] is None:
-            raise CheckpointError("the run's log was made in memory: pass it again, as in resume(folder, log=log)")
-        log = reopen_any(record.data["origin"])
-    if log.fingerprint() != record.data["fingerprint"]:
-        raise LogError(
-            f"this is not the log that the run was trained on: it has {log.steps} steps and fingerprint "
-            f"{log.fingerprint()[:12]}, the run's had {record.data['steps']} and {record.data['fingerprint'][:12]}"
-        )
-    return log
-
-
-def _sketches(parts: Parts | Periods, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
-    """What was learnt from, the episodes of runs that parts come from among it; nothing where one does not know."""
+def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:
+    """Return sketches of the training episodes, with those of the warm-start runs; empty if any of them is unknown."""
     sketches = parts.sketches()
     for source in (warm_start or {}).values() if sketches else ():
-        theirs = Record.read(Path(source)).sketches.get("learnt_from")
-        mine = Sketch.from_json(sketches["learnt_from"])
-        joined = None if theirs is None else mine.joined(Sketch.from_json(theirs))
-        if joined is None:
+        other = Record.read(Path(source)).sketches.get("learnt_from")
+        own = Sketch.from_json(sketches["learnt_from"])
+        union = None if other is None else own.joined(Sketch.from_json(other))
+        if union is None:
             return {}
-        sketches["learnt_from"] = joined.to_json()
+        sketches["learnt_from"] = union.to_json()
     return sketches
 
 
-def warm_started(algorithm: Any, learner: Learner, warm_start: Mapping[str, str | Path]) -> Learner:
-    """A fresh learner with the named parts of other runs' last checkpoints.
+def load_warm_start(algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path]) -> LearnerState:
+    """Load the named parts of a fresh learner from the last checkpoints of other runs.
 
-    A target network that is not named itself starts as a copy of the network that it follows, if that was named.
-    Raises ConfigError, CheckpointError.
+    A target network that is not named starts as a copy of its online network, if that network is named. Raises
+    ConfigError, CheckpointError.
     """
     for part, source in warm_start.items():
-        learner = _warmed(learner, part, source)
+        learner = _load_part(learner, part, source)
     state = learner.state
     unnamed = [target for target in target_names(state) if target not in warm_start]
-    for target, path in followed_parts(algorithm, state, unnamed).items():
+    for target, path in online_network_paths(algorithm, state, unnamed).items():
         if path.split(".")[0] in warm_start:
             state = state._replace(**{target: copied(attrgetter(path)(state))})
     return learner._replace(state=state)
 
 
 def target_names(state: Any) -> list[str]:
-    """The target networks of a state: its parts called `target_...` that are there."""
+    """Return the names of the target networks in a state: all parts called `target_...` that are not None."""
     return [part for part in state._fields if part.startswith("target_") and getattr(state, part) is not None]
 
 
-def followed_parts(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[str, str]:
-    """By target network, the dotted path of the network that it follows; ConfigError where that is not known.
+def online_network_paths(algorithm: Any, state: Any, targets: Sequence[str]) -> dict[str, str]:
+    """Map each target network to the dotted path of its online network; ConfigError if that network is unknown.
 
-    `target_critic` follows `critic`, unless the algorithm's `target_sources` names another path.
+    The online network of `target_critic` is `critic`, unless the algorithm's `target_sources` names another path.
     """
     named = getattr(algorithm, "target_sources", {})
-    found = {target: named.get(target, target.removeprefix("target_")) for target in targets}
-    for target, path in found.items():
+    paths = {target: named.get(target, target.removeprefix("target_")) for target in targets}
+    for target, path in paths.items():
         if path.split(".")[0] not in state._fields:
             raise ConfigError(
-                f"warm_start: '{target}' follows no part that is known: name it too, as in warm_start={{'{target}': "
-                f"run}}, or say what it follows in {type(algorithm).__name__}.target_sources"
+                f"warm_start: the online network of '{target}' is unknown; the state has no part '{path}'. fix: name "
+                f"the target too, as in warm_start={{'{target}': run}}, or set "
+                f"{type(algorithm).__name__}.target_sources"
             )
-    return found
+    return paths
 
 
-def _warmed(learner: Learner, part: str, source: str | Path) -> Learner:
+def _load_part(learner: LearnerState, part: str, source: str | Path) -> LearnerState:
     if part not in getattr(learner.state, "_fields", ()):
-        raise ConfigError(f"warm_start: the state has no part '{part}'; parts: {', '.join(learner.state._fields)}")
-    template = getattr(learner.state, part)
-    found = read_part(source, part)
-    wanted = named_arrays(template)
-    if set(found) != set(wanted):
-        raise CheckpointError(
-            f"warm_start: '{part}' of {source} has {len(found)} arrays, this algorithm's has {len(wanted)}"
+        raise ConfigError(
+            f"warm_start: the state has no part '{part}'. fix: use one of {', '.join(learner.state._fields)}"
         )
-    return learner._replace(state=learner.state._replace(**{part: fill(template, found, f"'{part}' of {source}")}))
+    template = getattr(learner.state, part)
+    arrays = read_part(source, part)
+    expected = named_arrays(template)
+    if set(arrays) != set(expected):
+        raise CheckpointError(
+            f"warm_start: '{part}' of {source} has {len(arrays)} arrays, expected the {len(expected)} of this "
+            "algorithm. fix: use a run with the same network sizes"
+        )
+    return learner._replace(state=learner.state._replace(**{part: fill(template, arrays, f"'{part}' of {source}")}))

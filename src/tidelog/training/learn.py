@@ -1,83 +1,51 @@
-"""`learn`: from an algorithm and an environment to a run."""
+"""`learn`: learn in an environment."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tidelog.acting.policy import Policy
-from tidelog.algorithms import OFFLINE, RANKING, check_fit, check_source
-from tidelog.algorithms.hyper import same_program
-from tidelog.data import Interactions, Log
+from tidelog.algorithms.core.hyperparameters import same_program
+from tidelog.algorithms.names import as_algorithms, check_fit, check_source, names
+from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
-from tidelog.training.beginners import fresh_players
-from tidelog.training.beginning import Start, begun_as, check_begins, learnt_through
-from tidelog.training.cache import use_cache
-from tidelog.training.checkpoints import Checkpoints
-from tidelog.training.evaluation import check_playable, evaluated
-from tidelog.training.learner import reported
-from tidelog.training.places import Places, place_name, places_for, restored
-from tidelog.training.preparing import as_algorithms, as_path, check_free, evaluators, new_folder
-from tidelog.training.progress import Screen
-from tidelog.training.record import Record
-from tidelog.training.recorder import Recorder
-from tidelog.training.rounds import Rounds
-from tidelog.training.run import Run
-from tidelog.training.selection import Selection
-from tidelog.training.settings import Evaluator, Settings, as_members, as_seeds, whole
-from tidelog.training.sinks import Sink, rows_until
-from tidelog.training.storage import Storage, storage_for
-from tidelog.training.trainer import Member
-from tidelog.training.tuning import Plan, prepare_tuning, tuned_by
-
-REPORTS = 50  # reports a run makes unless it is told otherwise
+from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.training.engine.cache import use_cache
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.learner import metric_labels
+from tidelog.training.engine.members import Member, as_members
+from tidelog.training.engine.offload_storage import Storage, storage_for
+from tidelog.training.online.collected_log import CollectedLog
+from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
+from tidelog.training.online.env_assignment import (
+    EnvAssignment,
+    assign_environments,
+    environment_name,
+    restore_environments,
+)
+from tidelog.training.online.initial_learners import fresh_collectors
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.evaluation import check_environments, evaluated
+from tidelog.training.runs.options import (
+    Evaluator,
+    Options,
+    Place,
+    as_path,
+    as_seeds,
+    evaluators,
+    reports_every,
+)
+from tidelog.training.runs.record import Record, TrainingData, check_free, new_folder
+from tidelog.training.runs.run import Run
+from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.sinks import Sink, rows_until
 
 
 def learn(
-    algorithm: Any,
-    env: Any,
-    steps: int,
-    seeds: int | Sequence[int] = 1,
-    out: str | Path | None = None,
-    *,
-    progress: bool | None = None,
-    **options: Any,
-) -> Run:
-    """Learn in an environment from `steps` decisions a seed, rounded up to whole rollouts.
-
-    `algorithm` is one that learns in an environment, several of them that differ in numbers, or a run that learnt from
-    a log and now goes on in the environment: every seed of it, on minibatches mixed of the log and of its own play.
-
-    `env` is what `tidelog.envs.make` takes; functional environments ("jax:...") run compiled. Options: `evaluate` as
-    `{environment: episodes}` (deterministic; `"sampled:NAME"` draws actions) or `{name: function of the policy}`,
-    `every` decisions between reports, `best` a metric, `patience` in reports, `sinks`, `log_out` a folder for the log
-    of all that was collected, `save_seconds`, `keep`, `together` (seeds under one `vmap`, functional environments).
-    `start` is a policy (or a run) that fresh members begin as: `start_updates` steps (3,000) down their divergence from
-    it on `start_decisions` (16,384) that it plays first, uncounted.
-    `ahead` lets a thread play an environment on the host one round before what it plays is learnt from.
-    `phase_memory` "device", "host" or "disk" says where segments wait for the auxiliary phase (the results are the
-    same, but for rounding where they are too many to be looked at at once), `phase_memory_limit` how many GB they may
-    take.
-    Of a run also `offline`, the share of a minibatch that comes from its log (0.5), `updates` a decision (1), and
-    `collect_every`, how many decisions are made before updates follow (10). Learning rates are constant there, or with
-    `restart_schedules` follow the algorithm's schedules anew, over the updates to come.
-    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
-    """
-    for name in options:
-        if name not in _OPTIONS:
-            raise ConfigError(f"learn has no option '{name}': {nearest(name, _OPTIONS)}")
-    run = prepare_learning(algorithm, env, steps, seeds, out, **options)
-    with Screen(run.record.algorithm, progress) as screen:
-        for now in run.stream():
-            screen.show(now)
-    return run
-
-
-def prepare_learning(
     algorithm: Any,
     env: Any,
     steps: int,
@@ -88,112 +56,99 @@ def prepare_learning(
     every: int | None = None,
     best: str | None = None,
     patience: int | None = None,
-    sinks: Sequence[Sink] = (),
     log_out: str | Path | None = None,
-    save_seconds: float = 30.0,
-    keep: int = 3,
-    together: bool | None = None,
-    offline: float | None = None,
-    updates: float | None = None,
-    collect_every: int | None = None,
-    restart_schedules: bool | None = None,
     start: Policy | Run | None = None,
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
-    phase_memory: str = "device",
-    phase_memory_limit: float | None = None,
+    phase_buffer: Place = "device",
+    phase_buffer_limit: float | None = None,
+    sinks: Sequence[Sink] = (),
+    save_seconds: float = 30.0,
+    keep: int = 3,
+    together: bool | None = None,
+    progress: bool | None = None,
+    train: bool = True,
 ) -> Run:
-    """Check everything and make a run that has not played a step; `run.stream()` trains it chunk by chunk."""
+    """Learn in an environment from `steps` decisions per seed, rounded up to whole rollouts.
+
+    `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
+    list of algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every
+    option. `start` is a policy (or a run): it collects decisions first, and fresh members are distilled from it on
+    these. `evaluate` acts deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before
+    its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+    """
     use_cache()
     out, log_out = as_path("out", out), as_path("log_out", log_out)
-    mix: dict[str, Any] = {"offline": offline, "updates": updates, "collect_every": collect_every}
-    mix["restart_schedules"] = restart_schedules
-    begin = Start.of(start, decisions=start_decisions, updates=start_updates)
+    start_from = Start.of(start, decisions=start_decisions, updates=start_updates)
     if isinstance(algorithm, Run):
-        _check_goes_on(algorithm, seeds, begin, ahead)
-        if phase_memory != "device" or phase_memory_limit is not None:
-            raise ConfigError("phase_memory: a run that goes on from a log has no phases; leave it away")
-        plan = Plan(evaluate or {}, every, best, patience, sinks, log_out, save_seconds, keep, together)
-        return prepare_tuning(algorithm, env, steps, out, tuned_by(mix), plan)
-    given = [name for name, value in mix.items() if value is not None]
-    if given:
-        raise ConfigError(f"{', '.join(given)}: only for a run that learnt from a log and goes on in an environment")
+        raise ConfigError("learn takes an algorithm, found a run. fix: use tl.finetune(run, env, steps)")
     algorithms = as_algorithms(algorithm)
     same_program(algorithms)
     check_source(algorithms[0], True)
-    _check_plays(env, algorithms[0])
-    if begin is not None:
+    _check_environment(env, algorithms[0])
+    if start_from is not None:
         check_begins(algorithms[0])
     episodes, own = evaluators(evaluate or {})
-    settings = Settings(
+    options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=max(1, whole("steps", steps) // REPORTS) if every is None else every,
+        every=reports_every(every, steps),
         best=best,
         patience=patience,
-        episodes=episodes,
+        evaluate=episodes,
         own_evaluators=tuple(own),
+        log_out=None if log_out is None else str(log_out.resolve()),
+        start_decisions=start_decisions,
+        start_updates=start_updates,
+        ahead=ahead,
+        phase_buffer=phase_buffer,
+        phase_buffer_limit=phase_buffer_limit,
         save_seconds=save_seconds,
         keep=keep,
         together=together,
-        ahead=ahead,
-        phase_memory=phase_memory,
-        phase_memory_limit=phase_memory_limit,
     )
-    members = as_members(algorithms, settings.seeds)
-    storage = _storage(settings, out, algorithms[0])
-    places = _places(env, members, log_out is not None)
-    if ahead and places.source is not None:
+    members = as_members(algorithms, options.seeds)
+    storage = _storage(options, out, algorithms[0])
+    assignment = _assign_environments(env, members, log_out is not None)
+    if ahead and assignment.source is not None:
         raise ConfigError(
-            f"ahead: {place_name(env, places)} is a function that runs compiled with what learns, there is nothing to "
-            "overlap; it is for environments on the host"
+            f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs inside the "
+            "compiled loop. fix: drop ahead"
         )
     for one in algorithms:
-        check_fit(one, places.spec, "environment")
-    learners = fresh_players(members, places.spec, places.source, settings.steps, log_out is not None, storage)
-    check_playable(Policy(algorithms[0], places.spec, Scaler(), algorithms[0].acting(learners[0].state)), episodes)
+        check_fit(one, assignment.spec, "environment")
+    learners = fresh_collectors(
+        members, assignment.spec, assignment.source, options.steps, log_out is not None, storage
+    )
+    check_environments(
+        Policy(algorithms[0], assignment.spec, Scaler(), algorithms[0].policy_params(learners[0].state)), episodes
+    )
     if best is not None:
-        Selection(settings).check([*reported(learners[0]), *evaluated(episodes, own)])
-    recorder = None if log_out is None else Recorder(log_out, places.spec, len(members))
-    if recorder is not None:
-        recorder.check_free()
+        Selection(options).check([*metric_labels(learners[0]), *evaluated(episodes, own)])
+    collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
+    if collected_log is not None:
+        collected_log.check_free()
     check_free(out)
-    learners, told = (learners, None) if begin is None else begun_as(begin, members, learners, places)
-    trainer = Rounds(
+    learners, distillation = (
+        (learners, None) if start_from is None else begun_as(start_from, members, learners, assignment)
+    )
+    engine = Engine(
         members,
-        places,
         learners,
-        settings.steps,
+        options.steps,
+        assignment=assignment,
         together=together,
-        recorder=recorder,
+        collected_log=collected_log,
         ahead=ahead,
         storage=storage,
     )
-    data = {
-        "environment": place_name(env, places),
-        "named": isinstance(env, str),
-        "log_out": None if log_out is None else str(log_out.resolve()),
-    }
-    if told is not None:
-        data["start"] = told
-    record = Record.online(algorithms, settings, places.spec, data)
-    if begin is not None:
-        record = replace(record, sketches=learnt_through(begin.policy))
-    return Run(record, trainer, new_folder(out, record), evaluators=own, sinks=sinks)
-
-
-def _check_goes_on(run: Run, seeds: Any, begin: Start | None, ahead: bool) -> None:
-    """Raise ConfigError where a run that goes on was asked for what it has of its own."""
-    if seeds != 1:
-        raise ConfigError(f"seeds = {seeds!r}: a run goes on with its own seeds, {list(run.record.settings.seeds)}")
-    if begin is not None:
-        raise ConfigError("start: a run goes on as its own policy; to begin as it with another algorithm, pass that")
-    if ahead:
-        raise ConfigError("ahead: a run that goes on plays a few decisions at a time, which leaves nothing to overlap")
-
-
-_OPTIONS = tuple(inspect.signature(prepare_learning).parameters)
+    data = TrainingData(environment=environment_name(env, assignment), named=isinstance(env, str), start=distillation)
+    record = Record.online(algorithms, options, assignment.spec, data)
+    if start_from is not None:
+        record = replace(record, sketches=learnt_through(start_from.policy))
+    run = Run(record, engine, new_folder(out, record), evaluators=own, sinks=sinks)
+    return run.train(progress) if train else run
 
 
 def reopened(
@@ -206,61 +161,70 @@ def reopened(
     checkpoint: int | None,
     together: bool | None,
 ) -> Run:
-    """A run that learns in an environment, as its checkpoint left it."""
-    settings, algorithms = record.settings, record.algorithms(algorithm)
-    settings = settings if together is None else replace(settings, together=together)
-    log_out = record.data["log_out"]
-    members = as_members(algorithms, settings.seeds)
-    if env is None and not record.data["named"]:
+    """Return a run that learns in an environment, in the state of its checkpoint."""
+    options, algorithms = record.options, record.algorithms(algorithm)
+    options = options if together is None else replace(options, together=together)
+    log_out = None if options.log_out is None else Path(options.log_out)
+    members = as_members(algorithms, options.seeds)
+    if env is None and not record.data.named:
         raise CheckpointError(
-            f"the run's environment, {record.environment}, has no name: pass it again, as in resume(folder, env=env)"
+            f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
+            "resume(folder, env=env)"
         )
-    places = _places(record.environment if env is None else env, members, log_out is not None)
-    if places.spec != record.spec:
-        raise CheckpointError(f"this is not the run's environment: it has {places.spec}, the run's had {record.spec}")
-    storage = _storage(settings, path, algorithms[0])
-    templates = fresh_players(members, record.spec, places.source, settings.steps, log_out is not None, storage)
-    acting = [m.algorithm.acting(t.state) for m, t in zip(members, templates, strict=True)] if settings.ahead else []
-    found = Checkpoints(path / "checkpoints", settings.keep).load(templates, checkpoint, acting)
-    recorder = None if log_out is None else Recorder(log_out, record.spec, len(members))
-    if recorder is not None:
-        recorder.go_on(int(found.learners[0].played.rounds))
-    learners = restored(places, [member.algorithm for member in members], found.learners, found.environments)
-    trainer = Rounds(
+    assignment = _assign_environments(record.environment if env is None else env, members, log_out is not None)
+    if assignment.spec != record.spec:
+        raise CheckpointError(
+            f"env: found an environment with {assignment.spec}, expected the run's {record.spec}. fix: pass the "
+            "environment of the run"
+        )
+    storage = _storage(options, path, algorithms[0])
+    templates = fresh_collectors(members, record.spec, assignment.source, options.steps, log_out is not None, storage)
+    params = (
+        [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if options.ahead else []
+    )
+    snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
+    collected_log = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
+    if collected_log is not None:
+        collected_log.delete_after(int(snapshot.learners[0].collection_state.rounds))
+    learners = restore_environments(
+        assignment, [member.algorithm for member in members], snapshot.learners, snapshot.environments
+    )
+    engine = Engine(
         members,
-        places,
         learners,
-        settings.steps,
-        found.position,
-        settings.together,
-        recorder,
-        ahead=settings.ahead,
-        waiting=found.waiting,
+        options.steps,
+        assignment=assignment,
+        position=snapshot.position,
+        together=options.together,
+        collected_log=collected_log,
+        ahead=options.ahead,
+        pending_params=snapshot.pending_params,
         storage=storage,
     )
-    trainer.put_back(found.deposited)
-    rows = rows_until(path, trainer.update)
-    return Run(record, trainer, path, evaluators=own, sinks=sinks, metrics=rows, memory=found.memory)
+    engine.restore_pieces(snapshot.piece_names)
+    rows = rows_until(path, engine.update)
+    return Run(record, engine, path, evaluators=own, sinks=sinks, metrics=rows, memory=snapshot.memory)
 
 
-def _check_plays(env: Any, algorithm: Any) -> None:
-    """Raise SpecError, with what is offered instead, where a log was given in place of an environment."""
+def _check_environment(env: Any, algorithm: Any) -> None:
+    """Raise SpecError, with the alternatives, if a log is passed as the environment."""
     if not isinstance(env, Log | Interactions):
         return
-    name, able = type(algorithm).__name__, ", ".join(OFFLINE if isinstance(env, Log) else RANKING)
-    lacks = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
+    name = type(algorithm).__name__
+    alternatives = ", ".join(names("a log" if isinstance(env, Log) else "interactions"))
+    without = "" if isinstance(env, Interactions) or env.propensity is not None else " without propensities"
     raise SpecError(
-        f"{name} learns from its own play and the probability of every action in it, found a log of {env.steps:,} "
-        f"steps{lacks} in place of an environment: learn from that by {able} (tl.fit), and where there is an "
-        f"environment begin as what they learnt (tl.learn({name}(...), env, start=run))"
+        f"env: {name} needs an environment, because it learns from its own decisions and their probabilities; found a "
+        f"log of {env.steps:,} steps{without}. fix: learn from the log with {alternatives} (tl.fit); then, with an "
+        f"environment, start from that run (tl.learn({name}(...), env, start=run))"
     )
 
 
-def _storage(settings: Settings, out: str | Path | None, algorithm: Any) -> Storage:
-    where, limit = settings.phase_memory, settings.phase_memory_limit
-    return storage_for(where, out, limit, settings.keep, algorithm, settings.together)
+def _storage(options: Options, out: str | Path | None, algorithm: Any) -> Storage:
+    where, limit = options.phase_buffer, options.phase_buffer_limit
+    return storage_for(where, out, limit, options.keep, algorithm, options.together)
 
 
-def _places(env: Any, members: list[Member], recorded: bool) -> Places:
+def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
     count = members[0].algorithm.collection().environments
-    return places_for(env, count, [member.seed for member in members], recorded)
+    return assign_environments(env, count, [member.seed for member in members], recorded)

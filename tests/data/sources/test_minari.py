@@ -9,7 +9,7 @@ import minari
 import numpy as np
 import pytest
 
-from tidelog.data import read_minari
+from tidelog.data.io.readers import read_minari
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 

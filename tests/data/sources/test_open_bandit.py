@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from tests.shared import shared
-from tidelog.data import describe_table, inspect_log, read_log
+from tidelog.data.io.inspect import describe_table, inspect_log
+from tidelog.data.io.readers import read_log
 from tidelog.types import Discrete
 
 MAPPING = Path(__file__).resolve().parents[3] / "examples" / "open_bandit_men.toml"

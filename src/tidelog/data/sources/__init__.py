@@ -1,8 +1,27 @@
-"""Where logs come from: one small function a kind of file, registered under its endings."""
+"""Sources of logs: files and frames become a `Table` (which needs a mapping), or a `RawLog` (which needs none).
+
+`tables` reads table files and frames (`parquet_guard` checks Parquet files first), `arrays` reads npz, D4RL and
+OGBench, `reagent` reads ReAgent's JSON, `minari` reads Minari data sets. Each format is one function, registered under
+its file endings in `SOURCES` (tables) or `ARRAYS` (no mapping).
+"""
 
 from __future__ import annotations
 
-from tidelog.data.sources.arrays import ARRAYS, ending_of
-from tidelog.data.sources.files import SOURCES, Reader, table_of
+from collections.abc import Callable
+from pathlib import Path
+
+from tidelog.data.core.raw import RawLog
+from tidelog.data.sources.arrays import raw_archive, raw_d4rl
+from tidelog.data.sources.reagent import raw_reagent
+from tidelog.data.sources.tables import SOURCES, Reader, ending_of, table_of
 
 __all__ = ["ARRAYS", "SOURCES", "Reader", "ending_of", "table_of"]
+
+ARRAYS: dict[str, Callable[[Path], RawLog]] = {
+    ".npz": raw_archive,
+    ".hdf5": raw_d4rl,
+    ".h5": raw_d4rl,
+    ".json": raw_reagent,
+    ".json.gz": raw_reagent,
+    ".json.bz2": raw_reagent,
+}

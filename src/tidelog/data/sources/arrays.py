@@ -1,33 +1,234 @@
-"""The registry of files that say themselves what is what, and need no mapping."""
+"""Read files of arrays: npz archives with the names of `Log.from_arrays`, D4RL's HDF5 and OGBench's npz.
+
+D4RL: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: one of three layouts.
+
+| layout | detected by | contents |
+|---|---|---|
+| as downloaded | neither of the following | T + 1 rows per episode; the last is an observation without a decision |
+| compact | `valids` | the same, with `valids` 0 on the last row and `terminals` 1 on the last two |
+| regular | `next_observations` | T rows per episode |
+
+`terminals` of OGBench marks the end of a recording, which is a truncation. `masks` is 0 where the task was completed
+and there is no bootstrapping, which is a termination; recordings continue after it, therefore the episode is split
+there. Files as downloaded have neither rewards nor masks; these come with a task (`singletask`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import lzma
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from tokenize import TokenError
+from typing import Any, TypeVar
 
-from tidelog.data.raw import RawLog
-from tidelog.data.sources.d4rl import raw_d4rl
-from tidelog.data.sources.npz import names_in, raw_npz
-from tidelog.data.sources.ogbench import is_ogbench, raw_ogbench
-from tidelog.data.sources.reagent import raw_reagent
+import numpy as np
+
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.core.registry import conversion_note, unread_note, unreadable
+from tidelog.data.parsing.arrays import ROLES, from_arrays
+from tidelog.data.validation.errors import differences
+from tidelog.errors import nearest
+
+T = TypeVar("T")
+_BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
+_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, SyntaxError, TokenError)
+_LEAVES = ("observation", "next_observation")
+_D4RL = ("observations", "actions", "rewards", "terminals")
+_D4RL_READ = (*_D4RL, "timeouts", "next_observations")
+_D4RL_FILE = "an HDF5 file with observations, actions, rewards and terminals"
+_OGBENCH = ("observations", "actions", "terminals")
+_OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
+_OGBENCH_FILE = "an npz file with observations, actions and terminals"
+_FLAGS = ("terminals", "masks", "valids")
+_AT_ONCE = 1_000_000  # numbers compared at once
 
 
 def raw_archive(path: Path) -> RawLog:
-    """OGBench's arrays, or else arrays named as in `Log.from_arrays`."""
-    return raw_ogbench(path) if is_ogbench(names_in(path)) else raw_npz(path)
+    """Read OGBench's arrays, or else arrays named as in `Log.from_arrays`."""
+    names = _read_npz(path, lambda archive: list(archive.files))
+    return raw_ogbench(path) if set(_OGBENCH) <= set(names) else raw_npz(path)
 
 
-ARRAYS: dict[str, Callable[[Path], RawLog]] = {
-    ".npz": raw_archive,
-    ".hdf5": raw_d4rl,
-    ".h5": raw_d4rl,
-    ".json": raw_reagent,
-    ".json.gz": raw_reagent,
-    ".json.bz2": raw_reagent,
-}
+def raw_npz(path: str | Path) -> RawLog:
+    """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
+    arrays = _load_npz(path)
+    unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
+    if unknown:
+        found = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
+        expected = f"arrays named {', '.join(ROLES)}"
+        raise unreadable(path, f"arrays {found}", expected, "rename them", "unknown mapping key")
+    if "action" not in arrays or not any(name.split("/")[0] == "observation" for name in arrays):
+        found = f"arrays {', '.join(arrays)}"
+        raise unreadable(path, found, "observation and action", "add or rename", "missing column")
+    arguments: dict[str, Any] = {"reward": None, **{name: value for name, value in arrays.items() if "/" not in name}}
+    for role in _LEAVES:
+        leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
+        arguments |= {role: leaves} if leaves else {}
+    for name in ("actions", "bounds"):
+        arguments |= {name: arrays[name].tolist()} if name in arrays else {}
+    return from_arrays(str(path), **arguments)
 
 
-def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
-    """The longest of the known endings that a path has."""
-    name = Path(path).name.lower()
-    return max((ending for ending in known if name.endswith(ending)), key=len, default=None)
+def _load_npz(path: str | Path) -> dict[str, Any]:
+    return _read_npz(Path(path), lambda archive: {name: archive[name] for name in archive.files})
+
+
+def _read_npz(path: Path, take: Callable[[Any], T]) -> T:
+    """Take something from an archive; LogError if the file is not an archive, or has objects in it."""
+    try:
+        with path.open("rb") as stream:
+            archive = np.load(stream, allow_pickle=False)
+            if not hasattr(archive, "files"):
+                raise ValueError("one array instead of an archive")
+            return take(archive)
+    except (*_BROKEN, *_DAMAGED) as error:
+        raise unreadable(path, str(error).split("\n")[0], "an npz file", "save it again") from error
+
+
+def raw_d4rl(path: str | Path) -> RawLog:
+    """Read episodes that end at `terminals` or `timeouts`; LogError if the file is not in the layout of D4RL.
+
+    Without `next_observations`, the observation after a timeout is unknown. Without `timeouts`, an episode also ends
+    where the next observation differs from the observation of the following row.
+    """
+    import h5py
+
+    file_path = Path(path)
+    try:
+        with h5py.File(file_path, "r") as file:
+            read = [name for name in _D4RL_READ if isinstance(file.get(name), h5py.Dataset)]
+            arrays: dict[str, Any] = {name: np.atleast_1d(file[name][()]) for name in read}
+            ignored = [str(name) for name in file if name not in read]
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+        raise unreadable(file_path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error
+    missing = [name for name in _D4RL if name not in arrays]
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted([*arrays, *ignored]))}"
+        fix = "rename the arrays, or read them with Log.from_arrays"
+        raise unreadable(path, found, _D4RL_FILE, fix, "missing column")
+    next_observation = arrays.get("next_observations")
+    terminated, truncated = _single_column(arrays["terminals"]), arrays.get("timeouts")
+    notes: list[tuple[str, Finding]] = unread_note(ignored)
+    if truncated is None:
+        truncated, note = _missing_timeouts(arrays["observations"], next_observation, terminated)
+        notes.append(note)
+    truncated = _single_column(truncated)
+    raw = from_arrays(
+        str(path),
+        observation=arrays["observations"],
+        action=_single_column(arrays["actions"]) if arrays["actions"].dtype.kind in "iu" else arrays["actions"],
+        reward=_single_column(arrays["rewards"]),
+        next_observation=next_observation,
+        terminated=terminated,
+        truncated=truncated,
+        episode=segment_index(_is_set(terminated) | _is_set(truncated)),
+        categorical=False,
+    )
+    return replace(raw, found=(*raw.found, *notes))
+
+
+def _missing_timeouts(
+    observation: Values, next_observation: Values | None, terminated: Values
+) -> tuple[Values, tuple[str, Finding]]:
+    """The timeouts [N] of a file without them: discontinuous rows; and a note on where they were set."""
+    if next_observation is None or next_observation.shape != observation.shape or len(terminated) != len(observation):
+        found, fix = "no timeouts: only terminals end an episode", "use a version with timeouts if there is one"
+        return np.zeros(len(terminated), bool), conversion_note(found, "timeouts", fix, "timeouts")
+    cut = is_discontinuous(observation, next_observation) & ~_is_set(terminated)
+    found = f"no timeouts: {int(cut.sum()):,} episodes end where next_observations are discontinuous"
+    return cut, conversion_note(found, "timeouts", "nothing, if these are resets of the environment", "timeouts")
+
+
+def is_discontinuous(observation: Values, next_observation: Values) -> Values:
+    """[N] bool: rows whose next observation [N, ...] differs from the following row's observation, and the last row."""
+    chunk = max(1, _AT_ONCE // max(1, observation[0:1].size))
+    inner = [
+        differences(next_observation[at : at + chunk][: len(observation) - 1 - at], observation[at + 1 :][:chunk])
+        for at in range(0, len(observation) - 1, chunk)
+    ]
+    return np.append(np.concatenate(inner), True) if inner else np.ones(len(observation), bool)
+
+
+def segment_index(ends: Values) -> Values:
+    """[N]: the number of ends before each row, which is the number of the row's episode."""
+    number: Values = np.cumsum(ends) - ends
+    return number
+
+
+def _single_column(values: Values) -> Values:
+    """[N] from [N] or [N, 1]."""
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _is_set(flags: Values) -> Values:
+    """[N] bool; all False for text, which another check reports."""
+    if flags.dtype.kind not in "biuf":
+        return np.zeros(len(flags), bool)
+    return np.asarray(np.asarray(flags != 0).reshape(len(flags), -1).any(axis=1))
+
+
+def raw_ogbench(path: str | Path) -> RawLog:
+    """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
+    arrays = _load_npz(path)
+    _check_ogbench(path, arrays)
+    steps, next_observation, ended, notes = _ogbench_layout(arrays)
+    terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
+    inside = terminated & ~ended
+    if inside.any():
+        found = f"{int(inside.sum()):,} rows with masks 0 inside a recording; each ends an episode"
+        expected = "episodes that end when the task is done"
+        notes.append(conversion_note(found, expected, "nothing: no window may cross them"))
+    raw = from_arrays(
+        str(path),
+        observation=arrays["observations"][steps],
+        next_observation=next_observation,
+        action=arrays["actions"][steps],
+        reward=None if "rewards" not in arrays else arrays["rewards"][steps],
+        terminated=terminated,
+        truncated=ended & ~terminated,
+        episode=segment_index(ended | terminated),
+        categorical=False,
+    )
+    ignored = [name for name in arrays if name not in _OGBENCH_READ]
+    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
+
+
+def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:
+    """LogError for a missing array, flags of text, or arrays of different lengths."""
+    missing = [name for name in _OGBENCH if name not in arrays]
+    if missing:
+        found = f"no {', '.join(missing)}; the file holds {', '.join(sorted(arrays))}"
+        fix = "read arrays of other names with read_npz or Log.from_arrays"
+        raise unreadable(path, found, _OGBENCH_FILE, fix, "missing column")
+    text = [name for name in _FLAGS if name in arrays and arrays[name].dtype.kind not in "biuf"]
+    if text:
+        raise unreadable(path, f"{text[0]} of {arrays[text[0]].dtype}", "0 and 1", "give flags", "non-numeric text")
+    lengths = {}
+    for name in _OGBENCH_READ:
+        if name in arrays:  # the number of rows; for flags, the number of values
+            values = arrays[name]
+            lengths[name] = values.size if name in _FLAGS else len(values) if values.ndim else 0
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name}: {length:,} rows" for name, length in lengths.items())
+        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
+
+
+def _ogbench_layout(arrays: Mapping[str, Values]) -> tuple[Values, Values, Values, list[tuple[str, Finding]]]:
+    """Find the rows that are steps [N], their next observations, the ends of recordings, and conversion notes."""
+    observations, terminals = arrays["observations"], arrays["terminals"].reshape(-1) != 0
+    if "next_observations" in arrays:
+        ended = terminals.copy()
+        ended[-1:] = True
+        return np.ones(len(terminals), bool), arrays["next_observations"], ended, []
+    last = arrays["valids"].reshape(-1) == 0 if "valids" in arrays else terminals.copy()
+    last[-1:] = True
+    steps = ~last
+    after = np.append(False, steps[:-1])
+    ended = np.append(last[1:], True)[steps]
+    found = f"{int(last.sum()):,} last rows of recordings are observations without a decision"
+    return steps, observations[after], ended, [conversion_note(found, "T + 1 rows per episode", "nothing")]

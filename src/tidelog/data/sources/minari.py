@@ -1,4 +1,4 @@
-"""Minari data sets: T + 1 observations an episode, all of them kept."""
+"""Minari data sets: T + 1 observations per episode, all of them stored."""
 
 from __future__ import annotations
 
@@ -10,24 +10,31 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.arrays import from_arrays
-from tidelog.data.order import Values
-from tidelog.data.raw import Finding, RawLog
-from tidelog.data.registry import refusal
-from tidelog.errors import LogError
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.core.registry import unreadable
+from tidelog.data.parsing.arrays import from_arrays
 
 _BROKEN = (OSError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, json.JSONDecodeError)
+_DATA_SET = "a Minari data set"
+_FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
+_INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
 
 
 def raw_minari(source: Any) -> RawLog:
-    """All episodes of a data set as arrays; LogError if it is not there, broken, or of a kind that no log holds."""
+    """Read all episodes of a data set as arrays; LogError if it is missing, broken, or of an unsupported kind."""
     dataset = _dataset(source)
     spaces = dict(_flat_space("", dataset.observation_space, str(source)))
-    _check_action(dataset.action_space, str(source))
+    space = dataset.action_space
+    kind = type(space).__name__
+    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
+    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
+        fix = "use Discrete, MultiDiscrete, or a flat Box of floats"
+        raise unreadable(source, f"actions of type {kind}", _DATA_SET, fix)
     try:
         episodes = list(dataset.iterate_episodes())
         if not episodes:
-            raise ValueError("there are none")
+            raise ValueError("the data set is empty")
         leaves = [dict(_flat_values("", episode.observations)) for episode in episodes]
         observation, following = _both_sides(episodes, leaves, spaces)
         actions = _joined(episode.actions for episode in episodes)
@@ -37,8 +44,9 @@ def raw_minari(source: Any) -> RawLog:
         }
         columns |= _infos(episodes, lengths)
     except _BROKEN as error:
-        raise _refused(str(source), f"episodes that cannot be read ({error})", "download or make it again") from error
-    declared, action, found = _action(dataset.action_space, actions)
+        found = f"episodes that cannot be read ({error})"
+        raise unreadable(source, found, _DATA_SET, "download or create it again") from error
+    declared, action, note = _action(space, actions)
     raw = from_arrays(
         f"minari data set {dataset.id}",
         observation=observation,
@@ -49,33 +57,27 @@ def raw_minari(source: Any) -> RawLog:
         **declared,
         **columns,
     )
-    return raw if found is None else replace(raw, found=(*raw.found, ("converted", found)))
-
-
-_FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
-
-
-_TOLD = ("propensity", "weight", "cluster", "action_mask")
+    return raw if note is None else replace(raw, found=(*raw.found, ("converted", note)))
 
 
 class _Leaf:
-    """How values of one leaf are counted: `sizes` of codes (None for numbers), which start at `start`;
-    or the size of a picture.
+    """The layout of one leaf: `sizes` and `start` of codes (None for numbers),
+    or the shape of an image.
     """
 
     def __init__(
         self,
         sizes: tuple[int, ...] | None = None,
         start: Values | int = 0,
-        picture: tuple[int, ...] | None = None,
+        image: tuple[int, ...] | None = None,
     ) -> None:
         self.sizes = sizes
         self.start = start
-        self.picture = picture
+        self.image = image
 
     def column(self, values: Values) -> Values:
-        if self.picture is not None:
-            return values.reshape(len(values), *self.picture)
+        if self.image is not None:
+            return values.reshape(len(values), *self.image)
         if self.sizes is not None:
             return (values.reshape(len(values), -1) - self.start).astype(np.int64)
         return values if values.dtype.kind == "f" else values.astype(np.float64)
@@ -92,16 +94,15 @@ def _dataset(source: Any) -> Any:
             return minari.MinariDataset(inner if inner.is_dir() else Path(source))
         return minari.load_dataset(str(source))
     except FileNotFoundError as error:
-        advice = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the folder's path"
-        raise _refused(str(source), f"no such data set here ({error})", advice) from error
+        fix = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
+        raise unreadable(source, f"the data set does not exist ({error})", _DATA_SET, fix) from error
     except _BROKEN as error:
-        raise _refused(
-            str(source), f"a data set that cannot be opened ({error})", "download or make it again"
-        ) from error
+        found = f"a data set that cannot be opened ({error})"
+        raise unreadable(source, found, _DATA_SET, "download or create it again") from error
 
 
 def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf]]:
-    """Leaves of a space: Dict by key and Tuple by place, joined by '/'."""
+    """Leaves of a space, named by Dict keys and Tuple indices joined by '/'."""
     kind = type(space).__name__
     if kind in ("Dict", "Tuple"):
         items = space.items() if kind == "Dict" else enumerate(space)
@@ -112,16 +113,13 @@ def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf
     elif kind == "MultiDiscrete" and space.nvec.ndim == 1:
         yield name or "observation", _Leaf(tuple(map(int, space.nvec)), np.asarray(space.start))
     elif kind == "Box" and len(space.shape) == 3 and space.dtype == np.uint8:
-        yield name or "observation", _Leaf(picture=space.shape)
+        yield name or "observation", _Leaf(image=space.shape)
     elif kind in ("Box", "MultiBinary") and len(space.shape) <= 1:
         yield name or "observation", _Leaf()
     else:
         shape = f" of shape {list(space.shape)}" if getattr(space, "shape", None) else ""
-        raise _refused(
-            source,
-            f"observations that are {kind}{shape}",
-            "use a flat Box, Discrete, Dict, Tuple, or pictures [H, W, C] of uint8",
-        )
+        fix = "use a flat Box, Discrete, Dict, Tuple, or images [H, W, C] of uint8"
+        raise unreadable(source, f"observations of type {kind}{shape}", _DATA_SET, fix)
 
 
 def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
@@ -135,25 +133,25 @@ def _flat_values(name: str, values: Any) -> Iterator[tuple[str, Values]]:
 def _both_sides(
     episodes: list[Any], leaves: list[dict[str, Values]], spaces: dict[str, _Leaf]
 ) -> tuple[dict[str, Values], dict[str, Values]]:
-    """Observations 0 .. T-1 and 1 .. T of every episode; ValueError where an episode has not one more than steps."""
+    """Observations 0 .. T-1 and 1 .. T of every episode; ValueError unless an episode has T + 1 observations."""
     for episode, named in zip(episodes, leaves, strict=True):
         for name, values in named.items():
             if len(values) != len(episode.rewards) + 1:
-                said = f"{len(values)} observations for {len(episode.rewards)} steps in '{name}'"
-                raise ValueError(f"episode {episode.id}: {said}")
+                counts = f"{len(values)} observations for {len(episode.rewards)} steps in '{name}'"
+                raise ValueError(f"episode {episode.id}: {counts}")
     now = {name: leaf.column(_joined(named[name][:-1] for named in leaves)) for name, leaf in spaces.items()}
     then = {name: leaf.column(_joined(named[name][1:] for named in leaves)) for name, leaf in spaces.items()}
     return now, then
 
 
 def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
-    """What every episode tells in its infos: propensities, weights, clusters, and masks of T + 1 rows."""
-    told = {name for name in _TOLD if all(name in (episode.infos or {}) for episode in episodes)}
+    """The columns in the infos of every episode: propensities, weights, clusters, and masks of T + 1 rows."""
+    present = {name for name in _INFO_NAMES if all(name in (episode.infos or {}) for episode in episodes)}
     pairs = list(zip(episodes, lengths, strict=True))
     columns = {
-        name: _joined(episode.infos[name][:steps] for episode, steps in pairs) for name in told - {"action_mask"}
+        name: _joined(episode.infos[name][:steps] for episode, steps in pairs) for name in present - {"action_mask"}
     }
-    if "action_mask" in told:
+    if "action_mask" in present:
         masks = [np.asarray(episode.infos["action_mask"]) for episode in episodes]
         columns["action_mask"] = _joined(mask[:steps] for mask, steps in zip(masks, lengths, strict=True))
         if all(len(mask) == steps + 1 for mask, steps in zip(masks, lengths, strict=True)):
@@ -161,30 +159,18 @@ def _infos(episodes: list[Any], lengths: list[int]) -> dict[str, Values]:
     return columns
 
 
-def _check_action(space: Any, source: str) -> None:
-    kind = type(space).__name__
-    box = kind == "Box" and len(space.shape) <= 1 and space.dtype.kind == "f"
-    if not (box or kind == "Discrete" or (kind == "MultiDiscrete" and space.nvec.ndim == 1)):
-        raise _refused(source, f"actions that are {kind}", "use Discrete, MultiDiscrete, or a flat Box of floats")
-
-
 def _action(space: Any, values: Values) -> tuple[dict[str, Any], Values, Finding | None]:
-    """What is declared about the action, its values counted from 0, and a note where they were not."""
+    """The declared sizes or bounds of the action, its values counted from 0, and a note if they were not."""
     if type(space).__name__ == "Box":
         finite = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
         limits = [np.atleast_1d(end).tolist() for end in (space.low, space.high)]
         return {"bounds": limits if finite else None}, values, None
     start = np.asarray(space.start)
     sizes = int(space.n) if start.ndim == 0 else list(map(int, space.nvec))
-    said = Finding("action", None, f"actions from {start}", "actions from 0", f"add {start} to what a policy says")
-    return {"actions": sizes}, values - start, said if start.any() else None
+    note = Finding("action", None, f"actions from {start}", "actions from 0", f"add {start} to the policy's actions")
+    return {"actions": sizes}, values - start, note if start.any() else None
 
 
 def _joined(parts: Any) -> Values:
     listed = [np.asarray(part) for part in parts]
     return np.concatenate(listed) if listed else np.zeros(0)
-
-
-def _refused(source: str, found: str, advice: str) -> LogError:
-    report = refusal(source, "unreadable file", found, "a Minari data set", advice)
-    return LogError(report.text(), report)

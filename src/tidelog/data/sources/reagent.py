@@ -1,17 +1,17 @@
-"""ReAgent's JSON: one decision a line, with maps from feature numbers to values.
+"""ReAgent's JSON: one decision per line, with maps from feature numbers to values.
 
 | key | read as |
 |---|---|
 | `mdp_id`, `sequence_number` | episode, step |
-| `state_features`, `next_state_features` | numeric observation; a feature that a map lacks is a missing value |
-| `action` | a name or a number: one of several actions; a map: a vector |
+| `state_features`, `next_state_features` | numeric observation; a feature that is not in a map is a missing value |
+| `action` | a name or a number: a discrete action; a map: a vector |
 | `reward` | reward |
-| `action_probability`, `propensity` | propensity, where every line has one |
-| `possible_actions_mask`, `possible_actions` | action mask: flags, or the names that are allowed |
-| `possible_next_actions_mask`, `possible_next_actions` | the same for what followed |
+| `action_probability`, `propensity` | propensity, if every line has one |
+| `possible_actions_mask`, `possible_actions` | action mask: flags, or the allowed names |
+| `possible_next_actions_mask`, `possible_next_actions` | the same for the next state |
 
-An episode ends where its lines end, or where the next state is not the state of the following line, as in files of
-sampled transitions. As in ReAgent, an end without a next state is a termination; one with a next state is a truncation.
+An episode ends after its last line, or where the next state is not the state of the following line, as in files of
+sampled transitions. As in ReAgent, an end without a next state is a termination; an end with one is a truncation.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tidelog.data.checks import differences
-from tidelog.data.columns import Columns
-from tidelog.data.order import Values
-from tidelog.data.raw import Finding, RawLog
-from tidelog.data.sources.content import unreadable
-from tidelog.data.sources.lines import objects
-from tidelog.data.sources.pieces import converted, passed_over
-from tidelog.data.tables import Table, from_table
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.core.registry import conversion_note, unread_note, unreadable
+from tidelog.data.parsing.tables import Table, from_table
+from tidelog.data.sources.tables import read_objects
+from tidelog.data.validation.errors import differences
 
 _MASKS = ("possible_actions_mask", "possible_actions")
 _NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
@@ -43,7 +42,7 @@ _STATE, _NEXT = "state_features.", "next_state_features."
 
 
 def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
-    """A file of lines, plain, gzipped or bzip2; `missing` says what becomes of features that a map lacks."""
+    """Read a file of lines, plain, gzipped or bzip2; `missing` is the rule for features that a map does not have."""
     ignored: set[str] = set()
 
     def read(key: str) -> bool:
@@ -51,29 +50,31 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
             ignored.add(key)
         return key in _KEYS
 
-    table = objects(Path(path), read)
+    table = read_objects(Path(path), read)
     _check_keys(path, table.frame, ignored)
-    frame, features = _same_features(_ordered(table.frame))
+    # by episode, in the order of first appearance, and by sequence number
+    first, sequence = pl.col("row").min().over("mdp_id"), pl.col("sequence_number").cast(pl.Float64, strict=False)
+    frame, features = _same_features(table.frame.with_row_index("row").sort(first, sequence, "row"))
     frame, notes = _with_ends(frame, features)
     mapping, frame = _mapping(frame.sort("row"), features, missing)
     if mapping.action_mask is None:
         ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
     raw = from_table(Table(table.source, frame, table.numbers, frame.columns), mapping)
-    return replace(raw, found=(*raw.found, *notes, *passed_over(ignored)))
+    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
 
 
 def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
-    """LogError where a key is on no line, or where a state is something else than a map."""
-    lacking = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
-    if lacking:
-        held = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
+    """LogError if a required key is on no line, or if a state is not a map."""
+    missing = [key for key in _NEEDED if not _under(frame, key if key != "state_features" else _STATE)]
+    if missing:
+        keys = ", ".join(sorted({name.split(".")[0] for name in frame.columns} | ignored))
         raise unreadable(
-            path, f"no {', '.join(lacking)}; lines hold {held}", _EXPECTED, "rename them", "missing column"
+            path, f"no {', '.join(missing)}; lines hold {keys}", _EXPECTED, "rename them", "missing column"
         )
     for key in ("state_features", "next_state_features"):
         if key in frame.columns and frame[key].null_count() < frame.height:
-            given = frame[key].drop_nulls()
-            found = f"{len(given):,} lines whose {key} is no map, such as {given.to_list()[0]!r}"
+            values = frame[key].drop_nulls()
+            found = f"{len(values):,} lines whose {key} is not a map, such as {values.to_list()[0]!r}"
             raise unreadable(path, found, "maps from feature numbers to values", "write maps", "changing shapes")
 
 
@@ -81,31 +82,25 @@ def _under(frame: pl.DataFrame, key: str) -> list[str]:
     return [name for name in frame.columns if name == key or name.startswith(f"{key.removesuffix('.')}.")]
 
 
-def _ordered(frame: pl.DataFrame) -> pl.DataFrame:
-    """Lines by episode, in the order in which episodes appear, and by number within them."""
-    first = pl.col("row").min().over("mdp_id")
-    return frame.with_row_index("row").sort(first, pl.col("sequence_number").cast(pl.Float64, strict=False), "row")
-
-
 def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Both states with all features that either has anywhere, in the order of their numbers."""
-    found = {name.removeprefix(_STATE) for name in frame.columns if name.startswith(_STATE)}
+    """Give both states all features of either state, in the order of their numbers."""
+    current = {name.removeprefix(_STATE) for name in frame.columns if name.startswith(_STATE)}
     following = {name.removeprefix(_NEXT) for name in frame.columns if name.startswith(_NEXT)}
-    numbered = {name: int(name) for name in found | following if name.isdecimal()}
-    features = sorted(found | following, key=lambda name: (name not in numbered, numbered.get(name, 0), name))
+    numbered = {name: int(name) for name in current | following if name.isdecimal()}
+    features = sorted(current | following, key=lambda name: (name not in numbered, numbered.get(name, 0), name))
     sides = (_STATE, _NEXT) if following else (_STATE,)
-    lacking = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in frame.columns]
-    return frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in lacking), features
+    missing = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in frame.columns]
+    return frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing), features
 
 
 def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
-    """Columns `episode`, `terminated` and `truncated`, and what was translated into them."""
+    """Add the columns `episode`, `terminated` and `truncated`; return the frame and notes on conversions."""
     last = frame.select((pl.col("mdp_id") != pl.col("mdp_id").shift(-1)).fill_null(True)).to_series().to_numpy()
     known, off = np.zeros(frame.height, bool), np.zeros(frame.height, bool)
     if f"{_NEXT}{features[0]}" in frame.columns:
         later = _numbers(frame, _NEXT, features)
         known = np.asarray(~np.isnan(later).all(axis=1))
-        off[:-1] = _apart(_numbers(frame, _STATE, features)[1:], later[:-1])
+        off[:-1] = _differ(_numbers(frame, _STATE, features)[1:], later[:-1])
     ends = last | (off & known)
     piece = pl.Series(np.cumsum(ends) - ends)
     first = piece.to_frame("piece").select(pl.col("piece").min().over(frame["mdp_id"])).to_series()
@@ -114,11 +109,11 @@ def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFra
     episode = names + "/" + (piece - first).cast(pl.String) if broken.any() else frame["mdp_id"]
     notes = []
     if broken.any():
-        found = f"{int(broken.sum()):,} next states that the mdp_id's following line does not have: episodes end there"
-        notes.append(converted(found, "lines that follow each other", "nothing, if the lines were sampled"))
+        found = f"{int(broken.sum()):,} next states differ from the state of the mdp_id's next line: episodes end there"
+        notes.append(conversion_note(found, "consecutive lines", "nothing, if the lines were sampled"))
     if (ends & ~known).any():
         found = f"{int((ends & ~known).sum()):,} episodes end without a next state, which ReAgent counts as terminated"
-        notes.append(converted(found, "ends that say what they are", "give next_state_features where it was cut off"))
+        notes.append(conversion_note(found, "explicit ends", "add next_state_features where the episode was truncated"))
     flags = {"episode": episode, "terminated": pl.Series(ends & ~known), "truncated": pl.Series(ends & known)}
     return frame.with_columns(**flags), notes
 
@@ -128,15 +123,15 @@ def _numbers(frame: pl.DataFrame, side: str, features: Sequence[str]) -> Values:
     return columns.to_numpy().astype(np.float64)
 
 
-def _apart(seen: Values, said: Values) -> Values:
-    """[N - 1] bool: rows where a feature differs, or only one side has it."""
-    lacks_here, lacks_there = np.isnan(said), np.isnan(seen)
+def _differ(actual: Values, stated: Values) -> Values:
+    """[N - 1] bool: rows with a different feature, or with a feature on only one side."""
+    lacks_here, lacks_there = np.isnan(stated), np.isnan(actual)
     alone: Values = (lacks_here != lacks_there).any(axis=1)
-    return alone | differences(np.where(lacks_here, 0.0, said), np.where(lacks_there, 0.0, seen))
+    return alone | differences(np.where(lacks_here, 0.0, stated), np.where(lacks_there, 0.0, actual))
 
 
 def _mapping(frame: pl.DataFrame, features: Sequence[str], missing: str) -> tuple[Columns, pl.DataFrame]:
-    """The mapping, and the frame with masks as flags."""
+    """Build the mapping, and the frame with masks as flags."""
     has_next = f"{_NEXT}{features[0]}" in frame.columns
     vector = _under(frame, "action") != ["action"]
     words = [] if vector else _action_names(frame)
@@ -169,7 +164,7 @@ _FLAGS = ("action_mask", "next_action_mask")
 
 
 def _action_names(frame: pl.DataFrame) -> list[str]:
-    """All names of actions, sorted; none where they are numbers."""
+    """All action names, sorted; empty if actions are numbers."""
     lists = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
     every = [frame["action"].cast(pl.String), *(one.explode() for one in lists)]
     words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort().to_list()
@@ -177,7 +172,7 @@ def _action_names(frame: pl.DataFrame) -> list[str]:
 
 
 def _action_count(frame: pl.DataFrame, words: Sequence[str]) -> int | None:
-    """How many numbered actions there are: as many as the flags of a mask, or one more than the largest seen."""
+    """The number of numbered actions: the width of a mask, or one more than the largest logged."""
     if words:
         return None
     columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
@@ -192,13 +187,13 @@ def _named(series: pl.Series) -> bool:
 
 
 def _mask(frame: pl.DataFrame, keys: Sequence[str], words: Sequence[str], count: int | None) -> pl.Series | None:
-    """Lists of flags, from flags or from names; empty where a line has none."""
+    """Lists of flags, from flags or from names; empty where a line has no mask."""
     for key in keys:
         if key in frame.columns and isinstance(frame[key].dtype, pl.List):
             names = list(words) or list(map(str, range(count or 0)))
-            given = frame[key].set(frame[key].list.len() == 0, None)
-            if not _named(given):
-                return given
-            flags = [None if allowed is None else [name in allowed for name in names] for allowed in given.to_list()]
+            mask = frame[key].set(frame[key].list.len() == 0, None)
+            if not _named(mask):
+                return mask
+            flags = [None if allowed is None else [name in allowed for name in names] for allowed in mask.to_list()]
             return pl.Series(flags, dtype=pl.List(pl.Boolean))
     return None

@@ -1,0 +1,147 @@
+"""One line for each part of docs/evidence.md, from its kept results: what was found, and with which uncertainty."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.keep import RESULTS, kept
+
+Found = dict[str, Any]
+
+
+def _interval(found: list[float], digits: int = 0) -> str:
+    mean, low, high = (f"{value:+.{digits}f}" for value in found[:3])
+    return f"{mean} (95 %: {low} to {high})"
+
+
+def _share(found: Found) -> str:
+    return f"{found['count']:,} of {found['of']:,} (at most {found['high']:.1%})"
+
+
+def _speed(found: Found) -> str:
+    one = found["iql"]
+    rate, share = one["updates_per_second"]["median"], one["share_of_ceiling"]["median"]
+    return f"IQL: {rate:,.0f} updates a second, {share:.0%} of what this processor's matrix products allow"
+
+
+def _ppg_speed(found: Found) -> str:
+    ours = kept("ppg_speed_cpu")["jax:CartPole-v1"]["ppo_two_networks"]["median"]
+    theirs = max(rates["median"] for rates in found["ppo_two_networks"].values())
+    return f"PPO on CartPole: {ours / theirs:.1f} times the decisions a second of Stable-Baselines3"
+
+
+def _calibration(found: Found) -> str:
+    one = found["summary"]
+    answered = 1 - one["unsupported"] / one["verdicts"]
+    return f"*better* wrong in {_share(one['better_though_not'])}; {answered:.0%} of {one['verdicts']:,} logs answered"
+
+
+def _carrying(found: Found) -> str:
+    fresh = kept("carrying_report")["summary"]
+    covered = fresh["covered"]
+    return f"at least {found['chosen']:g} episodes; on fresh logs {covered['count']} of {covered['of']} intervals cover"
+
+
+def _adversarial(found: Found) -> str:
+    promises = found["promises"]
+    held = promises.get("kept", 0) + promises.get("kept by its words", 0)
+    return f"{held} of {len(found['cells'])} cells keep their promise, {promises.get('kept by its words', 0)} by words"
+
+
+def _looks(found: Found) -> str:
+    logs = sum(row["logs"] for row in found["rows"])
+    wrong = [
+        sum(row["rules"][rule]["logs_with_some_better"] for row in found["rows"]) for rule in ("ledger", "at once")
+    ]
+    return f"30 policies on {logs} logs of noise: some *better* in {wrong[0]} by the ledger, in {wrong[1]} at once"
+
+
+def _judges(found: Found) -> str:
+    counts = {name: one["possible"]["better_though_not"] for name, one in found["judges"].items()}
+    return "wrong *better*: " + ", ".join(f"{name} {one['count']} of {one['of']}" for name, one in counts.items())
+
+
+def _ppg_tasks(found: Found) -> str:
+    tasks = [kept("ppg_hopper-v5"), kept("ppg_pendulum-v1")]
+    return "PPG - PPO in return: " + "; ".join(f"{one['env']} {_interval(one['interval'])}" for one in tasks)
+
+
+def _recommenders(found: Found) -> str:
+    gained = kept("recommender_satiation")["differences"]
+    return f"value gained on the simulated shop over the logger: {_interval(gained['minus logger'], 2)}"
+
+
+def _verdict_speed(found: Found) -> str:
+    seconds = [one["median"]["seconds"] for one in found["cases"].values()]
+    return f"a whole verdict in {min(seconds):.0f} to {max(seconds):.0f} s"
+
+
+HEADLINES: dict[str, Callable[[Found], str]] = {
+    "speed_cpu": _speed,
+    "icu_sepsis_iql": lambda f: f"survival {f['iql']['interval'][0]:.3f} by IQL, {f['expert']:.3f} by the clinicians",
+    "pendulum_iql_bc": lambda f: f"IQL - BC in return: {_interval(f['interval'])} over {len(f['difference'])} seeds",
+    "imperfect_pendulum": lambda f: f"BCQ - BC in return: {_interval(f['difference_intervals']['bc'])}",
+    "imperfect_hopper": lambda f: f"BCQ - BC in return: {_interval(f['difference_intervals']['bc'])}",
+    "own_algorithms": lambda f: (
+        f"TD3+BC - BC in return: {_interval(f['td3-bc']['interval'])}; CQL - BC: {_interval(f['cql']['interval'])}"
+    ),
+    "kills": lambda f: f"{f['kills']} killed processes, every resumed run equal to the last bit: {f['equal']}",
+    "ppg_cartpole": lambda f: f"return {f['jax:CartPole-v1']['interval'][0]:.0f} of 500 after {f['steps']:,} decisions",
+    "ppg_": _ppg_tasks,
+    "ppg_speed_sb3": _ppg_speed,
+    "play_ahead": lambda f: (
+        f"up to {max(one['gain'] for one in f['environments'].values()):.2f} times the decisions a second"
+    ),
+    "off_policy_ppg_cartpole": lambda f: f"decisions saved until solved: {_interval(f['saved_interval'])}",
+    "off_policy_ppg_stale": lambda f: f"recomputed - stored in return: {_interval(f['gained_interval'])}",
+    "pictures_vault": lambda f: f"PPG - PPO in return: {_interval(f['final_gained_interval'], 2)}",
+    "picture_speed_cpu": lambda f: (
+        f"{f['ours_64']['median'] / f['xla']['median']:.0f} times as fast as plain convolutions in a compiled loop"
+    ),
+    "t_maze": lambda f: (
+        f"return {f['runs']['PPG with a memory']['interval'][0]:.2f} of {f['best']:.0f}, "
+        f"{f['without_memory']} without a recurrent policy"
+    ),
+    "fine_tuning_pendulum": lambda f: f"online - offline in return: {_interval(f['interval'])}",
+    "calibration": _calibration,
+    "choose_carrying": _carrying,
+    "adversarial": _adversarial,
+    "judge_peers": _judges,
+    "looks": _looks,
+    "cartpole_discrete_bcq": lambda f: f"discrete BCQ - BC in return: {_interval(f['interval'])}",
+    "icu_sepsis_bcq": lambda f: "value by threshold and size of the log",
+    "risk_bands": lambda f: (
+        f"everything at once holds in {f['pooled'][-1]['covered']['all'][0]:.1%} of logs of "
+        f"{f['pooled'][-1]['episodes']:,} episodes"
+    ),
+    "verdict_speed": _verdict_speed,
+    "recommender_": _recommenders,
+    "recommender_speed": lambda f: (
+        f"{f['phases']['table and reader alone']['events']:,.0f} events a second over {f['items']:,} items"
+    ),
+    "phase_buffer": lambda f: "memory by place and number of policy iterations",
+    "serving": lambda f: "NumPy and ONNX give the same actions; times to start and to act",
+    "sampling": lambda f: f"prioritised sampling takes {f['prioritised_share']['median']:.0%} of an update",
+    "door_size": lambda f: f"{f['rows']:,} rows read in {f['seconds']:.0f} s",
+    "retrieval": lambda f: (
+        f"exact search of {f['rows']:,} items, "
+        f"{f['all cores']['seconds']['faiss flat'] / f['all cores']['seconds']['ours']:.1f} times as fast as FAISS flat"
+    ),
+}
+
+
+def index(sections: list[tuple[str, str]]) -> str:
+    """Return the table that leads the page, from the results names and the texts of its sections."""
+    rows = []
+    for name, text in sections:
+        title = text.split("\n", 1)[0].removeprefix("## ")
+        stem = min(path.stem for path in RESULTS.glob(f"{name}*.json"))
+        headline = HEADLINES.get(name) or HEADLINES[stem]
+        result = headline(kept(stem))
+        rows.append(f"| [{title}](#{anchor(title)}) | {result} |")
+    return "| what was measured | result |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def anchor(title: str) -> str:
+    """Return the anchor of a heading as GitHub and Sphinx make it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")

@@ -1,1 +1,0 @@
-"""Acting: the policy object, play in environments, and statistics of returns."""

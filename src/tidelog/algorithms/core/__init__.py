@@ -1,0 +1,1 @@
+"""Common parts of the algorithms: contract, hyper-parameters, sampling, optimisation, segments."""

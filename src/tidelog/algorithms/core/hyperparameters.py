@@ -1,0 +1,257 @@
+"""Hyper-parameters as pytrees: numbers are leaves, so a population shares one compilation; all else is static.
+
+A field of `number` is a leaf. A field of `static` belongs to the compiled program: a size, a switch, a function. A
+function with a name in `choices` can be written in a file or on a command line. Any other function can be passed in
+Python; a run that uses one needs the algorithm again to resume.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Any, ClassVar, TypeVar, Union, dataclass_transform, get_args, get_origin, get_type_hints
+
+import jax
+
+from tidelog.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+def number(
+    default: float | None,
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+    open_ends: bool = False,
+    help: str = "",
+) -> Any:
+    """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree."""
+    return dataclasses.field(default=default, metadata={"leaf": True, "range": (least, most, open_ends), "help": help})
+
+
+def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "") -> Any:
+    """Declare a value of the compiled program; `choices` maps the names usable in files to their values.
+
+    `least` is the minimum of a whole number; 0 allows an empty list.
+    """
+    metadata = {"leaf": False, "least": least, "choices": choices, "help": help}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def own(help: str) -> Any:
+    """Declare an optional function of the user, in Python only, not in a file or flag; the default is None."""
+    return dataclasses.field(
+        default=None, metadata={"leaf": False, "own": True, "least": None, "choices": None, "help": help}
+    )
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def hyperparameters(cls: type[T]) -> type[T]:
+    """Make a frozen dataclass whose numbers are pytree leaves; it refuses unknown names and invalid values.
+
+    Every field needs an annotation and a default. A plain `float` default is a `number` without limits; a plain `int`,
+    `bool`, `str` or tuple default is `static`. Raises ConfigError for a field of another type or without a default.
+    """
+    _declare_fields(cls)
+    cls = dataclasses.dataclass(frozen=True)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    leaves = tuple(f.name for f in fields if f.metadata["leaf"])
+    rest = tuple(f.name for f in fields if not f.metadata["leaf"])
+    _check_on_construction(cls, [f.name for f in fields])
+
+    def flatten(self: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(self, n) for n in leaves), tuple(getattr(self, n) for n in rest)
+
+    def flatten_with_keys(self: T) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        keyed = tuple((jax.tree_util.GetAttrKey(n), getattr(self, n)) for n in leaves)
+        return keyed, tuple(getattr(self, n) for n in rest)
+
+    def unflatten(static_values: tuple[Any, ...], leaf_values: Iterable[Any]) -> T:
+        # Without the constructor, unlike `jax.tree_util.register_dataclass`: it checks what users write, and JAX
+        # rebuilds pytrees from tracers, None and placeholders.
+        self = object.__new__(cls)
+        for name, value in (*zip(leaves, leaf_values, strict=True), *zip(rest, static_values, strict=True)):
+            object.__setattr__(self, name, value)
+        return self
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
+    return cls
+
+
+def _declare_fields(cls: type[Any]) -> None:
+    """Replace plain defaults by declarations, and add to each declaration the type that its annotation names."""
+    try:
+        hints = get_type_hints(cls)
+    except NameError as error:
+        raise ConfigError(f"{cls.__name__}: an annotation is unknown: {error}. fix: import its type") from error
+    for name in inspect.get_annotations(cls):
+        hint = hints[name]
+        if get_origin(hint) is ClassVar:
+            continue
+        default = cls.__dict__.get(name, dataclasses.MISSING)
+        if default is dataclasses.MISSING:
+            raise ConfigError(f"{cls.__name__}.{name} has no default. fix: write {name}: {_written(hint)} = ...")
+        kind, optional = _kind_of(hint)
+        declared = default if isinstance(default, dataclasses.Field) else None
+        if declared is None:
+            if kind not in STATIC_KINDS and kind is not float:
+                raise ConfigError(
+                    f"{cls.__name__}.{name} has the type {_written(hint)}, which has no text form. fix: use float, "
+                    "int, bool, str, a tuple of int or of float, or tl.static(default, choices={name: value})"
+                )
+            declared = number(default) if kind is float else static(default)
+        metadata = {**declared.metadata, "type": kind, "optional": optional}
+        setattr(cls, name, dataclasses.field(default=declared.default, metadata=metadata))
+
+
+STATIC_KINDS: tuple[Any, ...] = (int, bool, str, tuple[int, ...], tuple[float, ...])
+
+
+def _kind_of(hint: Any) -> tuple[Any, bool]:
+    """Return a type without None, and whether None was in it."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint, False
+    rest = [one for one in get_args(hint) if one is not NoneType]
+    return (rest[0] if len(rest) == 1 else hint), len(rest) < len(get_args(hint))
+
+
+def _written(hint: Any) -> str:
+    return getattr(hint, "__name__", str(hint)) if get_origin(hint) is None else str(hint)
+
+
+def _check_on_construction(cls: type[Any], names: list[str]) -> None:
+    original = cls.__init__
+
+    def checking(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args:
+            raise ConfigError(f"{cls.__name__} accepts keyword arguments only. fix: {cls.__name__}({names[0]}=...)")
+        for name in kwargs:
+            if name not in names:
+                raise ConfigError(f"{cls.__name__} has no hyper-parameter '{name}': {nearest(name, names)}")
+        original(self, **kwargs)
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, checked(cls.__name__, field, getattr(self, field.name)))
+        getattr(self, "check", lambda: None)()
+
+    cls.__init__ = checking
+
+
+def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    """Return `value` in the field's type, or raise ConfigError with what was expected."""
+    where = f"{owner}.{field.name} = {value!r}"
+    if field.metadata["leaf"]:
+        return _checked_number(where, field, value)
+    if field.metadata.get("own"):
+        if not (value is None or callable(value)):
+            raise ConfigError(f"{where}: expected a function or None. fix: pass a function")
+        return value
+    choices = field.metadata["choices"]
+    if choices is not None:
+        if isinstance(value, str) and value not in choices:
+            raise ConfigError(f"{where}: {nearest(value, choices)}")
+        if not isinstance(value, str) and not callable(value):
+            raise ConfigError(
+                f"{where}: expected a function or one of {', '.join(choices)}. fix: use a name from this list"
+            )
+        return choices[value] if isinstance(value, str) else value
+    return _checked_static(where, field, value)
+
+
+def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> float | None:
+    if value is None and field.metadata["optional"]:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
+    least, most, open_ends = field.metadata["range"]
+    inside = least < value < most if open_ends else least <= value <= most
+    if not (inside and math.isfinite(value)):
+        left, right = "()" if open_ends else "[]"
+        raise ConfigError(f"{where}: expected a finite number in {left}{least:g}, {most:g}{right}")
+    return float(value)
+
+
+def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    kind, least = field.metadata["type"], field.metadata["least"]
+    if value is None and field.metadata["optional"]:
+        return None
+    if kind is bool and not isinstance(value, bool):
+        raise ConfigError(f"{where}: expected true or false")
+    if kind is str and not isinstance(value, str):
+        raise ConfigError(f"{where}: expected text")
+    if get_origin(kind) is tuple:
+        return _checked_tuple(where, value, get_args(kind)[0], least == 0)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if kind is int and not (whole and (least is None or value >= least)):
+        raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
+    return int(value) if kind is int else value
+
+
+def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tuple[Any, ...]:
+    if may_be_empty and isinstance(value, tuple | list) and not value:
+        return ()
+    listed = value if isinstance(value, tuple | list) else ()
+    whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in listed]
+    fit = whole if kind is int else [isinstance(v, Real) and not isinstance(v, bool) for v in listed]
+    if not listed or not all(fit):
+        raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
+    return tuple(kind(v) for v in listed)
+
+
+def to_config(algorithm: Any) -> dict[str, Any]:
+    """Return plain values by field name; a function without a name becomes `{"own": its name}`, which is write-only."""
+    return {f.name: _plain(f, getattr(algorithm, f.name)) for f in dataclasses.fields(algorithm)}
+
+
+def _plain(field: dataclasses.Field[Any], value: Any) -> Any:
+    for name, choice in (field.metadata.get("choices") or {}).items():
+        if choice is value:
+            return name
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    if hasattr(value, "dtype"):
+        return float(value)
+    return {"own": getattr(value, "__name__", type(value).__name__)}
+
+
+def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Rebuild hyper-parameters from `to_config`; ConfigError where a function of the user is needed."""
+    for name, value in values.items():
+        if isinstance(value, Mapping) and "own" in value:
+            raise ConfigError(
+                f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions. "
+                f"fix: pass the algorithm again: resume(..., algorithm={cls.__name__}({name}=...))"
+            )
+    return cls(**values)
+
+
+def same_program(algorithms: list[Any]) -> None:
+    """Raise ConfigError unless the members of a population differ in numbers only."""
+    first = algorithms[0]
+    for other in algorithms[1:]:
+        if type(other) is not type(first):
+            raise ConfigError(
+                f"a population needs one algorithm, but it has {type(first).__name__} and {type(other).__name__}. "
+                "fix: train them as separate runs"
+            )
+        for field in dataclasses.fields(first):
+            one, two = getattr(first, field.name), getattr(other, field.name)
+            differs = (one is None) != (two is None) if field.metadata["leaf"] else one != two
+            if differs:
+                raise ConfigError(
+                    f"members of a population can differ in numbers only, but {type(first).__name__}.{field.name} is "
+                    f"{one!r} in one and {two!r} in another. fix: train them as separate runs"
+                )
+
+
+def chosen_preset(owner: str, presets: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the values of a preset, or raise ConfigError with the nearest name."""
+    if name not in presets:
+        raise ConfigError(f"{owner} has no preset '{name}': {nearest(name, presets)}")
+    return dict(presets[name])

@@ -1,0 +1,138 @@
+"""The table of all algorithms by name.
+
+The training loop and the commands find an algorithm by its name in this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any, TypeVar
+
+from tidelog.algorithms import bc, bcq, discrete_bcq, iql, off_policy_ppg, ppg  # noqa: F401  # each registers its name
+from tidelog.algorithms.core import registry
+from tidelog.algorithms.core.contract import Algorithm
+from tidelog.algorithms.core.registry import ALGORITHMS, CONFIGURATIONS
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.recommend import recommender_bcq  # noqa: F401  # registers its name
+from tidelog.types import Spec
+
+GROUP = "tidelog.algorithms"  # entry points: modules of other packages that register algorithms
+
+C = TypeVar("C", bound=type[Any])
+NONE_TAKES = "no algorithm supports several choices at once. fix: join them into one column, one value per combination"
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Add an algorithm of your own under a name for files and the command line, above `@tl.hyperparameters`.
+
+    `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, and for a
+    class that lacks a method.
+    """
+    return registry.register(name)
+
+
+def as_algorithms(algorithm: Any) -> list[Any]:
+    """Return one or several algorithms as a list; ConfigError for anything else."""
+    algorithms = list(algorithm) if isinstance(algorithm, list | tuple) else [algorithm]
+    if not algorithms:
+        raise ConfigError("algorithm: found an empty list, expected at least one algorithm. fix: pass tl.IQL()")
+    for one in algorithms:
+        if isinstance(one, type):
+            raise ConfigError(f"algorithm: {one.__name__} is a class, expected an instance. fix: pass {one.__name__}()")
+        if not isinstance(one, Algorithm):
+            raise ConfigError(f"algorithm = {one!r}: expected an algorithm or a list of them. fix: pass tl.IQL()")
+    return algorithms
+
+
+def algorithm_name(algorithm: Any) -> str:
+    """Return the name of an algorithm in files and on the command line."""
+    for name, cls in ALGORITHMS.items():
+        if type(algorithm) is cls:
+            return name
+    return type(algorithm).__name__
+
+
+def algorithm_class(name: str) -> type[Any]:
+    """Return the class of a name; ConfigError names the nearest known name."""
+    if name not in ALGORITHMS:
+        load_installed()
+    if name not in ALGORITHMS:
+        raise ConfigError(
+            f"no algorithm '{name}': {nearest(name, ALGORITHMS)} fix: for an algorithm of your own, import its module "
+            "first; on the command line, add --plugin MODULE"
+        )
+    return ALGORITHMS[name]
+
+
+def configured(name: str) -> tuple[type[Any], dict[str, Any]]:
+    """Return the class of a name and the settings that the name stands for."""
+    return CONFIGURATIONS[name] if name in CONFIGURATIONS else (algorithm_class(name), {})
+
+
+def names(source: str | None = None) -> list[str]:
+    """Return all names, or those that learn from "a log", "an environment" or "interactions"."""
+    load_installed()
+    return [name for name in (*ALGORITHMS, *CONFIGURATIONS) if source in (None, source_of(configured(name)[0]))]
+
+
+def source_of(algorithm: Any) -> str:
+    """Return what an algorithm or its class learns from: "a log", "an environment" or "interactions"."""
+    return "an environment" if learns_online(algorithm) else "interactions" if ranks(algorithm) else "a log"
+
+
+@cache
+def load_installed() -> None:
+    """Import the modules that installed packages declare as `tidelog.algorithms`; ConfigError where one fails."""
+    for entry in metadata.entry_points(group=GROUP):
+        load_plugin(entry.value.split(":")[0], f"the package {entry.dist.name if entry.dist else entry.name}")
+
+
+def load_plugin(module: str, source: str = "--plugin") -> None:
+    """Import a module that registers algorithms; ConfigError where it does not exist or raises."""
+    try:
+        import_module(module)
+    except Exception as error:  # whatever another author's module raises
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(
+            f"{source}: importing {module} failed: {type(error).__name__}: {error}. fix: correct the module, or run "
+            "where Python finds it"
+        ) from error
+
+
+def learns_online(algorithm: Any) -> bool:
+    """Return whether an algorithm or its class learns in an environment rather than from a log."""
+    return hasattr(algorithm, "collection")
+
+
+def ranks(algorithm: Any) -> bool:
+    """Return whether an algorithm or its class learns from interactions and ranks items."""
+    return hasattr(algorithm, "queries")
+
+
+def check_source(algorithm: Any, online: bool) -> None:
+    """Raise SpecError unless the algorithm learns from the requested source: an environment or a log."""
+    if learns_online(algorithm) == online:
+        return
+    ways = {False: "from a log, with tl.fit", True: "in an environment, with tl.learn"}
+    name = getattr(algorithm, "__name__", type(algorithm).__name__)
+    known = names("an environment") if online else [*names("a log"), *names("interactions")]
+    raise SpecError(
+        f"{name} learns {ways[not online]}. fix: use an algorithm that learns {ways[online]}: {', '.join(known)}"
+    )
+
+
+def check_fit(algorithm: Any, spec: Spec, what: str = "log") -> None:
+    """Raise SpecError unless the algorithm supports the actions of this spec."""
+    kind = type(spec.action)
+    if kind in algorithm.takes:
+        return
+    online = learns_online(algorithm)
+    known = [one for one in names() if kind in configured(one)[0].takes and learns_online(configured(one)[0]) == online]
+    supported = " or ".join(k.__name__ for k in algorithm.takes)
+    raise SpecError(
+        f"{type(algorithm).__name__} requires {supported} actions, but this {what} has {kind.__name__} actions. "
+        + (f"fix: use an algorithm that supports them: {', '.join(known)}" if known else NONE_TAKES)
+    )

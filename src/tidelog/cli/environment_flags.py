@@ -1,0 +1,39 @@
+"""Common flags of training commands: environments, run folders and metric sinks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB
+
+SinkName = Literal["tensorboard", "wandb", "trackio"]
+
+
+@dataclass(kw_only=True)
+class EnvironmentFlags:
+    """Flags of every run in an environment."""
+
+    env: str
+    """a built-in environment, a functional one (jax:NAME), procgen/GAME-MODE, envpool:ID or a gymnasium id"""
+    out: str | None = None
+    """the run folder; default: runs/<algorithm>, with a number if it exists"""
+    sink: tuple[SinkName, ...] = ()
+    """additional destinations of metrics"""
+
+
+def sink_of(kind: SinkName, folder: Path) -> Any:
+    """Make a metrics sink by its name."""
+    if kind == "tensorboard":
+        return TensorBoard(folder / "tensorboard")
+    return WandB(project="tidelog", name=folder.name) if kind == "wandb" else Trackio(project="tidelog")
+
+
+def free_folder(name: str) -> Path:
+    """`runs/name`, or `runs/name-N` with the first free number."""
+    folder, number = Path("runs") / name, 1
+    while folder.exists() and any(folder.iterdir()):
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder

@@ -1,0 +1,88 @@
+"""Flags for the columns of interaction tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tidelog.cli.flags import pairs
+from tidelog.data.io.readers import is_table
+from tidelog.errors import ConfigError
+from tidelog.folders import MANIFEST
+from tidelog.recommend.interactions.log import INTERACTIONS, Interactions
+from tidelog.recommend.interactions.readers import open_interactions, read_by_roles
+from tidelog.recommend.interactions.tables import NAMED, Roles
+
+
+@dataclass(kw_only=True)
+class InteractionFlags:
+    """Flags of interaction tables."""
+
+    user: str | None = None
+    """interactions: the column of users"""
+    item: str | None = None
+    """interactions: the column of items"""
+    time: str | None = None
+    """interactions: the column of times, numbers or dates"""
+    event: str | None = None
+    """interactions: the column of the kind of event"""
+    reward: tuple[str, ...] = ()
+    """interactions: a column, or the reward of each kind of event, as KIND=NUMBER"""
+    session: str | None = None
+    """interactions: a column whose change marks a new session"""
+    session_gap: float | None = None
+    """interactions: a longer pause ends a session; in seconds for dates, else in the unit of the times"""
+    propensity: str | None = None
+    """interactions: the column of the probability of showing the item"""
+    slate: str | None = None
+    """interactions: the column of lists (or text such as a|b|c) of the shown items"""
+    item_features: str | None = None
+    """interactions: a table with one row per item"""
+    user_features: str | None = None
+    """interactions: a table with one row per user"""
+
+
+def roles_of(options: InteractionFlags) -> Roles | None:
+    """The roles in the flags; None without such flags, ConfigError if some are missing or contradict each other."""
+    named: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, "item_features", "user_features")}
+    named["session_gap"] = options.session_gap
+    named["reward"] = _reward(options.reward)
+    roles = {name: value for name, value in named.items() if value is not None}
+    if not roles:
+        return None
+    missing = [f"--{name}" for name in ("user", "item", "time") if name not in roles]
+    if missing:
+        raise ConfigError(f"an interaction table needs --user, --item and --time. fix: add {' and '.join(missing)}")
+    return Roles(**roles)
+
+
+def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
+    if not words:
+        return None
+    if len(words) == 1 and "=" not in words[0]:
+        return words[0]
+    expected = "one column, or KIND=NUMBER for each kind of event, such as click=0.2 buy=1"
+    rewards = pairs(words, expected)
+    try:
+        return {kind: float(worth) for kind, worth in rewards.items()}
+    except ValueError as error:
+        raise ConfigError(f"--reward {' '.join(words)}: expected {expected}") from error
+
+
+def is_saved_interactions(source: str) -> bool:
+    """Whether a folder holds saved interactions."""
+    return (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
+
+
+def read_from_flags(source: str, options: InteractionFlags) -> Interactions:
+    """Read interactions from a table or a saved folder; ConfigError if flags are missing or not needed."""
+    roles = roles_of(options)
+    if roles is not None:
+        return read_by_roles(source, roles)
+    if is_table(source):
+        raise ConfigError(
+            f"{source} is a table without flags for its columns. fix: add --user U --item I --time T "
+            f"(`tidelog data inspect {source}` shows its columns)"
+        )
+    return open_interactions(source)

@@ -1,0 +1,226 @@
+"""The mapping from the columns of a table to the roles of a log."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tidelog.errors import ConfigError, nearest
+
+Names: TypeAlias = str | Sequence[str]
+Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+_LARGEST = 3.4028234663852886e38  # the largest 32-bit float
+RULES = ("error", "mean+flag", "forward")
+LEAVES = ("numeric", "categorical")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """The column of a table for each role of a log; ConfigError for invalid values.
+
+    `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
+    rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
+    its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
+    or one column of lists such as `1,0,1`. `actions`: the number of actions (a list for several choices at once).
+    `cluster`: groups of dependent episodes (of one person, store or day).
+    `bounds`: `(low, high)`, numbers or one per dimension. `terminations="ignore"`: the task has a fixed length, and
+    terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
+    names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
+    actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
+    these.
+    """
+
+    observation: Names
+    action: Names
+    reward: Names | None
+    episode: str | None = None
+    step: str | None = None
+    terminated: str | bool | None = None
+    truncated: str | None = None
+    propensity: str | None = None
+    action_mask: Names | None = None
+    next_action_mask: Names | None = None
+    next_observation: Names | None = None
+    weight: str | None = None
+    time: str | None = None
+    cluster: str | None = None
+    actions: int | Sequence[int] | None = None
+    bounds: Sequence[Any] | None = None
+    categorical: Names = ()
+    image: Names = ()
+    vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
+    extra: Names = ()
+    missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
+    terminations: str = "stop"
+
+    def __new__(cls, **options: Any) -> Columns:
+        """Refuse unknown names before the fields are set."""
+        _refuse_unknown(options, [field.name for field in fields(cls)], "Columns")
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            _check_names(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
+        observed = names(self.observation)
+        if not isinstance(self.missing, str):
+            _pairs("missing", self.missing, str)
+            _refuse_unused("missing", dict(self.missing), observed)
+        for rule in self.rules.values():
+            _one_of("missing", rule, RULES)
+        _pairs("vocabularies", self.vocabularies, tuple)
+        _refuse_unused("vocabularies", self.vocabulary_of, [*observed, *names(self.action)])
+        for name, words in self.vocabulary_of.items():
+            if not words or len(set(words)) < len(words) or not all(isinstance(word, str) for word in words):
+                raise ConfigError(f"vocabularies of '{name}' = {list(words)!r}: expected different texts, at least one")
+        _refuse_unused("image", names(self.image), observed)
+        for name in names(self.image):
+            if name in LEAVES:
+                raise ConfigError(f"image column '{name}': this name is reserved for a leaf. fix: rename the column")
+        _one_of("terminations", self.terminations, ("stop", "ignore"))
+        declared_actions(self.actions, self.bounds)
+        if self.next_action_mask is not None and self.action_mask is None:
+            raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
+        following = names(self.next_observation)
+        if following and len(following) != len(observed):
+            raise ConfigError(
+                f"next_observation names {len(following)} columns, observation {len(observed)}: "
+                "expected equally many. fix: name the next column of each observation column, in the same order"
+            )
+
+    @property
+    def rules(self) -> dict[str, str]:
+        """Observation column -> the rule for its empty cells."""
+        observed = names(self.observation)
+        if isinstance(self.missing, str):
+            return dict.fromkeys(observed, self.missing)
+        return dict.fromkeys(observed, "error") | dict(self.missing)
+
+    @property
+    def vocabulary_of(self) -> dict[str, tuple[str, ...]]:
+        """Column -> its declared vocabulary."""
+        return {name: tuple(words) for name, words in dict(self.vocabularies).items()}
+
+    @classmethod
+    def of(cls, columns: Columns | Mapping[str, Any] | str | Path) -> Columns:
+        """Build a mapping from a mapping, a dictionary, or the path of a TOML or JSON file."""
+        if isinstance(columns, Columns):
+            return columns
+        return cls.from_mapping(columns) if isinstance(columns, Mapping) else cls.from_file(columns)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Columns:
+        """Read a mapping from a TOML or JSON file; ConfigError if it is unreadable or holds an unknown key."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+            data = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
+        if not isinstance(data, dict):
+            raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
+        return cls.from_mapping(data, str(path))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], source: str = "the mapping") -> Columns:
+        """Build from keys and values; ConfigError names unknown and missing keys."""
+        _refuse_unknown(data, [field.name for field in fields(cls)], source)
+        missing = [key for key in ("observation", "action") if key not in data]
+        if missing:
+            raise ConfigError(f"{source}: {' and '.join(missing)} is not set. fix: name a column of the log")
+        return cls(**{"reward": None, **data})
+
+    def used(self) -> dict[str, list[str]]:
+        """Role -> the names of the columns it reads."""
+        roles = {field.name: getattr(self, field.name) for field in fields(self)}
+        settings = {"actions", "bounds", "categorical", "image", "vocabularies", "missing", "terminations"}
+        named = {role: names(value) for role, value in roles.items() if role not in settings and value is not True}
+        return {role: columns for role, columns in named.items() if columns}
+
+
+def names(value: Names | bool | None) -> list[str]:
+    """One name, several names or None as a list."""
+    if value is None or isinstance(value, bool):
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None, Bounds | None]:
+    """Check the declared `actions` and `bounds`; return the sizes, and (low, high) of equal length."""
+    if actions is not None and bounds is not None:
+        raise ConfigError(
+            "actions and bounds are both set: actions counts discrete choices, bounds limit continuous actions. "
+            "fix: set only one of them"
+        )
+    sizes = None
+    if actions is not None:
+        listed = list(actions) if isinstance(actions, Sequence) and not isinstance(actions, str) else [actions]
+        if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
+            raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
+        sizes = tuple(listed)
+    if bounds is None:
+        return sizes, None
+    try:
+        plain = (end.tolist() if hasattr(end, "tolist") else end for end in bounds)  # arrays, as in a Box
+        low, high = (tuple(map(float, end)) if isinstance(end, Sequence) else (float(end),) for end in plain)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"bounds = {bounds!r}: expected (low, high), each a number or one per dimension") from error
+    size = max(len(low), len(high))
+    low, high = (end * size if len(end) == 1 else end for end in (low, high))
+    ordered = all(-_LARGEST <= a <= b <= _LARGEST for a, b in zip(low, high, strict=False))
+    if len(low) != len(high) or not ordered:
+        raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
+    return sizes, (low, high)
+
+
+def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:
+    unknown = [str(key) for key in options if key not in known]
+    if unknown:
+        message = "; ".join(f"unknown key '{key}' ({nearest(key, known)})" for key in unknown)
+        raise ConfigError(f"{source}: {message}")
+
+
+def _frozen(value: Any) -> Any:
+    """Convert lists and mappings to tuples, which compare by value and can be hashed."""
+    if isinstance(value, Mapping):
+        return tuple(sorted(((name, _frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _pairs(field: str, value: Any, kind: type) -> None:
+    fits = isinstance(value, tuple) and all(
+        isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], kind)
+        for pair in value
+    )
+    if not fits:
+        raise ConfigError(f"{field} = {value!r}: expected columns mapped to {'lists' if kind is tuple else 'rules'}")
+
+
+def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None:
+    for name in columns:
+        if name not in known:
+            raise ConfigError(f"{field} names '{name}', which the mapping does not use; {nearest(name, known)}")
+
+
+def _check_names(field: str, value: Any) -> None:
+    if field in ("actions", "bounds", "vocabularies", "missing", "terminations") or value is None:
+        return
+    if field == "terminated" and value is True:
+        return
+    listed = [value] if isinstance(value, str) else value
+    several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
+    if not (several or field in ("categorical", "image", "extra") or isinstance(value, str)):
+        raise ConfigError(f"{field} = {value!r}: expected the name of one column")
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
+        raise ConfigError(f"{field} = {value!r}: expected a column or a list of columns")
+    if several and not listed:
+        raise ConfigError(f"{field} = {value!r}: expected at least one column")
+
+
+def _one_of(field: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{field} = {value!r} is unknown: {nearest(str(value), known)}")

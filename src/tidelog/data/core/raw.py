@@ -1,0 +1,189 @@
+"""The raw log that every source produces: named columns in file order, the input of the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tidelog.data.core.columns import Bounds
+from tidelog.data.core.order import Order, Values, episode_order
+
+Kind: TypeAlias = Literal["vector", "codes", "image"]
+
+
+def _no_rows() -> Values:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """Values of one column, [N], [N, D] or [N, H, W, C]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
+
+    `odd` rows hold a list whose length differs from most. `vocabulary` is set if `values` are codes; `texts` are
+    the first unreadable texts, and `expects` names the expected format.
+    """
+
+    name: str
+    values: Values
+    vocabulary: tuple[str, ...] | None = None
+    missing: Values = field(default_factory=_no_rows)
+    unreadable: Values = field(default_factory=_no_rows)
+    odd: Values = field(default_factory=_no_rows)
+    texts: tuple[str, ...] = ()
+    expects: str = "a number"
+
+    @cached_property
+    def usable(self) -> Values:
+        """[N] bool: rows with a value; read-only."""
+        if not (len(self.missing) or len(self.unreadable) or len(self.odd)):
+            return np.broadcast_to(np.True_, len(self.values))
+        usable = np.ones(len(self.values), bool)
+        usable[self.missing] = False
+        usable[self.unreadable] = False
+        usable[self.odd] = False
+        return usable
+
+
+@dataclass(frozen=True, eq=False)
+class Feature:
+    """The columns of one observation leaf; `sizes` are the declared numbers of codes, if any.
+
+    An image is one column of values [N, H, W, C] uint8. `fills` are the replacement values of missing cells.
+    `block` [N, D] float32 is the array that the columns are views of, if there is one.
+    """
+
+    kind: Kind
+    columns: tuple[Column, ...]
+    sizes: tuple[int, ...] | None = None
+    fills: tuple[tuple[str, float], ...] = ()
+    block: Values | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RawAction:
+    """The logged action with its declared sizes or bounds."""
+
+    kind: Literal["discrete", "multi", "continuous"]
+    columns: tuple[Column, ...]
+    sizes: tuple[int, ...] | None = None
+    bounds: Bounds | None = None
+
+    @cached_property
+    def values(self) -> Values:
+        """[N, D]: all dimensions as numbers."""
+        return side_by_side(self.columns)
+
+    @cached_property
+    def usable(self) -> Values:
+        """[N] bool: every dimension has a finite value."""
+        usable: Values = np.asarray(np.isfinite(self.values).all(axis=1))
+        for column in self.columns:
+            usable = usable & column.usable
+        return usable
+
+
+class Finding(NamedTuple):
+    """One finding of a check: `at` are rows in file order from 0; the registry adds the check's name and level."""
+
+    column: str | None
+    at: Values | None
+    found: str
+    expected: str
+    fix: str
+
+
+class Flags(NamedTuple):
+    """[N] bool each, in episode order: ends of episodes, which of them were assumed, and which have both flags."""
+
+    terminated: Values
+    truncated: Values
+    assumed: Values
+    both: Values
+
+
+@dataclass(frozen=True, eq=False)
+class RawLog:
+    """Columns in file order before the checks; an unusable column is None and has a finding in `found`."""
+
+    source: str
+    rows: int
+    numbers: Values  # [N] row numbers from 1, as the user counts
+    has_lines: bool  # row r is on line r + 1
+    observation: dict[str, Feature]
+    action: RawAction | None
+    reward: tuple[Column, ...] | None
+    episode: Column | None = None
+    step: Column | None = None
+    time: Column | None = None
+    cluster: Column | None = None
+    terminated: Column | None = None
+    truncated: Column | None = None
+    propensity: Column | None = None
+    weight: Column | None = None
+    action_mask: Column | None = None
+    next_action_mask: Column | None = None
+    next_observation: dict[str, Feature] = field(default_factory=dict)
+    extra: tuple[Column, ...] = ()
+    unused: tuple[Column, ...] = ()  # columns without a role, named like clusters; never an error
+    terminations: str = "stop"
+    always_terminated: bool = False
+    from_table: bool = True
+    found: tuple[tuple[str, Finding], ...] = ()
+
+    def columns(self) -> Iterator[Column]:
+        """All columns except next observations, which may be empty where the next row holds them."""
+        for feature in self.observation.values():
+            yield from feature.columns
+        if self.action is not None:
+            yield from self.action.columns
+        yield from self.reward or ()
+        named = (self.episode, self.step, self.time, self.terminated, self.truncated, self.propensity, self.weight)
+        others = (self.cluster, self.action_mask, self.next_action_mask)
+        yield from (column for column in (*named, *others) if column is not None)
+        yield from self.extra
+
+    @cached_property
+    def order(self) -> Order:
+        """The episode order of rows; a key with missing values is not used."""
+        key = self.step or self.time
+        usable = key is not None and bool(key.usable.all())
+        episode = None if self.episode is None else self.episode.values
+        words = None if self.episode is None else self.episode.vocabulary
+        return episode_order(self.rows, episode, words, key.values if usable and key is not None else None)
+
+    @cached_property
+    def flags(self) -> Flags:
+        """The end flags of rows in episode order, after `terminations` and assumed ends."""
+        terminated = self._flag(self.terminated) | (self.order.last & self.always_terminated)
+        truncated = self._flag(self.truncated)
+        if self.terminations == "ignore":
+            truncated, terminated = truncated | (terminated & self.order.last), np.zeros_like(terminated)
+        assumed = self.order.last & ~terminated & ~truncated
+        both = terminated & truncated
+        return Flags(terminated, (truncated & ~both) | assumed, assumed, both)
+
+    @cached_property
+    def followed(self) -> Values:
+        """[N] bool in file order: rows with a next observation of their own."""
+        known = np.zeros(self.rows, bool)
+        for feature in self.next_observation.values():
+            for column in feature.columns:
+                present = np.ones(self.rows, bool)
+                present[column.missing] = False
+                known |= present
+        return known
+
+    def _flag(self, column: Column | None) -> Values:
+        if column is None:
+            return np.zeros(self.rows, bool)
+        return self.order.sort((column.values == 1) & column.usable)
+
+
+def side_by_side(columns: tuple[Column, ...]) -> Values:
+    """[N, D]: concatenate columns of shape [N] or [N, D]."""
+    parts = [column.values.reshape(len(column.values), -1) for column in columns]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)

@@ -1,0 +1,101 @@
+"""The report of the checks of a log: every problem with its rows, what was found, what was expected, how to fix it."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, TypeAlias
+
+Level: TypeAlias = Literal["error", "warning", "note"]
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+_WIDTH = 100
+_WRAP = textwrap.TextWrapper(_WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One finding: `rows` are the first ten of `count`, counted from 1; `lines` are their lines in a text file."""
+
+    level: Level
+    check: str
+    column: str | None
+    rows: tuple[int, ...]
+    count: int
+    found: str
+    expected: str
+    fix: str
+    lines: tuple[int, ...] = ()
+
+    def text(self) -> str:
+        """The problem as text, at most 100 columns wide."""
+        first = f"{self.level}: {self.check}" + (f" in '{self.column}'" if self.column else "")
+        if self.rows:
+            lines = f" (lines {_listed(self.lines, self.count)})" if self.lines else ""
+            first += f", {_counted(self.count, 'row')}: {_listed(self.rows, self.count)}{lines}"
+        parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.fix}"]
+        return "\n".join(line for part in parts for line in _WRAP.wrap(part) or [part])
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of all checks of `source`, which has `rows` rows."""
+
+    source: str
+    rows: int
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Problem, ...]:
+        """Problems that make the log unusable."""
+        return tuple(problem for problem in self.problems if problem.level == "error")
+
+    @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Problems that are reported without refusing the log."""
+        return tuple(problem for problem in self.problems if problem.level == "warning")
+
+    @property
+    def notes(self) -> tuple[Problem, ...]:
+        """Inferred or converted facts."""
+        return tuple(problem for problem in self.problems if problem.level == "note")
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no error."""
+        return not self.errors
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines of the report: a summary, then errors, warnings and notes."""
+        counts = [_counted(len(self.errors), "error"), _counted(len(self.warnings), "warning")]
+        counts += [_counted(len(self.notes), "note"), f"{_counted(self.rows, 'row')} read"]
+        ordered = sorted(self.problems, key=lambda problem: LEVELS.index(problem.level))
+        return [f"{self.source}: {', '.join(counts)}", *(line for one in ordered for line in one.text().split("\n"))]
+
+    def text(self) -> str:
+        """The whole report as plain text."""
+        return "\n".join(self.lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists that `from_json` reads back."""
+        problems = [asdict(problem) for problem in self.problems]
+        return {"source": self.source, "rows": self.rows, "ok": self.ok, "problems": problems}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """Rebuild a report from `to_json`."""
+        problems: list[dict[str, Any]] = [
+            {name: tuple(value) if isinstance(value, list) else value for name, value in problem.items()}
+            for problem in data["problems"]
+        ]
+        return cls(data["source"], data["rows"], tuple(Problem(**problem) for problem in problems))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(numbers: Iterable[int], count: int) -> str:
+    numbers = list(numbers)
+    return ", ".join(map(str, numbers)) + (", ..." if count > len(numbers) else "")

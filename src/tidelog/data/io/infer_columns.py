@@ -1,0 +1,361 @@
+"""Infer the roles of the columns of a table from their names and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.parsing import column as parse
+from tidelog.data.validation.clusters import LEAST_REPEATS, LEAST_VALUES, kind_of
+from tidelog.data.validation.clusters import name_words as _words
+
+NUMERIC = ("flag", "whole number", "number")
+_SAMPLE = 1_000
+_FEW_CODES = 50
+_WIDE = 10
+_MIXED = 0.01
+_LARGEST = 3e38
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list or empty."""
+
+    name: str
+    kind: str
+    unique: int
+    empty: int
+    examples: tuple[str, ...]
+    low: float | None = None
+    high: float | None = None
+    role: str | None = None
+
+
+@dataclass
+class Proposal:
+    """A proposed mapping with notes, and the roles of an interaction table if the table looks like one."""
+
+    mapping: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    hints: list[str] = field(default_factory=list)  # suggested lines of TOML
+    interactions: dict[str, str] = field(default_factory=dict)
+
+
+_EPISODE = (
+    "episode", "episode_id", "episode_no", "episode_number", "trajectory", "trajectory_id", "traj", "traj_id",
+    "rollout", "mdp_id", "stay", "stay_id", "icustay_id", "admission_id", "hadm_id", "encounter_id", "patient",
+    "patient_id", "subject", "subject_id", "case", "case_id", "session", "session_id", "conversation_id", "game",
+    "game_id", "run", "run_id", "ep", "eps", "ep_id", "trial", "trial_id",
+)  # fmt: skip
+_USER = (
+    "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
+    "client_id", "member_id", "account_id", "reviewer_id", "player_id",
+)  # fmt: skip
+_ITEM = (
+    "item", "item_id", "items", "itemid", "iid", "product", "product_id", "sku", "stock_code", "movie", "movie_id",
+    "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
+)  # fmt: skip
+_RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
+_EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
+_SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the list takes the role
+    "episode": (*_EPISODE, *_USER),
+    "step": ("step", "steps", "step_id", "timestep", "time_step", "t", "sequence_number", "seq", "visit",
+             "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
+    "time": ("time", "timestamp", "datetime", "ts", "date", "event_time", "charttime", "created_at", "logged_at"),
+    "reward": ("reward", "rewards", "r", "click", "clicked", "clicks", "conversion", "converted", "purchase",
+               "purchased", "bought", "sale", "recovered", "survived", "success", "outcome", "revenue", "profit",
+               "rating", "return"),
+    "terminated": ("terminated", "terminal", "terminals", "terminations", "termination", "is_terminal", "done", "dones",
+                   "ended", "end", "is_end", "finished", "final", "is_done", "died", "dead", "death", "episode_end",
+                   "game_over"),
+    "truncated": ("truncated", "truncations", "truncation", "timeout", "timeouts", "time_limit", "censored", "left",
+                  "discharged"),
+    "propensity": ("propensity", "propensity_score", "pscore", "p_score", "action_prob", "action_probability",
+                   "behavior_prob", "behaviour_prob", "behavior_probability", "behaviour_probability", "logging_prob",
+                   "logging_probability", "prob_action", "mu", "pi_b", "prob", "probability", "p"),
+    "weight": ("weight", "weights", "sample_weight", "importance_weight", "w"),
+}  # fmt: skip
+_ACTION = (
+    "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "dose", "decision", "choice",
+    "control", *_ITEM,
+)  # fmt: skip
+_MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
+_NEXT = {"next", "new", "following"}
+_SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
+         "covariates", "affinity", "x", "s"}  # fmt: skip
+_CODED = {"id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward"}
+
+
+def field_of(series: pl.Series) -> Field:
+    """Measure one column of a table."""
+    empty = int(series.is_null().sum())
+    unique = int(series.n_unique()) - bool(empty)
+    examples = tuple(map(str, series.drop_nulls().unique(maintain_order=True).head(3)))
+    kind = _kind(series, unique)
+    if kind != "number":
+        return Field(series.name, kind, unique, empty, examples)
+    column = parse.number(series)
+    values = column.values[column.usable]
+    values = values[np.isfinite(values)]
+    if len(column.unreadable) > _MIXED * len(series) or not len(values):
+        return Field(series.name, "word", unique, empty, examples)
+    whole = "whole number" if bool((values % 1 == 0).all()) else "number"
+    return Field(series.name, whole, unique, empty, examples, float(values.min()), float(values.max()))
+
+
+def infer_columns(
+    fields: Sequence[Field], rows: int, nested: Callable[[str, str], bool] = lambda inner, outer: True
+) -> Proposal:
+    """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
+
+    `nested(episode, column)` says whether a column has one value in each episode.
+    """
+    index = ("index", "unnamed_0", "row", "row_id")
+    named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
+    proposal = Proposal()
+    _ends(named, rows, proposal)
+    _cluster(named, rows, nested, proposal)
+    _masks(named, proposal)
+    _actions(named, proposal)
+    _observations(named, rows, proposal)
+    _interactions(named, proposal)
+    _note_the_rest(named, proposal)
+    return proposal
+
+
+def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
+    """Column -> its role in a mapping."""
+    listed = {role: [value] if isinstance(value, str) else value for role, value in mapping.items()}
+    return {name: role for role, names in listed.items() if isinstance(names, list) and role not in _SETTINGS
+            for name in names}  # fmt: skip
+
+
+_SETTINGS = ("actions", "bounds", "categorical")
+
+
+def _kind(series: pl.Series, unique: int) -> str:
+    if not unique:
+        return "empty"
+    if isinstance(series.dtype, pl.List | pl.Array) or _is_packed(series):
+        return "list"
+    if series.dtype.is_temporal():
+        return "time"
+    flag = parse.flag(series) if unique <= 2 else None
+    if flag is not None and not len(flag.unreadable) and bool(np.isin(flag.values[flag.usable], (0, 1)).all()):
+        return "flag"
+    if parse.is_categorical(series):
+        return "time" if not len(parse.moment(series).unreadable) else "word"
+    return "number"
+
+
+def _is_packed(series: pl.Series) -> bool:
+    """Whether cells of text hold several numbers each, such as 1,0,1 or 606 12 7."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical):
+        return False
+    text = series.drop_nulls().head(_SAMPLE).cast(pl.String)
+    packed = text.str.contains(r"^[\[(]?\s*-?[\d.]+([,;| ]\s*-?[\d.]+)+\s*[\])]?$")
+    return bool(packed.any()) and bool((packed | text.str.contains(r"^[\[(]?\s*-?[\d.]*\s*[\])]?$")).all())
+
+
+def _last(name: str) -> str:
+    return (_words(name) or [""])[-1]
+
+
+def _plain(one: Field) -> str:
+    return "_".join(_words(one.name))
+
+
+def _fits(role: str, one: Field, rows: int) -> bool:
+    if role == "episode":
+        return one.kind in ("flag", "whole number", "word") and (one.unique < rows or rows < 2)
+    if role in ("terminated", "truncated"):
+        return one.kind == "flag"
+    if role == "time":
+        return one.kind in ("time", *NUMERIC)
+    if role == "propensity" and _plain(one) in ("p", "mu", "prob", "probability"):
+        return one.kind == "flag" or (one.kind == "number" and (one.low or 0.0) >= 0 and (one.high or 0.0) <= 1)
+    return one.kind in NUMERIC
+
+
+def _ends(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
+    """Assign the roles of one column each."""
+    for role, known in _SINGLE.items():
+        called = sorted((one for one in named if _plain(one) in known), key=lambda one: known.index(_plain(one)))
+        fitting = [one for one in called if _fits(role, one, rows) and one.name not in roles_of(proposal.mapping)]
+        if fitting:
+            proposal.mapping[role] = fitting[0].name
+        proposal.notes += [_misfit(role, one) for one in called if not _fits(role, one, rows)]
+    times = [one for one in named if one.kind == "time"]
+    if "time" not in proposal.mapping and len(times) == 1:
+        proposal.mapping["time"] = times[0].name
+    if "episode" not in proposal.mapping:
+        proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
+        proposal.mapping.setdefault("terminated", True)
+    elif not {"terminated", "truncated"} & proposal.mapping.keys():
+        proposal.notes.append("no column marks how episodes end: they count as truncated; "
+                          "set `terminated = true` if every episode terminated")  # fmt: skip
+
+
+def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
+    """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
+    used = roles_of(proposal.mapping)
+    episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), rows)
+    called = [
+        one
+        for one in named
+        if one.name not in used
+        and kind_of(one.name) == "group"
+        and one.kind in ("whole number", "word")
+        and not one.empty
+        and LEAST_VALUES <= one.unique <= episodes / LEAST_REPEATS
+        and ("episode" not in proposal.mapping or nested(proposal.mapping["episode"], one.name))
+    ]
+    if called:
+        proposal.mapping["cluster"] = called[0].name
+        proposal.notes.append(f"episodes with the same '{called[0].name}' form a cluster: change `cluster` if wrong")
+    if len(called) > 1:
+        others = _some([one.name for one in called[1:]])
+        proposal.notes.append(
+            f"{others}: could be clusters too; use the column with the fewest values whose episodes are dependent"
+        )
+
+
+def _misfit(role: str, one: Field) -> str:
+    if role == "episode":
+        return f"'{one.name}' differs in every row or is not an identifier: it cannot mark which rows belong together"
+    return f"'{one.name}' has the name of a {role}, but holds {one.kind}s"
+
+
+def _several(named: Iterable[Field], proposal: Proposal, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
+    used = roles_of(proposal.mapping)
+    return [one for one in named if one.name not in used and belongs(_words(one.name), one)]
+
+
+def _masks(named: Sequence[Field], proposal: Proposal) -> None:
+    def allowed(words: list[str], one: Field) -> bool:
+        return bool(_MASK & set(words)) and one.kind in ("flag", "list")
+
+    masks = _several(named, proposal, allowed)
+    later = [one for one in masks if _NEXT & set(_words(one.name))]
+    now = [one for one in masks if one not in later]
+    for role, several in (("action_mask", now), ("next_action_mask", later if now else [])):
+        if several:
+            proposal.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
+
+
+def _actions(named: Sequence[Field], proposal: Proposal) -> None:
+    def acted(words: list[str], one: Field) -> bool:
+        numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
+        return numbered and one.kind in NUMERIC
+
+    several = _several(named, proposal, acted)
+    called = [one for one in _several(named, proposal, lambda words, one: "_".join(words) in _ACTION)
+              if one.kind in ("word", *NUMERIC)]  # fmt: skip
+    called.sort(key=lambda one: _ACTION.index(_plain(one)))
+    if called:
+        proposal.mapping["action"] = called[0].name
+        _declare_one(called[0], proposal)
+    elif several:
+        proposal.mapping["action"] = [one.name for one in several]
+        if all(one.kind != "number" and (one.low or 0.0) >= 0 and one.unique <= _FEW_CODES for one in several):
+            proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
+            note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
+            proposal.notes.append(note)
+
+
+def _declare_one(one: Field, proposal: Proposal) -> None:
+    """Note the logged range of the action; whole numbers with many gaps are amounts, not choices."""
+    low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
+    amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
+    amounts = amounts and max(-low, high) < _LARGEST
+    if one.kind == "word":
+        return
+    if one.kind == "number" or amounts:
+        limits = [low, high]
+        (proposal.mapping if amounts else {})["bounds"] = limits
+        proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
+        proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
+    elif "action_mask" not in proposal.mapping:
+        hint = f"the logged range is {int(low)} to {int(high)}; change it if there are more"
+        proposal.hints.append(f"actions = {int(high) + 1}   # {hint}")
+
+
+def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
+    """Assign the columns named as observations, else all unused columns except times and identifiers."""
+    readable = [one for one in named if one.kind not in ("time", "empty", "list")]
+    later = _several(readable, proposal, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
+    now = [one for one in _several(readable, proposal, lambda words, one: bool(_SEEN & set(words))) if one not in later]
+    if not now:
+        left = _several(readable, proposal, lambda words, one: not _is_identity(one, rows))
+        now = [one for one in left if one not in later]
+    if now:
+        proposal.mapping["observation"] = [one.name for one in now]
+        coded = [
+            one.name
+            for one in now
+            if one.kind == "word"
+            or (one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0)
+        ]
+        proposal.mapping |= {"categorical": coded} if coded else {}
+        _following(now, later, proposal)
+
+
+def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:
+    next_columns = {"_".join(word for word in _words(one.name) if word not in _NEXT): one.name for one in later}
+    partners = [next_columns.get(_plain(one)) for one in now]
+    if all(partners):
+        proposal.mapping["next_observation"] = partners
+    elif later:
+        missing = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
+        proposal.notes.append(f"next observations are not used: {_some(missing)} has no next column")
+
+
+def _is_identity(one: Field, rows: int) -> bool:
+    many = one.unique > max(rows / 2, _FEW_CODES)
+    return many and (one.kind == "word" or (one.kind == "whole number" and _last(one.name) in ("id", "no")))
+
+
+def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
+    """Detect tables of interactions (users and items, without propensities and masks)."""
+    if "propensity" in proposal.mapping or "action_mask" in proposal.mapping:
+        return
+    users = [one for one in named if _plain(one) in _USER and one.kind in ("whole number", "word", "flag")]
+    items = [one for one in named if _plain(one) in _ITEM]
+    if not (users and items):
+        return
+    roles = {"user": users[0].name, "item": items[0].name}
+    roles |= {"time": proposal.mapping["time"]} if "time" in proposal.mapping else {}
+    for role, known in (("rating", _RATING), ("event", _EVENT)):
+        called = [one.name for one in named if _plain(one) in known]
+        roles |= dict.fromkeys([role], called[0]) if called else {}
+    proposal.interactions = roles
+    listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
+    proposal.notes.insert(0, f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
+                         "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
+    if items[0].kind == "list":
+        proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
+
+
+def _note_the_rest(named: Sequence[Field], proposal: Proposal) -> None:
+    used = roles_of(proposal.mapping)
+    unused = [one.name for one in named if one.name not in used and one.name not in proposal.interactions.values()]
+    if unused:
+        proposal.notes.append(f"not used: {_some(unused)}; `extra` keeps columns in the log")
+    empty = [one for one in named if one.empty and one.name in used]
+    if empty:
+        counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
+        proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")
+    done = proposal.mapping.get("terminated")
+    if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in proposal.mapping:
+        proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
+    logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
+    if logarithms:
+        proposal.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` needs the probability itself")
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")

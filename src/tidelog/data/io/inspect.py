@@ -1,0 +1,190 @@
+"""The output of `tidelog data inspect`: statistics of a log, or a proposed mapping for a table."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import textwrap
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.registry import examine
+from tidelog.data.core.report import Report
+from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
+from tidelog.data.log import Log
+from tidelog.data.parsing.tables import from_table
+from tidelog.data.sources import table_of
+
+_SHOWN = 12
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Statistics of a log; `data` is plain JSON."""
+
+    data: dict[str, Any]
+
+    def text(self) -> str:
+        """The statistics as lines for a terminal."""
+        statistics = self.data["statistics"]
+        head = [f"{statistics['episodes']:,} episodes, {statistics['steps']:,} steps, "
+                f"{statistics['observations']:,} stored observations",
+                f"ends: {statistics['terminated']:,} terminated, {statistics['truncated']:,} truncated; "
+                f"{statistics['without_target']:,} rows without a target for value learning"]  # fmt: skip
+        summaries = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
+        body = [f"{name}: {_measures(values)}" for name, values in summaries if values]
+        missing = f"missing propensities: {statistics['missing_propensities']:.0%} of rows"
+        return "\n".join([*head, *body, missing, *_action_lines(statistics["actions"]), *_feature_lines(statistics)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        return self.data
+
+
+def inspect_log(log: Log) -> Inspection:
+    """Measure a log: episodes, lengths, returns, actions, propensities, features, and the report of its checks."""
+    data = {"spec": log.spec.to_json(), "statistics": log.statistics().to_json(), "report": log.report.to_json()}
+    return Inspection({**data, "fingerprint": log.fingerprint()})
+
+
+@dataclass(frozen=True)
+class Description:
+    """An unmapped table with a proposed mapping, its report, and the declarations that are still needed."""
+
+    source: str
+    rows: int
+    fields: tuple[Field, ...]
+    proposed: Columns | None
+    toml: str
+    notes: tuple[str, ...]
+    interactions: dict[str, str]
+    report: Report | None
+
+    def text(self) -> str:
+        """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
+        lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
+        lines += [_field_line(one) for one in self.fields]
+        lines += ["", "proposed mapping (columns.toml):", "", self.toml, "", *self._remaining()]
+        return "\n".join([*lines, "", *self._commands()])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists."""
+        fields = [vars(one) | {"examples": list(one.examples)} for one in self.fields]
+        report = None if self.report is None else self.report.to_json()
+        return {"source": self.source, "rows": self.rows, "fields": fields, "toml": self.toml,
+                "notes": list(self.notes), "interactions": self.interactions, "report": report}  # fmt: skip
+
+    def as_report(self) -> Report:
+        """The report of the checks with the proposed mapping; without a mapping, only the number of rows."""
+        return Report(self.source, self.rows) if self.report is None else self.report
+
+    def _remaining(self) -> list[str]:
+        notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+        if self.report is None:
+            return [*notes, "the mapping is not complete: add the entries marked '#' above"]
+        errors = replace(self.report, problems=self.report.errors).lines[1:]
+        return [
+            *notes,
+            "",
+            f"with this mapping: {self.report.lines[0].removeprefix(f'{self.report.source}: ')}",
+            *errors,
+        ]
+
+    def _commands(self) -> list[str]:
+        if not Path(self.source).exists():
+            return []
+        source = shlex.quote(self.source)
+        lists = {one.name for one in self.fields if one.kind == "list"}
+        if {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists:
+            # interactions, one item per row; a rating is the reward of an event
+            roles = {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
+            flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
+            return ["next:", f"  tidelog data validate {source} {flags}"]
+        lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
+                 f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
+        if self.report is not None and self.report.ok and self.proposed is not None:
+            algorithm = "bc" if self.proposed.reward is None else "iql"
+            lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
+        return lines
+
+
+def describe_table(source: Any) -> Description:
+    """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
+    table = table_of(source)
+    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
+
+    def nested(episode: str, column: str) -> bool:
+        pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
+        return pairs.n_unique() == pairs["episode"].n_unique()
+
+    proposal = infer_columns(measured, table.rows, nested)
+    roles = roles_of(proposal.mapping)
+    fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
+    proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
+    source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
+    report = None if proposed is None else examine(from_table(table, proposed))
+    return Description(
+        source_name, table.rows, fields, proposed, _toml(proposal), tuple(proposal.notes), proposal.interactions, report
+    )
+
+
+def _field_line(one: Field) -> str:
+    examples = ", ".join(one.examples)[:40]
+    empty = f", {one.empty:,} empty" if one.empty else ""
+    return f"{one.name[:28]:28} {one.kind:12} {one.unique:>9,} different{empty}  {examples}"
+
+
+def _toml(proposal: Proposal) -> str:
+    """The mapping as TOML; suggested and missing entries are comments."""
+    lines = [f"{role} = {_value(value)}" for role, value in proposal.mapping.items()]
+    missing = (role for role in ("observation", "action") if role not in proposal.mapping)
+    lines += [f"# {role} = ...   (no column fits)" for role in missing]
+    lines += [f"# {hint}" for hint in proposal.hints]
+    return "\n".join([*lines, *([] if "reward" in proposal.mapping else [_NO_REWARD])])
+
+
+_NO_REWARD = "# reward = ...   (without one, only behaviour cloning can learn)"
+
+
+def _value(value: Any) -> str:
+    """A TOML value; long lists are split over several lines."""
+    line = json.dumps(value, ensure_ascii=False)
+    if len(line) <= _WIDTH - 20 or isinstance(value, str):
+        return line
+    lines = [""]
+    for word in (json.dumps(word, ensure_ascii=False) + "," for word in value):
+        full = len(lines[-1]) + len(word) > _WIDTH - 4
+        lines = [*lines, word] if full else [*lines[:-1], f"{lines[-1]} {word}".strip()]
+    return "[\n" + "\n".join(f"  {one}" for one in lines) + "\n]"
+
+
+def _measures(values: dict[str, Any]) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
+    )
+
+
+def _action_lines(actions: dict[str, Any]) -> list[str]:
+    if "counts" not in actions:
+        return [f"actions: {_measures(actions)}"]
+    counts = sorted(actions["counts"].items(), key=lambda item: str(item[1]))
+    if all(isinstance(count, int) for _, count in counts):
+        counts = sorted(counts, key=lambda item: -item[1])
+    more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+    return ["actions: " + ", ".join(f"{name}: {count}" for name, count in counts[:_SHOWN]) + more]
+
+
+def _feature_lines(statistics: dict[str, Any]) -> list[str]:
+    lines = [f"  {name}: {_measures(values)}" for name, values in statistics["features"].items()]
+    for name, counts in statistics["categories"].items():
+        common = sorted(counts.items(), key=lambda item: -item[1])[:5]
+        lines.append(
+            f"  {name}: {len(counts)} categories, most often "
+            + ", ".join(f"{word[:14]} ({count})" for word, count in common)
+        )
+    return ["observations:", *lines]

@@ -1,0 +1,309 @@
+"""Parse a table and its mapping into a `RawLog`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.columns import LEAVES, Bounds, Columns, declared_actions, names
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Column, Feature, Finding, Kind, RawAction, RawLog
+from tidelog.data.core.registry import unreadable
+from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.missing import fill_missing
+from tidelog.data.validation.clusters import unused_names
+from tidelog.errors import nearest
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A frame as read from its source; `numbers` [N] are the user's row numbers, `columns` all names in the source.
+
+    A lazy frame yields one column at a time; the whole table is never in memory at once.
+    """
+
+    source: str
+    data: pl.DataFrame | pl.LazyFrame
+    numbers: Values
+    columns: Sequence[str]
+    has_lines: bool = False
+    found: list[tuple[str, Finding]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
+        """Build a table whose rows are counted from 1."""
+        rows = data.height if isinstance(data, pl.DataFrame) else data.select(pl.len()).collect().item()
+        return cls(source, data, np.arange(1, rows + 1, dtype=np.int32), columns or data.collect_schema().names())
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The columns that were read."""
+        return frozenset(self.data.collect_schema().names())
+
+    @property
+    def rows(self) -> int:
+        """Number of rows N."""
+        return len(self.numbers)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """All columns at once; LogError if the file is damaged."""
+        return self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+
+    def series(self, name: str) -> pl.Series:
+        """One column; LogError if the file is damaged."""
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
+        return parse.plain(frame[name])
+
+    def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
+        try:
+            return data.collect()
+        except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise unreadable(self.source, first_error_line(error), "a whole table") from error
+
+    def has(self, name: str) -> bool:
+        """Whether the column was read."""
+        return name in self.names
+
+
+def first_error_line(error: BaseException) -> str:
+    """The first line of an error's message; a fixed text for a panic, whose message names threads."""
+    return "damaged contents" if isinstance(error, pl.exceptions.PanicException) else str(error).split("\n")[0]
+
+
+def from_table(table: Table, columns: Columns) -> RawLog:
+    """Parse every column that the mapping names; a missing column is a finding, not an exception."""
+    observation, following, image_findings = _features(table, columns)
+    action = _action(table, columns)
+    rewards = [parse.narrow(series) for series in _present(table, columns.reward)]
+    roles = {name: role for role, several in columns.used().items() for name in several}
+    found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
+    roles |= dict.fromkeys(names(columns.categorical), "categorical")
+    found += [("missing column", finding) for finding in absent(table, roles)]
+    raw = RawLog(
+        source=table.source,
+        rows=table.rows,
+        numbers=table.numbers,
+        has_lines=table.has_lines,
+        observation=observation,
+        next_observation=following,
+        action=action,
+        reward=None if columns.reward is None else tuple(rewards),
+        episode=_one(table, columns.episode, parse.identity),
+        step=_one(table, columns.step, parse.number),
+        time=_one(table, columns.time, parse.moment),
+        terminated=_one(table, None if columns.terminated is True else columns.terminated, parse.flag),
+        truncated=_one(table, columns.truncated, parse.flag),
+        propensity=_one(table, columns.propensity, parse.narrow),
+        weight=_one(table, columns.weight, parse.narrow),
+        cluster=_one(table, columns.cluster, parse.identity),
+        action_mask=_mask(table, columns.action_mask),
+        next_action_mask=_mask(table, columns.next_action_mask),
+        extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
+        unused=_unused(table, columns),
+        terminations=columns.terminations,
+        always_terminated=columns.terminated is True,
+        found=(*found, *image_findings),
+    )
+    return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def unique(header: Sequence[str]) -> list[str]:
+    """Distinct names, as Polars requires; the first of equal names stays unchanged."""
+    return [f"{name}\x00{place}" if name in header[:place] else name for place, name in enumerate(header)]
+
+
+def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
+    """The names that appear twice in a header, as findings."""
+    twice = sorted({name for name in header if header.count(name) > 1})
+    counted = [(name, f"{header.count(name)} columns named '{name}'") for name in twice]
+    return [
+        ("duplicate column name", Finding(name, None, counts, "distinct names", "rename one of them"))
+        for name, counts in counted
+    ]
+
+
+def absent(table: Table, roles: Mapping[str, str]) -> list[Finding]:
+    """The columns with a role that the table does not have, as findings; `roles` maps columns to roles."""
+    shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
+    return [
+        Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}", f"a column '{name}'",
+                f"correct the mapping: {nearest(name, table.columns)}")
+        for name, role in roles.items() if name not in table.columns
+    ]  # fmt: skip
+
+
+def _present(table: Table, selected: str | Sequence[str] | bool | None) -> list[pl.Series]:
+    return [table.series(name) for name in names(selected) if table.has(name)]
+
+
+def _one(table: Table, name: str | bool | None, read: Callable[[pl.Series], Column]) -> Column | None:
+    series = _present(table, name)
+    return read(_single(series[0])) if series else None
+
+
+def _single(series: pl.Series) -> pl.Series:
+    """One value per row: lists become text, which is neither a number, a flag nor a time."""
+    return parse.spelled(series) if isinstance(series.dtype, pl.List | pl.Array) else series
+
+
+def _mask(table: Table, selected: str | Sequence[str] | None) -> Column | None:
+    series = _present(table, selected)
+    return parse.mask(series) if series and len(series) == len(names(selected)) else None
+
+
+def _extra(series: pl.Series, columns: Columns) -> Column:
+    series = _single(series)
+    return parse.categories(series)[0] if _is_word(series, columns) else parse.moment(series)
+
+
+def _unused(table: Table, columns: Columns) -> tuple[Column, ...]:
+    """Columns without a role, named like clusters, as codes; a row without a value is in `missing`."""
+    if columns.cluster is not None:
+        return ()
+    used = {name for several in columns.used().values() for name in several}
+    several_series = [table.series(name) for name in unused_names(sorted(table.names), used) if "\x00" not in name]
+    return tuple(_codes(one) for one in several_series if not one.dtype.is_nested())
+
+
+def _codes(series: pl.Series) -> Column:
+    """Numbers and days unchanged, text as hashes; faster than categories, which sort their vocabulary."""
+    if series.dtype.is_float() or series.dtype.is_decimal():
+        return Column(series.name, series.cast(pl.Float64).fill_null(float("nan")).to_numpy())
+    if series.dtype.is_temporal():
+        series = (series.dt.date() if isinstance(series.dtype, pl.Datetime) else series).to_physical()
+    missing = series.is_null()
+    if not series.dtype.is_integer():
+        text = series.cast(pl.String)
+        missing |= (text == "").fill_null(True)
+        series = text.hash() // 4
+    values = series.cast(pl.Int64, strict=False).fill_null(0).to_numpy()
+    return Column(series.name, values, missing=np.flatnonzero(missing.to_numpy()))
+
+
+def _is_word(series: pl.Series, columns: Columns) -> bool:
+    return series.name in names(columns.categorical) or parse.is_categorical(series)
+
+
+def _action(table: Table, columns: Columns) -> RawAction | None:
+    selected = names(columns.action)
+    series = _present(table, columns.action)
+    if len(series) != len(selected):
+        return None
+    sizes, bounds = declared_actions(columns.actions, columns.bounds)
+    words = columns.vocabulary_of.get(selected[0])
+    if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
+        count = None if words is None else (len(words),)
+        return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
+    return decide_action(tuple(map(parse.number, series)), sizes, bounds)
+
+
+def decide_action(
+    columns: tuple[Column, ...],
+    sizes: tuple[int, ...] | None,
+    bounds: Bounds | None,
+) -> RawAction:
+    """Discrete, multi-discrete or continuous: as declared, else discrete for one column of whole numbers."""
+    width = sum(int(np.prod(column.values.shape[1:])) for column in columns)
+    if sizes is not None:
+        return RawAction("discrete" if len(sizes) == 1 and width == 1 else "multi", columns, sizes)
+    if bounds is not None or width != 1:
+        return RawAction("continuous", columns, None, widened(bounds, width))
+    values = columns[0].values[columns[0].usable]
+    whole = bool(np.all(values[np.isfinite(values)] % 1 == 0))
+    return RawAction("discrete" if whole else "continuous", columns)
+
+
+def widened(bounds: Bounds | None, width: int) -> Bounds | None:
+    """Repeat a single pair of bounds for every dimension."""
+    return bounds if bounds is None or len(bounds[0]) != 1 else (bounds[0] * width, bounds[1] * width)
+
+
+def _features(
+    table: Table, columns: Columns
+) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
+    """Leaves of observations, leaves of next observations, and findings about images."""
+    following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
+    kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
+    found: list[tuple[str, Finding]] = []
+    block = _Block(table, columns)
+    for name in names(columns.observation):
+        pair = [*_present(table, name), *_present(table, following.get(name))]
+        if not table.has(name):
+            continue
+        words = columns.vocabulary_of.get(name)
+        if name in names(columns.image):
+            images, wrong = parse.read_images(pair, Path(table.source).parent)
+            kinds[name] = [images]
+            found += wrong
+        elif words or _is_word(pair[0], columns):
+            kinds["categorical"].append(parse.categories(*pair, words=words))
+        else:
+            kinds["numeric"].append([block.take(parse.narrow(pair[0])), *map(parse.narrow, pair[1:])])
+    now = _side(kinds, 0)
+    if "numeric" in now:
+        now["numeric"] = replace(now["numeric"], block=block.whole(now["numeric"].columns))
+    return now, _side(kinds, 1), found
+
+
+class _Block:
+    """One array [N, D] for numeric columns, filled while they are read; avoids a second copy."""
+
+    def __init__(self, table: Table, columns: Columns) -> None:
+        other = {*names(columns.categorical), *names(columns.image), *columns.vocabulary_of}
+        schema = table.data.collect_schema()
+        self.names = [
+            name
+            for name in names(columns.observation)
+            if name in schema and name not in other and schema[name].is_numeric()
+        ]
+        self.values = np.empty((table.rows, len(self.names)), np.float32)
+        self.filled = 0
+
+    def take(self, column: Column) -> Column:
+        """The column as a view of the block, if it is the next one there."""
+        if column.name not in self.names[self.filled : self.filled + 1]:
+            return column
+        view = self.values[:, self.filled]
+        view[:] = column.values
+        self.filled += 1
+        return replace(column, values=view)
+
+    def whole(self, columns: tuple[Column, ...]) -> Values | None:
+        """The block, if it holds exactly these columns."""
+        return self.values if [column.name for column in columns] == self.names else None
+
+
+def _side(kinds: dict[str, list[list[Column]]], side: int) -> dict[str, Feature]:
+    """Leaves of observations (side 0) or next observations (side 1), if every column has that side."""
+    leaves = {}
+    for name, pairs in kinds.items():
+        if pairs and all(len(pair) > side for pair in pairs):
+            kind: Kind = "codes" if name == "categorical" else "vector" if name == "numeric" else "image"
+            leaves[name] = Feature(kind, tuple(pair[side] for pair in pairs))
+    return leaves
+
+
+def _report_unknown_values(raw: RawLog) -> RawLog:
+    """Report values outside a declared vocabulary as unknown categories instead of as text among numbers."""
+    found = list(raw.found)
+
+    def known(column: Column) -> Column:
+        if column.vocabulary is None or not len(column.unreadable):
+            return column
+        texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.vocabulary[:8]))}"
+        advice = "correct the cells, or add the values to vocabularies="
+        found.append(("unknown category", Finding(column.name, column.unreadable, texts, expected, advice)))
+        return replace(column, unreadable=np.zeros(0, np.int64))
+
+    sides = [
+        {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}
+        for side in (raw.observation, raw.next_observation)
+    ]
+    action = raw.action and replace(raw.action, columns=tuple(map(known, raw.action.columns)))
+    return replace(raw, observation=sides[0], next_observation=sides[1], action=action, found=tuple(found))

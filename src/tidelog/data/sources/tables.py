@@ -1,0 +1,309 @@
+"""Read tables: separated text, JSON lines, Parquet and Arrow files, and frames in memory.
+
+Separated text is read as text; one odd cell cannot change the type of a column silently. In JSON lines, inner objects
+become columns with dots in their names.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.raw import Finding
+from tidelog.data.core.registry import unreadable
+from tidelog.data.parsing.tables import Table, first_error_line, unique
+from tidelog.data.sources.parquet_guard import refuse_contradictions
+from tidelog.data.validation.clusters import kind_of
+from tidelog.errors import LogError, nearest
+from tidelog.folders import MANIFEST
+
+Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
+_TEXT = "text in UTF-8 with one header line"
+_LINES = "one JSON object per line, in UTF-8"
+_SHOWN = 10
+_SCALARS = {int, float, bool}
+_BOM = b"\xef\xbb\xbf"
+_WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_ARROW = b"ARROW1"
+_PACKED: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress}
+
+
+def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
+    """Read a table from a path, a Polars frame or a pandas frame; LogError if it cannot be read."""
+    if isinstance(source, pl.DataFrame | pl.LazyFrame):
+        frame = source.collect() if isinstance(source, pl.LazyFrame) else source
+        return Table.of(frame, "the frame")
+    kind = type(source)
+    if kind.__module__.split(".")[0] == "pandas" and kind.__name__ == "DataFrame":  # without importing pandas
+        labels = [str(label) for label in source.columns]
+        series = [_pandas_series(label, source.iloc[:, place]) for place, label in enumerate(unique(labels))]
+        return Table.of(pl.DataFrame(series), "the frame", labels)
+    if not isinstance(source, str | Path):
+        raise _not_a_table(
+            repr(kind.__name__), "neither a path nor a frame", "pass a path, or a Polars or pandas frame"
+        )
+    path = Path(source)
+    ending = ending_of(path, SOURCES)
+    try:
+        if (path / MANIFEST).is_file():
+            raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tidelog.open_log")
+        if ending is None:
+            unknown = "".join(path.suffixes[-2:]) or path.name
+            fix = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
+            raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
+        if not path.is_file():
+            raise _not_a_table(str(path), "the file does not exist", "check the path")
+        return SOURCES[ending](path, columns)
+    except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise _not_a_table(str(path), first_error_line(error), "export or copy the file again") from error
+
+
+def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
+    """The longest known ending of a path; None if there is none."""
+    name = Path(path).name.lower()
+    return max((ending for ending in known if name.endswith(ending)), key=len, default=None)
+
+
+def _not_a_table(source: str, found: str, fix: str) -> LogError:
+    return unreadable(source, found, f"a table: {', '.join(SOURCES)}, or a frame", fix)
+
+
+def _pandas_series(label: str, column: Any) -> pl.Series:
+    """The same column in Polars; missing values of any pandas type become null."""
+    if str(column.dtype).startswith("datetime64"):
+        naive = column if column.dt.tz is None else column.dt.tz_convert("UTC").dt.tz_localize(None)
+        return pl.Series(label, naive.to_numpy().astype("datetime64[us]"))
+    if column.dtype.kind in "biuf" and not hasattr(column.dtype, "na_value"):
+        return pl.Series(label, column.to_numpy())
+    empty = column.isna().to_numpy()
+    values = [None if absent else value for value, absent in zip(column.tolist(), empty, strict=True)]
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) > 1 and not kinds <= {int, float, bool}:
+        values = [None if value is None else str(value) for value in values]
+    return pl.Series(label, values, strict=False)
+
+
+def read_csv(path: Path, columns: Sequence[str] | None) -> Table:
+    """Read comma-separated text, gzipped or not."""
+    return read_separated(path, ",")
+
+
+def read_tsv(path: Path, columns: Sequence[str] | None) -> Table:
+    """Read tab-separated text, gzipped or not."""
+    return read_separated(path, "\t")
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
+    """Read the named columns of a Parquet file, one at a time."""
+    refuse_contradictions(path)
+    return _select(pl.scan_parquet(path, low_memory=True), path, columns)
+
+
+def read_arrow(path: Path, columns: Sequence[str] | None) -> Table:
+    """Read the named columns of an Arrow file (Feather) or stream."""
+    with path.open("rb") as stream:
+        whole = stream.read(len(_ARROW)) == _ARROW
+    frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
+    return _select(frame, path, columns)
+
+
+def _select(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> Table:
+    """The named columns, and those named like clusters."""
+    present = frame.collect_schema().names()
+    named = set(present if columns is None else columns)
+    used = [name for name in present if name in named or kind_of(name) is not None]
+    return Table.of(frame.select(used or present[:1]), str(path), present)
+
+
+def read_bytes(path: Path, expected: str) -> bytes:
+    """Read the text of a file, decompressed and without a byte order mark.
+
+    LogError if it is truncated, empty or in UTF-16.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise unreadable(path, str(error), expected, "check the path") from error
+    unpack = _PACKED.get(path.suffix.lower())
+    if unpack is not None:
+        try:
+            data = unpack(data)
+        except (EOFError, OSError, ValueError, zlib.error) as error:
+            raise unreadable(path, f"the compressed file is truncated or damaged ({error})", expected) from error
+    if data.startswith(_WIDE_BOMS):
+        raise unreadable(path, "text in UTF-16", expected, "save the file as UTF-8")
+    data = data.removeprefix(_BOM)
+    if not data.strip():
+        raise unreadable(path, "an empty file", expected)
+    return data
+
+
+def read_separated(path: Path, separator: str) -> Table:
+    """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8.
+
+    Rows are counted from 1. Blank lines are skipped, with a note.
+    """
+    data = read_bytes(path, _TEXT)
+    try:
+        header = next(_records(data, separator))[1]
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from error
+    except csv.Error as error:
+        raise unreadable(path, f"a header that cannot be read ({error})", _TEXT) from error
+    try:
+        frame = pl.read_csv(data, separator=separator, infer_schema=False, new_columns=unique(header))
+    except pl.exceptions.PolarsError as error:
+        _refuse_ragged(path, data, separator, error)
+        raise unreadable(path, str(error).split("\n")[0], _TEXT) from error
+    if frame.height and frame[:, -1].null_count():
+        _refuse_ragged(path, data, separator)
+    numbers = np.arange(1, frame.height + 1)
+    has_lines = data.count(b"\n") + (not data.endswith(b"\n")) == frame.height + 1  # each row has its own line
+    found = []
+    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
+    if blank.any() and frame.width > 1:
+        listed = ", ".join(map(str, numbers[blank][:10]))
+        counted = f"{int(blank.sum()):,} lines without any value (rows {listed}), skipped"
+        note = Finding(None, None, counted, "a decision on every line", "nothing, if they are accidental")
+        found.append(("blank lines", note))
+        frame, numbers = frame.filter(~pl.Series(blank)), numbers[~blank]
+    return Table(str(path), frame, numbers, header, has_lines, found)
+
+
+def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | None = None) -> None:
+    """Raise LogError if records differ in width; called only after an error, because it reads the whole file."""
+    rows: list[int] = []
+    lines: list[int] = []
+    width = count = 0
+    try:
+        for row, (line, record) in enumerate(_records(data, separator)):
+            width = width or len(record)
+            if record and len(record) != width:
+                count += 1
+                rows, lines = [*rows, row][:_SHOWN], [*lines, line][:_SHOWN]
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, error) from (cause or error)
+    except csv.Error as error:
+        raise unreadable(path, f"an unclosed or misplaced quote ({error})", _TEXT) from (cause or error)
+    if count:
+        found, expected = "rows with more or fewer fields than the header", f"{width} fields in every row"
+        fix = "correct these lines, or quote fields with the separator; an incomplete last line means a truncated file"
+        raise unreadable(path, found, expected, fix, "ragged rows", rows, count, lines) from cause
+
+
+def _not_utf8(path: Path, error: UnicodeDecodeError) -> LogError:
+    return unreadable(path, f"bytes that are not UTF-8 ({error})", _TEXT, "save the file as UTF-8")
+
+
+def _records(data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and fields of each record; the header is record 0."""
+    with io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", newline="") as text:
+        reader = csv.reader(text, delimiter=separator, strict=True)
+        before = 0
+        for record in reader:
+            yield before + 1, record
+            before = reader.line_num
+
+
+def read_lines(path: Path, columns: Sequence[str] | None) -> Table:
+    """Read a table of JSON lines, gzipped or not; rows are numbered by line, and a missing key is null."""
+    return read_objects(path)
+
+
+def read_objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
+    """Read JSON objects, one a line, by flat name, for outer keys with `keep(key)`; LogError for broken lines."""
+    columns: dict[str, list[Any]] = {}
+    numbers: list[int] = []
+    broken: list[tuple[int, str]] = []
+    for number, text in enumerate(read_bytes(path, _LINES).split(b"\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            value = json.loads(text)
+            if not isinstance(value, dict):
+                raise ValueError(f"{type(value).__name__} instead of an object")
+            entries = list(_flat("", {key: inner for key, inner in value.items() if keep(key)}))
+            if len({name for name, _ in entries}) < len(entries):
+                raise ValueError("the same name twice: with dots and as an inner object")
+        except (ValueError, RecursionError) as error:
+            broken.append((number, str(error)))
+            continue
+        for name, entry in entries:
+            column = columns.setdefault(name, [])
+            column.extend([None] * (len(numbers) - len(column)))
+            column.append(entry)
+        numbers.append(number)
+    if broken:
+        lines = [number for number, _ in broken[:_SHOWN]]
+        fix = "correct these lines; an incomplete last line means a truncated file"
+        found = f"lines that are not a JSON object: {broken[0][1]}"
+        raise unreadable(path, found, _LINES, fix, rows=lines, count=len(broken))
+    for values in columns.values():
+        values.extend([None] * (len(numbers) - len(values)))
+    frame = pl.DataFrame([_series(path, name, values) for name, values in columns.items()])
+    if not columns:
+        raise unreadable(path, "objects without keys", _LINES)
+    return Table(str(path), frame, np.asarray(numbers), frame.columns)
+
+
+def _flat(prefix: str, entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in entries.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{prefix}{key}.", value)
+        else:
+            yield prefix + key, value
+
+
+def _series(path: Path, name: str, values: list[Any]) -> pl.Series:
+    """Numbers, flags, text or lists of numbers; a column of mixed types becomes text, which reveals odd cells."""
+    kinds = {type(value) for value in values} - {type(None)}
+    try:
+        if kinds == {list}:
+            inner = {type(item) for value in values if value is not None for item in value} - {type(None)}
+            convert: Callable[[Any], Any] = _number if inner <= _SCALARS else _as_text
+            return pl.Series(name, [None if value is None else _each(convert, value) for value in values])
+        if len(kinds) <= 1 or kinds == {int, float}:
+            return pl.Series(name, values, pl.Float64 if float in kinds else None)
+        return pl.Series(name, _each(_as_text, values), pl.String)
+    except OverflowError:
+        return pl.Series(name, _each(_number, values), pl.Float64)
+    except UnicodeError as error:
+        raise unreadable(path, f"text in '{name}' that is not valid Unicode ({error})", _LINES) from error
+
+
+def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:
+    return [None if value is None else convert(value) for value in values]
+
+
+def _number(value: float) -> float:
+    return float(str(value)) if type(value) is int else float(value)  # also beyond 64 bits
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+SOURCES: dict[str, Reader] = {
+    ".csv": read_csv,
+    ".csv.gz": read_csv,
+    ".tsv": read_tsv,
+    ".tsv.gz": read_tsv,
+    ".parquet": read_parquet,
+    ".jsonl": read_lines,
+    ".jsonl.gz": read_lines,
+    ".ndjson": read_lines,
+    ".ndjson.gz": read_lines,
+    ".arrow": read_arrow,
+    ".feather": read_arrow,
+    ".ipc": read_arrow,
+}

@@ -1,0 +1,100 @@
+"""Write the rows that errors name to a separate file, with the reasons, for manual repair."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.columns import Columns
+from tidelog.data.core.order import Values
+from tidelog.data.core.raw import Finding
+from tidelog.data.core.registry import Check, findings, report_of
+from tidelog.data.core.report import Report
+from tidelog.data.parsing.tables import Table, from_table
+from tidelog.data.sources import table_of
+from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
+from tidelog.errors import ConfigError, LogError
+
+ROW, LINE, PROBLEMS = "quarantine_row", "quarantine_line", "quarantine_problems"
+
+
+def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, path: str | Path) -> Report:
+    """Validate a table and write the rows of every error, unchanged, to a new CSV file at `path`.
+
+    Three columns come first: the row number, the line number (if each row has its own line), and all errors of the
+    row. No file is written if no error names a row. ConfigError if `path` exists or does not end in .csv, or if the
+    mapping is wrong; for an unreadable source the report is returned and no file is written.
+    """
+    target = new_csv_path(path)
+    mapping = Columns.of(columns)
+    try:
+        table = table_of(source)
+        raw = from_table(table, mapping)
+    except LogError as error:
+        report: Report = error.report
+        return report
+    results = findings(raw)
+    write_faulty_rows(table, results, target)
+    return report_of(raw, results)
+
+
+def write_faulty_rows(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
+    """Write the rows of a table that errors name, with the reasons, to a new file; no file without such rows."""
+    rows, reasons = _reasons(found)
+    if not len(rows):
+        return
+    marks = {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
+    marks |= {PROBLEMS: reasons}
+    used = [name for name in marks if name in table.frame.columns]
+    if used:
+        raise ConfigError(f"the source already has a column '{used[0]}'. fix: rename it")
+    faulty = table.frame[rows]
+    nested = [name for name, kind in faulty.schema.items() if isinstance(kind, pl.List | pl.Array)]
+    faulty = faulty.with_columns(  # lists as text such as 1,0,1, which can be read again
+        pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
+        for name in nested
+    )
+    _write(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), target)
+
+
+def new_csv_path(path: str | Path) -> Path:
+    """The path of a CSV file that does not exist yet; ConfigError otherwise."""
+    target = Path(path)
+    if target.suffix.lower() != ".csv":
+        raise ConfigError(f"{target}: the name must end in .csv. fix: use a name such as rows.csv")
+    if target.exists():
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name")
+    return target
+
+
+def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]:
+    """Rows of errors from 0, ascending, and for each row all its errors as one text."""
+    named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
+             for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
+    frames = [pl.DataFrame({"row": at}).with_columns(reason=pl.lit(name)) for name, at in named]
+    if not frames:
+        return np.zeros(0, np.int64), []
+    joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
+    ordered = joined.sort("row")
+    return ordered["row"].to_numpy(), ordered["reason"].to_list()
+
+
+def _write(frame: pl.DataFrame, target: Path) -> None:
+    """Write the rows as a whole or not at all, under the column names of the source (see `tables.unique`)."""
+    header = io.StringIO(newline="")
+    csv.writer(header, lineterminator="\n").writerow([name.partition("\x00")[0] for name in frame.columns])
+    content = (header.getvalue() + frame.write_csv(include_header=False)).encode()
+    try:
+        with target.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError as error:
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name") from error
+    except OSError as error:
+        target.unlink(missing_ok=True)
+        raise ConfigError(f"{target} cannot be written: {error}") from error

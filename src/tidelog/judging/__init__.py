@@ -1,1 +1,0 @@
-"""Off-policy estimates with their support, and the verdict on a policy."""

@@ -1,0 +1,410 @@
+"""Independence in a log: tests of the Markov state and of a constant logger, and detection of dependent episodes.
+
+Each test is one of conditional independence: given the observation (and the action), does anything else predict the
+outcome? Outcomes are rewards, terminations and next observations given observation and action, and the logger's actions
+given the observation. The candidates are the history of the episode (counts of past actions, past rewards, the last
+step, the step number) or the calendar time of the row.
+
+Method: the generalised covariance measure (Shah & Peters 2020, "The hardness of conditional independence testing and
+the generalised covariance measure", arXiv:1804.07203). Models of other folds regress outcome and candidate on the
+observation; under independence the mean product of the residuals is 0. The largest of all standardised products is
+compared with its distribution under Gaussian multipliers of whole episodes or clusters, so one level holds for all
+pairs simultaneously. The regression is a table if the log has one, otherwise a ridge regression on random features. An
+inexact regression leaves a part of the observation in both residuals: a candidate that adds less than `LEAST` to the
+explained variance is ignored, unless noise dominates.
+
+Episodes that depend on one another are resampled together. In a log without a cluster column they are detected:
+exact copies, and columns that look like a person, a session, a store or a day.
+
+Letters: `N` rows, `E` episodes, `U` units (clusters or episodes), `P` outcomes, `Q` candidates, `D` features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.special import ndtr
+
+from tidelog.data.log import Log
+from tidelog.data.validation.clusters import cluster_candidates, codes_of, day_labels
+from tidelog.ope.evidence.episodes import Ordinals, clusters_of, ends_by_clock, fold_of_steps, observed_numbers
+from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.models.tabular import States
+from tidelog.types import Continuous, Discrete
+
+LEVEL = 0.0025  # of each of at most four tests: 1 % together
+LEAST = 1e-3  # smallest added share of explained variance; below it the regression's error is an equally likely cause,
+NOISY = 0.2  # unless at least this share of the variance is not explained by the observation
+MOST_ROWS, MOST_COLUMNS, MOST_ACTIONS = 40_000, 12, 12
+FEATURES, RIDGE, DRAWS = 160, 1e-4, 1_000
+SAME = "the same action"
+EXACT = 1e-10  # share of the variance up to which a residual counts as rounding
+ROUNDING = 1e-6  # share of a column's largest value up to which variation counts as rounding (32-bit observations)
+CELL = 10  # smallest number of rows of other folds for a cell's mean; errors of smaller cells correlate many units
+FEWEST_UNITS, MOST_UNITS = 20, 2_000
+REWARDS, ENDS, NEXT, LOGGER = "rewards", "terminations", "next observations", "the logger's actions"
+ENOUGH = 30  # smallest number of clusters; resampling this many costs little if episodes are independent
+SIGNIFICANT = 0.01
+COPIES = "duplicated rows"  # check name of the readers' warning
+
+
+class Named(NamedTuple):
+    """Columns with readable names."""
+
+    names: list[str]
+    values: Floats  # [N, columns]
+
+
+class Dependence(NamedTuple):
+    """Result of one test."""
+
+    outcome: str  # one of REWARDS, ENDS, NEXT, LOGGER
+    cause: str  # candidate with the largest standardised covariance
+    p_value: float  # of the largest over all pairs
+    added: float  # share of the outcome's variance that the candidate explains beyond the observation
+    correlation: float  # of the residuals
+    fails: bool  # whether independence is rejected and the effect exceeds the regression's error
+
+    @property
+    def sentence(self) -> str:
+        """The result as a sentence."""
+        return (
+            f"{self.cause} still predicts {self.outcome} when the observation is known (partial correlation "
+            f"{self.correlation:+.2f}, p {'< 0.001' if self.p_value < 1e-3 else f'= {self.p_value:.3f}'})"
+        )
+
+
+def history_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
+    """Test whether the history of an episode predicts later outcomes; empty for one-step episodes.
+
+    One result for each of rewards, terminations, next observations and the logger's actions that is not constant.
+    """
+    if int(np.diff(log.starts).max()) < 2:
+        return []
+    rows = _some_rows(log, seed)
+    past = _history(log, rows)
+    return _tests(log, folds, states, rows, past, seed, skip_first=True)
+
+
+def time_dependence(log: Log, folds: Ordinals, states: States | None, *, seed: int = 0) -> list[Dependence]:
+    """Test whether calendar time predicts rewards or the logger's actions; empty without a time column."""
+    when = relative_time(log)
+    if when is None:
+        return []
+    rows = _some_rows(log, seed)
+    basis = time_basis(when[rows])
+    names = ["the time of the row"] * basis.shape[1]
+    results = _tests(log, folds, states, rows, Named(names, basis), seed, skip_first=False)
+    return [one for one in results if one.outcome in (REWARDS, LOGGER)]
+
+
+def relative_time(log: Log) -> Floats | None:
+    """[N]: the row's time as a share of the log's ranks, 0 to 1; None without times or if all are equal."""
+    if log.time is None:
+        return None
+    time = np.asarray(log.time)
+    number = time.astype("datetime64[us]").astype(np.int64) if time.dtype.kind == "M" else time
+    number = np.asarray(number, np.float64)
+    known = np.isfinite(number)
+    if not known.all() or number.min() == number.max():
+        return None
+    distinct, where = np.unique(number, return_inverse=True)
+    return np.asarray(where / (len(distinct) - 1), np.float64)
+
+
+def time_basis(when: Floats) -> Floats:
+    """[N, 5]: linear term and two harmonics of the relative time, for slow and for periodic changes."""
+    waves = [f(2.0 * np.pi * k * when) for k in (1, 2) for f in (np.sin, np.cos)]
+    return np.stack([when - 0.5, *waves], axis=1)
+
+
+def _tests(
+    log: Log, folds: Ordinals, states: States | None, rows: Ordinals, candidates: Named, seed: int, *, skip_first: bool
+) -> list[Dependence]:
+    """All tests of these candidates, each with its own regression."""
+    seen, seen_and_done = _features(log, folds, states, rows, seed)
+    episode, clusters = np.asarray(log.episode)[rows], clusters_of(log)
+    units = np.asarray(episode if clusters is None else clusters[episode], np.int64)
+    fold = fold_of_steps(log, folds)[rows]
+    names, own = candidates
+    later = np.asarray(log.step)[rows] > 0 if skip_first else np.ones(len(rows), bool)
+    results = []
+    for name, outcome, given, known in _outcomes(log, rows, seen, seen_and_done):
+        of = np.flatnonzero(known & later)
+        if len(np.unique(units[of])) < FEWEST_UNITS or not np.ptp(outcome[of], axis=0).any():
+            continue
+        columns = [i for i, one in enumerate(names) if given is not seen or SAME not in one]
+        past = Named([names[i] for i in columns], own[of][:, columns])
+        results.append(_covariance_test(name, outcome[of], past, given.of(of), fold[of], units[of], seed))
+    return results
+
+
+class _Given(NamedTuple):
+    """Conditioning variables of a regression: cells of a table [N], or features [N, D]."""
+
+    cells: NDArray[np.int64] | None
+    features: Floats | None
+
+    def of(self, rows: Ordinals) -> _Given:
+        return _Given(
+            None if self.cells is None else self.cells[rows], None if self.features is None else self.features[rows]
+        )
+
+    def residuals(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
+        """[N, columns]: values minus predictions from other folds; NaN if other folds have too few rows of a cell."""
+        residuals = np.empty_like(values)
+        for one in np.unique(fold):
+            mine, others = fold == one, fold != one
+            if self.cells is not None:
+                _, cells = np.unique(self.cells, return_inverse=True)
+                size = int(cells.max()) + 1
+                count = np.bincount(cells[others], minlength=size)
+                sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
+                mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
+                residuals[mine] = values[mine] - mean[cells[mine]]
+            elif self.features is not None:
+                x = self.features[others]
+                penalty = RIDGE * float(np.square(x).sum()) / x.shape[1] * np.eye(x.shape[1])
+                residuals[mine] = values[mine] - self.features[mine] @ np.linalg.solve(
+                    x.T @ x + penalty, x.T @ values[others]
+                )
+        return residuals
+
+    def independent_squares(self, left: Floats, right: Floats) -> Floats:
+        """[P * Q]: expected sum of squared products of residuals under independence within each cell.
+
+        If two rare events coincide in few rows, the observed sum underestimates the variance of the products.
+        """
+        if self.cells is None:
+            return np.outer(np.square(left).sum(0), np.square(right).mean(0)).ravel()
+        _, cells, count = np.unique(self.cells, return_inverse=True, return_counts=True)
+        squares = [
+            np.stack([np.bincount(cells, np.square(column), len(count)) for column in values.T], axis=1)
+            for values in (left, right)
+        ]
+        return np.asarray(squares[0].T @ (squares[1] / count[:, None])).ravel()
+
+
+def _covariance_test(
+    name: str, outcome: Floats, candidates: Named, given: _Given, fold: Any, units: Any, seed: int
+) -> Dependence:
+    """Largest standardised covariance of residuals over all pairs of columns."""
+    both = given.residuals(np.concatenate([outcome, candidates.values], axis=1), fold)
+    valid = np.isfinite(both).all(1)
+    _, unit = np.unique(units[valid], return_inverse=True)
+    count = int(unit.max(initial=-1)) + 1
+    if count < FEWEST_UNITS:
+        return Dependence(name, candidates.names[0], 1.0, 0.0, 0.0, fails=False)
+    left, right = both[valid, : outcome.shape[1]], both[valid, outcome.shape[1] :]
+    left = np.where(_has_residual(left, outcome[valid]), left, 0.0)
+    right = np.where(_has_residual(right, candidates.values[valid]), right, 0.0)
+    if count > MOST_UNITS:
+        unit, count = unit * MOST_UNITS // count, MOST_UNITS
+    within = sparse.coo_array((np.ones(len(unit)), (unit, np.arange(len(unit)))), shape=(count, len(unit))).tocsr()
+    sums = np.concatenate([within @ (column[:, None] * right) for column in left.T], axis=1)  # [U, P * Q]
+    energy = np.sqrt(np.outer(np.square(left).sum(0), np.square(right).sum(0))).ravel()
+    independent = given.of(np.flatnonzero(valid)).independent_squares(left, right)
+    error = np.sqrt(np.maximum(np.square(sums).sum(0), independent))
+    real = error > 1e-9 * np.maximum(energy, 1e-300)
+    statistic = np.where(real, sums.sum(0) / np.where(real, error, 1.0), 0.0)
+    best = int(np.abs(statistic).argmax())
+    signs = np.random.default_rng([seed, 8]).standard_normal((DRAWS, count))
+    drawn = np.abs(signs @ np.where(real, sums / np.where(real, error, 1.0), 0.0)).max(1)
+    largest = float(abs(statistic[best]))
+    normal = min(1.0, 2.0 * float(ndtr(-largest)) * len(statistic))  # Bonferroni, for p-values too small for the draws
+    p_value = min(float((1 + (drawn >= largest).sum()) / (DRAWS + 1)), max(normal, 1e-12))
+    p, q = divmod(best, right.shape[1])
+    correlation = float(sums[:, best].sum() / energy[best]) if energy[best] > 0 else 0.0
+    total = float(np.square(outcome[valid, p] - outcome[valid, p].mean()).sum())
+    unexplained = float(np.square(left[:, p]).sum()) / total if total > 0 else 0.0
+    added = correlation**2 * min(unexplained, 1.0)
+    fails = p_value < LEVEL and (added >= LEAST or unexplained >= NOISY)
+    return Dependence(name, candidates.names[q], p_value, added, correlation, fails)
+
+
+def _has_residual(residuals: Floats, values: Floats) -> NDArray[np.bool_]:
+    """[columns]: whether the residual of each column exceeds the rounding error of a fully explained column."""
+    exact = EXACT * np.square(values - values.mean(0)).sum(0) + np.square(ROUNDING * values).sum(0)
+    return np.asarray(np.square(residuals).sum(0) > exact)
+
+
+def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tuple[str, Floats, _Given, Any]]:
+    """The tested outcomes: name, values [N, P], conditioning variables, and which rows are known."""
+    always = np.ones(len(rows), bool)
+    position, after = np.asarray(log.position)[rows], np.asarray(log.next_position)[rows]
+    columns = _observed(log)
+    reward = np.zeros((len(rows), 1)) if log.reward is None else np.asarray(log.reward, np.float64)[rows, None]
+    ended = np.asarray(log.terminated)[rows, None].astype(np.float64)
+    outcomes = [(REWARDS, _unit_scale(reward), done, always)]
+    outcomes += [] if ends_by_clock(log) else [(ENDS, ended, done, always)]
+    going = (after != position) & ~np.asarray(log.terminated)[rows]
+    outcomes.append((NEXT, _unit_scale(columns[after] - columns[position]), done, going))
+    return [*outcomes, (LOGGER, _actions(log, rows).values, seen, always)]
+
+
+def _unit_scale(values: Floats) -> Floats:
+    """Values scaled to a standard deviation of 1; 0 in columns that vary only by rounding."""
+    std = values.std(0)
+    varies = std > ROUNDING * np.abs(values).max(0, initial=0.0)
+    return np.where(varies, values / np.where(varies, std, 1.0), 0.0)
+
+
+def _standardised(values: Floats) -> Floats:
+    scaled = _unit_scale(values)
+    return np.asarray(scaled - scaled.mean(0))
+
+
+def _actions(log: Log, rows: Ordinals) -> Named:
+    """Logged actions as columns, by name."""
+    space, action = log.spec.action, np.asarray(log.action)[rows]
+    if isinstance(space, Discrete):
+        common = np.argsort(-np.bincount(action, minlength=space.n), kind="stable")[:MOST_ACTIONS]
+        names = [f"action {space.names[a] if space.names else a}" for a in common]
+        return Named(names, (action[:, None] == common).astype(np.float64))
+    flat = action.reshape(len(action), -1)[:, :MOST_ACTIONS].astype(np.float64)
+    return Named([f"action column {i}" for i in range(flat.shape[1])], flat)
+
+
+def _history(log: Log, rows: Ordinals) -> Named:
+    """The episode's history: sums of past actions and rewards, the last step, the number of the step."""
+    everything = np.arange(log.steps)
+    actions = _actions(log, everything)
+    reward = np.zeros(log.steps) if log.reward is None else np.asarray(log.reward, np.float64)
+    first = np.repeat(log.starts[:-1], np.diff(log.starts))
+    step = np.asarray(log.step)
+
+    def so_far(values: Floats) -> Floats:
+        total = np.cumsum(values, axis=0) - values
+        return np.asarray(total - total[first])
+
+    def last(values: Floats) -> Floats:
+        moved = np.roll(values, 1, axis=0)
+        moved[step == 0] = 0.0
+        return moved
+
+    counted = "how often {} was taken before" if isinstance(log.spec.action, Discrete) else "the sum of past {}"
+    names = [counted.format(name) for name in actions.names] + [f"the last {name}" for name in actions.names]
+    columns = [so_far(actions.values), last(actions.values), so_far(reward)[:, None], last(reward)[:, None]]
+    names += ["the sum of past rewards", "the last reward", "the number of the step"]
+    columns.append(step[:, None].astype(np.float64))
+    if isinstance(log.spec.action, Discrete):
+        repeated = (columns[0] * actions.values).sum(1)
+        often = [repeated > np.quantile(repeated, share) for share in (0.8, 0.95)]
+        columns.append(np.stack([repeated, *often], axis=1).astype(np.float64))
+        names += [f"how often {SAME} was taken before"] * 3
+    seen = _observed(log)[np.asarray(log.position)]
+    columns.append(last(seen))
+    names += [f"the observation before ({i})" for i in range(seen.shape[1])]
+    values = np.concatenate(columns, axis=1)[rows]
+    return Named(names, _standardised(values))
+
+
+def _observed(log: Log) -> Floats:
+    """[M, columns]: observations as numbers, at most `MOST_COLUMNS` columns; more are projected at random."""
+    seen = observed_numbers(log)
+    if seen.shape[1] > MOST_COLUMNS:
+        directions = np.random.default_rng(9).standard_normal((seen.shape[1], MOST_COLUMNS)) / np.sqrt(seen.shape[1])
+        seen = seen @ directions.astype(np.float32)
+    return np.asarray(seen, np.float64)
+
+
+def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int) -> tuple[_Given, _Given]:
+    """Regression inputs: the observation, and the observation with the action."""
+    position = np.asarray(log.position)[rows]
+    if states is not None and isinstance(log.spec.action, Discrete):
+        here = states.stored[position].astype(np.int64)
+        return _Given(here, None), _Given(here * log.spec.action.n + np.asarray(log.action)[rows], None)
+    generator = np.random.default_rng([seed, 10])
+    seen, actions = _observed(log)[position], _actions(log, rows).values
+    actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
+
+    def features(x: Floats) -> Floats:
+        directions = generator.standard_normal((x.shape[1], FEATURES)) / np.sqrt(x.shape[1])
+        waves = np.cos(x @ directions + generator.uniform(0.0, 2.0 * np.pi, FEATURES))
+        return np.concatenate([np.ones((len(x), 1)), x, np.square(x), waves], axis=1)
+
+    alone = features(seen)
+    if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
+        return _Given(None, alone), _Given(None, np.concatenate([alone * a[:, None] for a in actions.T], axis=1))
+    return _Given(None, alone), _Given(None, features(np.concatenate([seen, actions], axis=1)))
+
+
+def _some_rows(log: Log, seed: int) -> Ordinals:
+    """Rows of random whole episodes, as many as fit into `MOST_ROWS`."""
+    if log.steps <= MOST_ROWS:
+        return np.arange(log.steps)
+    order = np.random.default_rng([seed, 11]).permutation(len(log.episode_ids))
+    lengths = np.diff(log.starts)
+    chosen = order[: max(1, int(np.searchsorted(np.cumsum(lengths[order]), MOST_ROWS)))]
+    return np.flatnonzero(np.isin(np.asarray(log.episode), chosen))
+
+
+def failing(found: Sequence[Dependence], outcomes: Sequence[str]) -> list[Dependence]:
+    """Failed tests of these outcomes, the strongest effect first."""
+    return sorted((one for one in found if one.fails and one.outcome in outcomes), key=lambda one: -one.added)
+
+
+class ClusteredLog(NamedTuple):
+    """The log with its clusters, and notes about them."""
+
+    log: Log
+    notes: tuple[str, ...] = ()
+
+
+def with_detected_clusters(log: Log) -> ClusteredLog:
+    """The log with detected clusters, if it has no cluster column.
+
+    Exact copies that the readers warned about form one cluster each. Otherwise a column that looks like a person, a
+    session, a store or a day is the cluster if it has enough values. A column with fewer values is only reported: so
+    few units show little, and if the logger samples each action independently, rewards that vary with the day are
+    harmless.
+    """
+    if log.cluster is not None:
+        return ClusteredLog(log)
+    if any(problem.check == COPIES for problem in log.report.warnings):
+        codes = _copies(log)
+        if len(np.unique(codes)) < len(codes):
+            note = "episodes that are exact copies of one another are counted as one cluster, not as independent ones"
+            return ClusteredLog(_clustered(log, codes), (f"{note}. fix: remove the copies",))
+    candidates = sorted(cluster_candidates(log), key=lambda one: (not one.p_value < SIGNIFICANT, -one.correlation))
+    for one in candidates:
+        if one.values >= ENOUGH:
+            why = f"returns correlate within it: {one.correlation:.2g}" if one.p_value < SIGNIFICANT else "by its name"
+            note = f"episodes with the same '{one.name}' are counted as one cluster, not as independent ones ({why})"
+            first = log.starts[:-1]
+            if one.name in log.extra:
+                codes = np.asarray(codes_of(np.asarray(log.extra[one.name])[first]))
+            else:
+                codes = np.asarray(day_labels("time", np.asarray(log.time)[first])[0].codes)
+            return ClusteredLog(_clustered(log, codes), (f"{note}. fix: {one.fix}",))
+    notes = (f"'{one.name}' may identify dependent episodes ({one.found}). fix: {one.fix}" for one in candidates)
+    return ClusteredLog(log, tuple(notes))
+
+
+def _clustered(log: Log, codes: NDArray[Any]) -> Log:
+    """Codes [E] as a column; each unknown (negative) code is its own cluster."""
+    alone = codes < 0
+    codes = np.where(alone, codes.max(initial=0) + 1 + np.arange(len(codes)), codes)
+    _, dense = np.unique(codes, return_inverse=True)
+    return replace(log, cluster=dense.astype(np.int32)[np.asarray(log.episode)])
+
+
+def _copies(log: Log) -> NDArray[np.int64]:
+    """[E]: equal numbers for episodes with the same observations, actions and rewards."""
+    columns = [np.asarray(leaf)[np.asarray(log.position)] for _, leaf in sorted(log.observation.items())]
+    columns.append(np.asarray(log.action))
+    columns += [np.asarray(one) for one in (log.reward, log.time, log.propensity) if one is not None]
+    flat = [np.ascontiguousarray(one.reshape(len(one), -1)) for one in columns]
+    rows = np.concatenate([one.view(np.uint8).reshape(len(one), -1) for one in flat], axis=1)
+    _, row = np.unique(np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0], return_inverse=True)
+    lengths = np.diff(log.starts)
+    if lengths.max() == 1:
+        return np.asarray(row, np.int64)
+    parts = [row[a:b].tobytes() for a, b in zip(log.starts[:-1], log.starts[1:], strict=True)]
+    names = {part: number for number, part in enumerate(dict.fromkeys(parts))}
+    return np.asarray([names[part] for part in parts], np.int64)

@@ -1,0 +1,367 @@
+"""Risk: the distribution of episode returns under a policy, from a log, with simultaneous intervals.
+
+The distribution functions and their band (`risk_bands.py`) give quantiles, CVaR and the probability of a bad outcome
+with intervals, so one confidence level covers all of them (Chandak et al. 2021, "Universal Off-Policy Evaluation").
+
+The distribution contains only returns of the log: intervals end at the lowest and the highest of them, and
+`Risk.unseen` is the largest plausible probability of a worse outcome.
+
+Letters: `E` episodes, `M` different returns, `P` points of a chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError
+from tidelog.ope.estimators.intervals import MOST_GROUPS, Confidence
+from tidelog.ope.estimators.risk_bands import Band, Bands, Integers, Sample, bands_of, quantile_of, shortened
+from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.policies.statistics import Interval
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+ALPHA = 0.1
+POINTS = 100  # of a chart
+RULE_OF_THREE = 3.0  # an outcome of probability 3 / m is absent from m episodes with probability 1 / 20
+
+
+class Compared(NamedTuple):
+    """One number for the policy, for the logger, and their difference, with intervals."""
+
+    policy: Interval
+    logger: Interval
+    difference: Interval
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries."""
+        return {name: interval._asdict() for name, interval in self._asdict().items()}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Compared:
+        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
+        return cls(*(Interval(*(_number(content[name][end]) for end in Interval._fields)) for name in cls._fields))
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """Distribution of episode returns under a policy and under the logger. All intervals hold simultaneously.
+
+    Returns are discounted sums of an episode's rewards. CVaR at `alpha` is the mean return of the worst share `alpha`
+    of episodes. Returns below `lowest` or above `highest`, which the log does not contain, count as these.
+    """
+
+    alpha: float  # share of episodes for CVaR
+    level: float  # simultaneous confidence level
+    cvar: Compared
+    quantiles: tuple[tuple[float, Compared], ...]  # by share, of `QUANTILES`
+    bad_outcome: float | None  # largest return that counts as bad, if set
+    probability: Compared | None  # of a bad outcome
+    points: Floats  # [P]: returns, rising
+    policy: Band  # P(return <= point) under the policy
+    logger: Band  # P(return <= point) under the logger
+    difference: Band  # policy minus logger
+    lowest: float  # lowest return in the log
+    highest: float
+    unseen: float  # probability under the policy up to which outcomes below `lowest` cannot be excluded
+    missing: float  # share of the policy's weight that the log lacks beyond chance; it may lie at any return
+    episodes: int
+    effective_sample_size: float
+    clusters: int  # number of resampled units
+    critical: float  # half-width of the band, in standard errors
+    estimated: bool  # whether the logger's propensities were estimated
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """Summary for a reader, one fact per sentence."""
+        return tuple(_sentences(self))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists of finite numbers."""
+        curves = {name: getattr(self, name) for name in ("policy", "logger", "difference")}
+        return {
+            "alpha": self.alpha,
+            "level": self.level,
+            "cvar": self.cvar.to_json(),
+            "quantiles": [{"share": share, **compared.to_json()} for share, compared in self.quantiles],
+            "bad_outcome": self.bad_outcome,
+            "probability": None if self.probability is None else self.probability.to_json(),
+            "points": self.points.tolist(),
+            **{
+                name: {part: values.tolist() for part, values in band._asdict().items()}
+                for name, band in curves.items()
+            },
+            **{name: getattr(self, name) for name in _PLAIN},
+            "estimated": self.estimated,
+            "sentences": list(self.sentences),
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Risk:
+        """Read the output of `to_json`; KeyError, TypeError or ValueError if it is damaged."""
+        bad, probability = content["bad_outcome"], content["probability"]
+        points = _numbers(content["points"])
+
+        def band(name: str) -> Band:
+            return Band(*(_numbers(content[name][part], len(points)) for part in Band._fields))
+
+        return cls(
+            alpha=_number(content["alpha"]),
+            level=_number(content["level"]),
+            cvar=Compared.from_json(content["cvar"]),
+            quantiles=tuple((_number(row["share"]), Compared.from_json(row)) for row in content["quantiles"]),
+            bad_outcome=None if bad is None else _number(bad),
+            probability=None if probability is None else Compared.from_json(probability),
+            points=points,
+            policy=band("policy"),
+            logger=band("logger"),
+            difference=band("difference"),
+            **{name: kind(_number(content[name])) for name, kind in _PLAIN.items()},
+            estimated=bool(content["estimated"]),
+        )
+
+
+_PLAIN: dict[str, Any] = {
+    "lowest": float, "highest": float, "unseen": float, "missing": float, "episodes": int,
+    "effective_sample_size": float, "clusters": int, "critical": float,
+}  # fmt: skip
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
+        raise TypeError(f"expected a number, found {value!r}")
+    return float(value)
+
+
+def _numbers(values: Any, count: int | None = None) -> Floats:
+    if not isinstance(values, list) or (count is not None and len(values) != count):
+        raise TypeError(f"expected a list of {'' if count is None else f'{count} '}numbers")
+    return np.array([_number(value) for value in values])
+
+
+def risk_of(
+    evidence: Evidence,
+    *,
+    alpha: float = ALPHA,
+    bad_outcome: float | None = None,
+    clusters: NDArray[np.int64] | None = None,
+    confidence: Confidence | None = None,
+    groups: int = MOST_GROUPS,
+) -> Risk:
+    """Risk of the evidence's target policy and of the logger.
+
+    `alpha` is the share of episodes for CVaR; an episode with a return of at most `bad_outcome` is bad. `clusters` [E]
+    are the episodes that are resampled together (the same patient, the same user); None: each episode alone. At most
+    `groups` groups of neighbouring clusters are resampled. Raises ConfigError for numbers out of range, SpecError if
+    clusters do not fit or no episode has weight under the policy.
+    """
+    check_risk(alpha, bad_outcome)
+    confidence = confidence or Confidence()
+    sample = Sample.of(evidence, clusters, groups)
+    return summary(sample, bands_of(sample, alpha, confidence), alpha, bad_outcome, confidence.level)
+
+
+def summary(sample: Sample, bands: Bands, alpha: float, bad_outcome: float | None, level: float) -> Risk:
+    """CVaR, quantiles and a bad outcome's probability from the bands; the chart has at most about a hundred points."""
+    bad = None if bad_outcome is None else int(np.searchsorted(sample.values, shortened(bad_outcome), side="right"))
+    shown = _picture_levels(sample, bad)
+    curves = (bands.policy, bands.logger, bands.difference)
+    pictures = [Band(*(part[shown] for part in band)) for band in curves]
+    probability = None
+    if bad is not None:
+        probability = Compared(*(Interval(*(float(part[bad]) for part in band)) for band in curves))
+    return Risk(
+        alpha=float(alpha),
+        level=level,
+        cvar=_cvar(sample, bands, alpha),
+        quantiles=tuple((share, _quantile(sample, bands, share)) for share in QUANTILES),
+        bad_outcome=None if bad_outcome is None else float(bad_outcome),
+        probability=probability,
+        points=sample.values[shown - 1],
+        policy=pictures[0],
+        logger=pictures[1],
+        difference=pictures[2],
+        lowest=float(sample.values[0]),
+        highest=float(sample.values[-1]),
+        unseen=min(1.0, RULE_OF_THREE / sample.size + sample.missing),
+        missing=sample.missing,
+        episodes=len(sample.place),
+        effective_sample_size=sample.size,
+        clusters=sample.clusters,
+        critical=bands.critical,
+        estimated=sample.estimated,
+    )
+
+
+def check_risk(alpha: float, bad_outcome: float | None) -> None:
+    """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
+        raise ConfigError(
+            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1. fix: use cvar=0.1 for the worst 10 %"
+        )
+    if bad_outcome is None:
+        return
+    if isinstance(bad_outcome, bool) or not isinstance(bad_outcome, int | float) or not np.isfinite(bad_outcome):
+        raise ConfigError(
+            f"bad_outcome = {bad_outcome!r}: expected a finite return. fix: use bad_outcome=-5.0, or remove it"
+        )
+
+
+def _quantile(sample: Sample, bands: Bands, share: float) -> Compared:
+    """Smallest return that a share of episodes does not exceed; a high curve means a low quantile."""
+    policy, logger = (
+        Interval(*(quantile_of(sample, curve, share) for curve in (band.estimate, band.high, band.low)))
+        for band in bands[:2]
+    )
+    if not bands.difference.low.any() and not bands.difference.high.any():
+        return Compared(policy, logger, Interval(0.0, 0.0, 0.0))
+    middle = policy.estimate - logger.estimate
+    return Compared(policy, logger, Interval(middle, policy.low - logger.high, policy.high - logger.low))
+
+
+def _cvar(sample: Sample, bands: Bands, alpha: float) -> Compared:
+    """Mean return of the worst share alpha of episodes; intervals from the bands and from standard errors.
+
+    `CVaR(F) = max_t (t - 1/alpha * integral of F up to t)`, attained at the quantile of alpha (Rockafellar & Uryasev
+    2000). With D the policy's curve minus the logger's, `- 1/alpha * integral of D` up to the policy's quantile is at
+    least the difference of both CVaR, and up to the logger's quantile at most. The difference's interval therefore
+    follows from the band of D, which accounts for the dependence of policy and logger, and from the intervals of both
+    quantiles. The errors of CVaR belong to the family whose largest error is bounded, so all intervals hold
+    simultaneously. With missing weight only the bands are used.
+    """
+    width = np.diff(sample.values)  # [M - 1]: level m lasts from value m to value m + 1
+
+    def of(curve: Floats) -> float:
+        mass = np.diff(np.minimum(curve, alpha), prepend=0.0)[1:]
+        mass[0] += min(float(curve[0]), alpha)
+        rest = alpha - float(mass.sum())
+        return float((mass @ sample.values + rest * sample.values[-1]) / alpha)
+
+    def least_and_most(of_band: Band, curve: Floats) -> tuple[float, float]:
+        """Range of minus the integral of a curve over alpha, up to each plausible quantile."""
+        risen = np.concatenate([[0.0], np.cumsum(curve[1:-1] * width)])
+        first, last = (np.searchsorted(part, alpha - 1e-12) for part in (of_band.high, of_band.low))
+        most = len(sample.values)
+        within = 0.0 - risen[min(max(int(first), 1), most) - 1 : min(max(int(last), 1), most)] / alpha
+        return float(within.min()), float(within.max())
+
+    policy, logger = (Interval(*map(of, (band.estimate, band.high, band.low))) for band in bands[:2])
+    low = max(least_and_most(bands.logger, bands.difference.high)[0], policy.low - logger.high)
+    high = min(least_and_most(bands.policy, bands.difference.low)[1], policy.high - logger.low)
+    difference = Interval(policy.estimate - logger.estimate, low, high)
+    halves = [bands.critical * error if error > 0 else 0.0 for error in bands.cvar_errors]
+    if sample.missing:
+        return Compared(policy, _narrowed(logger, halves[1]), difference)
+    return Compared(*(_narrowed(one, half) for one, half in zip((policy, logger, difference), halves, strict=True)))
+
+
+def _narrowed(interval: Interval, half: float) -> Interval:
+    middle = interval.estimate
+    return Interval(middle, max(interval.low, middle - half), min(interval.high, middle + half))
+
+
+def _picture_levels(sample: Sample, bad: int | None) -> Integers:
+    """At most about a hundred levels: all, or levels evenly spaced in shares and returns, [P]."""
+    count = len(sample.values)
+    if count <= POINTS:
+        return np.arange(1, count + 1)
+    shares = np.linspace(0.0, 1.0, POINTS // 3)
+    candidates = [np.searchsorted(cdf, shares) for cdf in (sample.policy_cdf, sample.logger_cdf)]
+    candidates.append(np.searchsorted(sample.values, np.linspace(sample.values[0], sample.values[-1], POINTS // 4)) + 1)
+    levels = np.concatenate([*candidates, [1, count], [] if bad is None else [bad]])
+    return np.unique(np.clip(levels, 1, count)).astype(np.int64)
+
+
+def tail_sentence(decision: str, risk: Risk | None) -> str:
+    """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
+    if risk is None or decision not in ("better", "no difference shown"):
+        return ""
+    difference = risk.cvar.difference
+    mean = "The policy is better on average" if decision == "better" else "No difference of means is shown"
+    worst = f"its worst {100 * risk.alpha:.4g} % of episodes"
+    earn = f"{worst} earn {_span(difference, signed=True)} compared with the logger's"
+    if difference.high < 0:
+        return f"{mean}, but its bad episodes are worse: {earn}."
+    if difference.low > 0 and decision != "better":
+        return f"{mean}, but its bad episodes are better: {earn}."
+    if difference.estimate < 0 and decision == "better":
+        return f"{mean}, but {worst} may be worse: the difference there is {_span(difference, signed=True)}."
+    return ""
+
+
+def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) -> str | None:
+    """Why a gate that also checks the tail stays closed, or None if it may open.
+
+    It opens if CVaR is not shown to be worse (the upper end of the difference's interval is not below 0) and its
+    estimate is not worse by more than the tolerance, a return. A required lower end above 0 would demand a better
+    tail, which few logs can show; the upper end alone would let a wide interval open the gate.
+    """
+    if risk is None:
+        return f"the tail cannot be judged: {reason or 'the log does not support it'}"
+    share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
+    number = f"the CVaR difference of the worst {share} is {_span(difference, signed=True)}"
+    if difference.high < 0:
+        return (
+            f"{number}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
+        )
+    if difference.estimate < -tolerance:
+        return (
+            f"{number}: the estimate is worse than the logger's by more than the tolerance of {tolerance:g}. "
+            "fix: judge on more episodes, or set --cvar-tolerance to a loss that you accept"
+        )
+    return None
+
+
+def _sentences(risk: Risk) -> list[str]:
+    share, cvar = f"{100 * risk.alpha:.4g} %", risk.cvar
+    sentences = [
+        f"In the worst {share} of its episodes the policy earns {_span(cvar.policy)} on average, the logger "
+        f"{_span(cvar.logger)}; the difference is {_span(cvar.difference, signed=True)}."
+    ]
+    sentences.append(_tail_outcome(risk))
+    if risk.probability is not None:
+        bad = risk.probability
+        sentences.append(
+            f"A return of {risk.bad_outcome:.6g} or less has a probability of {_percent(bad.policy)} under the policy "
+            f"and of {_percent(bad.logger)} under the logger."
+        )
+    size = f"{risk.episodes:,} episodes"
+    if risk.effective_sample_size < 0.95 * risk.episodes:
+        size += f" (effective sample size {risk.effective_sample_size:,.0f})"
+    sentences.append(
+        f"No return below {risk.lowest:.6g} was seen in {size}; a worse outcome with a probability of up to "
+        f"{100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
+    )
+    if risk.missing:
+        sentences.append(
+            f"The log lacks {100 * risk.missing:.2g} % of the policy's weight; the intervals count it as the lowest "
+            "return at one end and as the highest at the other."
+        )
+    if risk.estimated:
+        sentences.append("The logger's probabilities were estimated; the intervals do not include that error.")
+    sentences.append(f"With {100 * risk.level:.4g} % confidence all intervals of this part hold simultaneously.")
+    return sentences
+
+
+def _tail_outcome(risk: Risk) -> str:
+    share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
+    if difference.low > 0:
+        return f"The policy's worst {share} are better than the logger's."
+    if difference.high < 0:
+        return f"The policy's worst {share} are worse than the logger's."
+    if difference == (0.0, 0.0, 0.0):
+        return f"The policy's worst {share} are the same as the logger's."
+    return f"The log does not show whether the policy's worst {share} are better or worse than the logger's."
+
+
+def _span(interval: Interval, *, signed: bool = False) -> str:
+    form = "+.3g" if signed else ".3g"
+    return f"{interval.estimate:{form}} ({interval.low:{form}} to {interval.high:{form}})"
+
+
+def _percent(interval: Interval) -> str:
+    return f"{100 * interval.estimate:.3g} % ({100 * interval.low:.3g} to {100 * interval.high:.3g} %)"

@@ -1,0 +1,270 @@
+"""Gather the evidence about a policy on a log: the common function of every judgement.
+
+The estimand is always the discounted return up to the recorded end of an episode: a truncation is an end. Models of the
+logger and of the values are cross-fitted over the same folds: an episode's numbers come from models that never saw it.
+One-step logs need no special case: their values are regressions of the reward.
+
+The model is a table (`tabular`) if the log has discrete actions and few different observations, each visited often;
+otherwise networks (`neural`); `none` if values are not needed, or not possible (several simultaneous choices).
+
+Letters: `N` steps, `E` episodes, `F` folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from tidelog.data.log import Log
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.ope.assumptions.independence import (
+    LOGGER,
+    Dependence,
+    history_dependence,
+    relative_time,
+    time_dependence,
+)
+from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
+from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.ope.evidence.propensities import Propensities, propensities_of, with_time
+from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.models.function_approximation import feature_ratios, network_values
+from tidelog.ope.models.tabular import States, Values, is_tabular, number_observations, tabular_ratios, tabular_values
+from tidelog.policies.policy import Policy
+from tidelog.types import Continuous, Discrete, MultiDiscrete
+
+Model = Literal["tabular", "neural", "none"]
+Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
+MODELS = ("tabular", "neural", "none")
+SUSPECTED = 0.05  # p-value of a drift below which models of the logger read the time
+TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network is slow
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyEvidence:
+    """Evidence about the policy, and about behaviour cloning on the same folds, propensities and models."""
+
+    policy: Evidence
+    cloning: Evidence | None  # None if the logger could not be modelled, or was not requested
+    folds: Ordinals  # [E]: fold of each episode
+    model: Model
+    bandwidth: float | None  # of the kernel around deterministic continuous actions, if used
+    smoothing: float | None  # value of the smoothed policy minus that of the policy, by the model
+    notes: tuple[str, ...] = ()  # for the reader of the numbers
+    propensities_by: str | None = None  # how propensities were estimated, if they were
+    history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
+    drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """Choices made before any model is fitted."""
+
+    model: Model
+    states: States | None  # of the table, if one is used
+    folds: Ordinals
+
+
+def evidence_of(
+    policy: Policy,
+    log: Log,
+    *,
+    sample: bool = False,
+    discount: float = 1.0,
+    propensities: Any = None,
+    model: str | None = None,
+    seed: int = 0,
+    folds: int | None = None,
+    bandwidth: float | None = None,
+    cloning: bool = True,
+    tests: bool = True,
+    progress: Progress | None = None,
+) -> PolicyEvidence:
+    """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
+
+    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
+    "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
+    log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
+    continuous actions; `tests` tests the assumptions on history and time. Raises SpecError if policy and log do not
+    fit, ConfigError for settings out of range.
+    """
+    check_log(log, discount)
+    weighted, log = log.weight is not None, replace(log, weight=None)
+    target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
+    plan = choose_model(log, model, folds, seed)
+    tell = progress or (lambda what, share: None)
+    tell("policy", 0.1)
+    shared = isinstance(propensities, LoggerModel)
+    logger = propensities if shared else logger_model(log, plan, propensities, seed, tests=tests)
+    known: Propensities = logger.propensities
+    tell("propensities", 0.4)
+    count = int(plan.folds.max()) + 1
+    candidates = [[target] * count]
+    if cloning and known.clones:
+        candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
+    exact = [] if target.bandwidth is None else [[target_of(policy, log)] * count]
+    values = _values(log, plan, candidates + exact, discount, seed, tell)
+    pairs = zip(candidates, values, strict=False)
+    evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
+    smoothing = None
+    if exact and values[0] is not None and values[-1] is not None:
+        first = np.asarray(log.starts[:-1])
+        smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
+    tell("models", 1.0)
+    cloned = evidence[1] if len(evidence) > 1 else None
+    notes = _notes(log, target, smoothing, weighted)
+    return PolicyEvidence(
+        evidence[0],
+        cloned,
+        plan.folds,
+        plan.model,
+        target.bandwidth,
+        smoothing,
+        notes,
+        known.by,
+        logger.history,
+        logger.drift,
+    )
+
+
+class LoggerModel(NamedTuple):
+    """Model of the logger, independent of the judged policy; computed once for several policies."""
+
+    propensities: Propensities
+    history: tuple[Dependence, ...]
+    drift: tuple[Dependence, ...]
+
+
+def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> LoggerModel:
+    """Propensities and tests of assumptions; models read the time if the logger changed with it."""
+    history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
+    drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
+    when = relative_time(log)
+    changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
+    estimated = log.propensity is None if source is None else isinstance(source, str) and source == "estimated"
+    if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
+        return LoggerModel(propensities_of(log, plan.folds, source, states=plan.states, seed=seed), history, drift)
+
+    def left(states: States) -> list[Dependence]:
+        return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
+
+    shown, states = with_time(
+        log, plan.states, plan.folds, when, lambda states: not any(one.fails for one in left(states))
+    )
+    others = [one for one in drift if one.outcome != LOGGER]
+    others += [] if states is None else left(states)
+    known = propensities_of(shown, plan.folds, source, states=states, seed=seed)
+    return LoggerModel(known, history, tuple(others))
+
+
+def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> ModelChoice:
+    """Choose the model and the folds for a log."""
+    if model is not None and model not in MODELS:
+        raise ConfigError(f"model = {model!r}: {nearest(str(model), MODELS)}")
+    discrete = isinstance(log.spec.action, Discrete)
+    if model == "tabular" and not discrete:
+        raise SpecError(
+            f"model = 'tabular': expected discrete actions, found {type(log.spec.action).__name__}. fix: use "
+            "model='neural'"
+        )
+    if model == "neural" and isinstance(log.spec.action, MultiDiscrete):
+        raise SpecError("model = 'neural' does not support several simultaneous choices. fix: use model='none'")
+    states = number_observations(log) if discrete and model != "neural" else None
+    tabular = states is not None and (model == "tabular" or is_tabular(log, states))
+    chosen: Model = "tabular" if tabular else "neural" if not isinstance(log.spec.action, MultiDiscrete) else "none"
+    count = (TABLE_FOLDS if tabular else NETWORK_FOLDS) if folds is None else folds
+    if folds is None:
+        count = min(count, max(2, int(log.clusters.max(initial=0)) + 1))
+    return ModelChoice(
+        "none" if model == "none" else chosen, states if tabular else None, episode_folds(log, count, seed)
+    )
+
+
+def _values(
+    log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
+) -> list[Values | None]:
+    """Cross-fitted values of each candidate, a target for each fold; None without a model.
+
+    If all episodes have the same length, the model learns rewards minus their mean, and the value of that mean is added
+    to its values: a constant added to every reward then changes no comparison.
+    """
+    if plan.model == "none":
+        return [None] * len(candidates)
+    lengths, known = np.diff(log.starts), np.zeros(1)
+    if lengths.min() == lengths.max():
+        reward = np.asarray(log.reward, np.float64)
+        left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+        log = replace(log, reward=(reward - reward.mean()).astype(np.float32))
+        known = np.tile(left * reward.mean(), len(lengths))  # [N]: value of the mean reward from each step
+    if plan.states is not None:
+        values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
+    else:
+        values = network_values(
+            log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
+        )
+    by_action = [None if one.all_actions is None else one.all_actions + np.reshape(known, (-1, 1)) for one in values]
+    pairs = zip(values, by_action, strict=True)
+    return [Values(one.logged + known, one.target + known, all_actions) for one, all_actions in pairs]
+
+
+def _evidence(
+    log: Log,
+    plan: ModelChoice,
+    targets: list[Target],
+    known: Propensities,
+    values: Values | None,
+    discount: float,
+    seed: int,
+) -> Evidence:
+    chances = [one.probabilities for one in targets if one.probabilities is not None]
+    everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
+    shown = [clone.supports(target, log.spec.action) for clone, target in zip(known.clones, targets, strict=False)]
+    return Evidence(
+        starts=np.asarray(log.starts, np.int64),
+        reward=np.asarray(log.reward, np.float64),
+        target=out_of_fold(log, plan.folds, [one.logged for one in targets]),
+        behaviour=known.logged,
+        discount=float(discount),
+        model=None if values is None else values.logged,
+        model_target=None if values is None else values.target,
+        target_all=everything,
+        behaviour_all=known.all_actions,
+        model_all=None if values is None else values.all_actions,
+        estimated=known.estimated,
+        occupancy=_occupancy(log, plan, targets, known, discount, seed),
+        action=np.asarray(log.action, np.int64) if isinstance(log.spec.action, Discrete) else None,
+        supported=out_of_fold(log, plan.folds, shown, log.position) if shown else None,
+        clusters=clusters_of(log),
+    )
+
+
+def _occupancy(
+    log: Log, plan: ModelChoice, targets: list[Target], known: Propensities, discount: float, seed: int
+) -> Floats | None:
+    """Occupancy ratios; None without a model, or if the target has no density.
+
+    With one-step episodes, target and logger see the same observations: only the ratio of the actions remains.
+    """
+    if plan.model == "none" or not any(one.logged.any() for one in targets):
+        return None
+    if len(log.starts) == log.steps + 1:
+        return np.asarray(out_of_fold(log, plan.folds, [one.logged for one in targets]) / known.logged)
+    if plan.states is not None:
+        return tabular_ratios(log, plan.states, plan.folds, targets, known.logged, discount)
+    return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
+
+
+def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:
+    notes = ["the log's weights are not used: each episode counts once"] if weighted else []
+    if target.bandwidth is not None:
+        by = "by an unknown amount" if smoothing is None else f"by {smoothing:+.3g} (model estimate)"
+        notes.append(
+            f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
+            f"which changes its value {by}"
+        )
+    if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
+        notes.append("a deterministic continuous action has no density. fix: set bandwidth=, or sample=True")
+    return tuple(notes)

@@ -1,0 +1,363 @@
+"""Propensities: the logger's probabilities of its actions, recorded or estimated by cross-fitted models.
+
+Recorded propensities are used if there are any; the probabilities of all actions are always estimated. Otherwise each
+fold of episodes gets a model of the logger, fitted on the other folds:
+
+* counts, for few different observations. Weights divide by the propensity, and one over an estimated share is too large
+  on average, most of all for rare actions. For an action taken `k` times in `n`, `(n + 1) / (k + 1)` has the mean
+  `(1 - (1 - p)^(n + 1)) / p`, so weights use `(k + 1) / (n + 1)`. The probabilities of all actions, which sum to 1, are
+  their shares in each state, shrunk towards their shares in the whole log by `m` pseudo-steps; `m` maximises the
+  leave-one-out likelihood of the training steps;
+* otherwise behaviour cloning, early-stopped on part of the training episodes and calibrated on that part by maximum
+  likelihood: one temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one
+  factor on the standard deviation for continuous ones.
+
+Estimates use only what the log contains: a logger with more information is estimated on average. The models of the
+logger are also the baseline "behaviour cloning"; one fit serves both.
+
+Letters: `N` steps, `M` stored observations, `E` episodes, `S` states, `A` number of actions or action size, `K` draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax
+
+from tidelog.algorithms.bc import BC
+from tidelog.algorithms.core.optimisation import cosine
+from tidelog.data.log import Log
+from tidelog.errors import ConfigError, SpecError
+from tidelog.networks.actor import state_gaussian
+from tidelog.networks.distributions import Gaussian
+from tidelog.ope.assumptions.independence import time_basis
+from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
+from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
+from tidelog.ope.models.tabular import States
+from tidelog.policies.policy import CHUNK, Policy
+from tidelog.training.fit import fit
+from tidelog.types import Continuous, Discrete, Vector
+
+By = Literal["counts", "network"]
+SMALLEST = 1e-6  # of estimated probabilities
+PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
+CALIBRATION = 0.2  # share of the training episodes that select the checkpoint and the temperature
+EPOCHS, BATCH, FEWEST, MOST = 15, 256, 1_000, 15_000  # updates of cloning: this many passes, within these limits
+PATIENCE = 10  # reports; a run makes 50
+ENOUGH = 1_000  # smallest number of training steps from which a network's supported actions are trusted
+CLEAR, FAR = 0.3, 2.5  # supported: at least this share of the uniform probability; within this many standard deviations
+OFTEN = 2  # smallest count of a supported action in a state of a table
+LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of standard deviations and densities, in units of [-1, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Clone:
+    """The logger on a log, imitated by one fold's model."""
+
+    logged: Floats  # [N]: probability or density of the logged action, the divisor of weights
+    probabilities: Floats | None = None  # [M, A] of discrete actions
+    mode: NDArray[np.float32] | None = None  # [M, A]: most likely continuous action
+    spread: Floats | None = None  # [M, A]: standard deviation around the mode
+    supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the training episodes show it taken here
+    rows: int = 0  # number of training steps
+
+    def supports(self, target: Target, space: Any) -> NDArray[np.bool_]:
+        """Whether the training episodes show the logger taking each discrete action [M, A], or all draws [M, 1].
+
+        A network trained on few steps supports nothing, because it confuses contexts. An action on a bound is not
+        supported either, because the logger's density does not apply to a clipped action.
+        """
+        if self.supported is not None:
+            return self.supported
+        if self.mode is None or self.spread is None or target.actions is None:
+            raise TypeError("a clone of continuous actions needs a target with sampled actions")
+        far = np.abs(target.actions - self.mode[:, None]) > FAR * self.spread[:, None]  # [M, K, A]
+        cut = (target.actions <= np.asarray(space.low)) | (target.actions >= np.asarray(space.high))
+        near = ~(far | cut).any(axis=(1, 2)) & (self.rows >= ENOUGH)
+        return np.asarray(near[:, None])
+
+    def target(self, log: Log, *, sample: bool, bandwidth: float | None = None, seed: int = 0) -> Target:
+        """The clone as a judged policy: sampled, or its most likely action."""
+        if self.probabilities is not None:
+            chances = (
+                self.probabilities if sample else np.eye(self.probabilities.shape[1])[self.probabilities.argmax(1)]
+            )
+            return Target(chances[np.asarray(log.position), np.asarray(log.action)], chances)
+        space = log.spec.action
+        if self.mode is None or self.spread is None or not isinstance(space, Continuous):
+            raise TypeError("a clone needs probabilities, or a mode and a spread")
+        if not sample:
+            return with_kernel(self.mode, log, common_bounds(space, space), bandwidth, seed)
+        noise = np.random.default_rng([seed, 5]).standard_normal((len(self.mode), DRAWS, self.mode.shape[1]))
+        drawn = np.clip(self.mode[:, None] + self.spread[:, None] * noise, space.low, space.high)
+        return Target(self.logged, actions=drawn.astype(np.float32))
+
+
+@dataclass(frozen=True, eq=False)
+class Propensities:
+    """Probabilities of the logger's actions, and the clones behind them, one per fold."""
+
+    logged: Floats  # [N]
+    all_actions: Floats | None  # [N, A]: of all discrete actions, always estimated
+    estimated: bool  # whether `logged` was estimated
+    clones: tuple[Clone, ...]
+    by: By | None = None  # the kind of model that estimated `logged`
+
+
+def propensities_of(
+    log: Log,
+    folds: Ordinals,
+    source: Any = None,
+    *,
+    states: States | None = None,
+    seed: int = 0,
+    progress: Callable[[int], None] | None = None,
+) -> Propensities:
+    """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
+
+    `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them;
+    numbers [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError for
+    anything else, SpecError if it is not possible.
+    """
+    if isinstance(source, Propensities):
+        return source
+    recorded = _recorded(log, source)
+    able = isinstance(log.spec.action, Discrete | Continuous)
+    if not able and recorded is None:
+        raise SpecError(
+            "this log has several simultaneous choices and no propensities, and no model of the logger supports such "
+            "actions. fix: record the propensities, or pass them as propensities=..."
+        )
+    count = int(folds.max()) + 1
+    clones = () if not able else _clones(log, folds, range(count), states, seed, progress)
+    chances = [clone.probabilities for clone in clones]
+    all_actions = None
+    if chances and all(one is not None for one in chances):
+        all_actions = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
+    if recorded is not None:
+        return Propensities(recorded, all_actions, False, clones)
+    by: By = "network" if states is None else "counts"
+    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), all_actions, True, clones, by)
+
+
+TIME_BINS = (1, 2, 4, 8, 16, 32)  # candidate numbers of time bins of a table, each bin with equally many rows
+TIME = "relative time"  # leaf with the time for a network
+
+
+def with_time(
+    log: Log, states: States | None, folds: Ordinals, when: Floats, suffices: Callable[[States], bool]
+) -> tuple[Log, States | None]:
+    """The log and its table for a model of a logger that changed over time; `when` [N] from 0 to 1.
+
+    A table gets the number of time bins that maximises the likelihood of held-out actions, or more bins while
+    `suffices` rejects them; a network gets the time as an input.
+    """
+    position, stored = np.asarray(log.position), len(next(iter(log.observation.values())))
+    seen_at = np.zeros(stored)
+    seen_at[np.asarray(log.next_position)] = when
+    seen_at[position] = when
+    if states is None:
+        basis = time_basis(seen_at).astype(np.float32)
+        spec = replace(log.spec, observation={**log.spec.observation, TIME: Vector(basis.shape[1])})
+        return replace(log, spec=spec, observation={**log.observation, TIME: basis}), None
+
+    def binned(bins: int) -> States:
+        edges = np.quantile(when, np.arange(1, bins) / bins)
+        cell = states.stored * bins + np.searchsorted(edges, seen_at, side="right")
+        cells, where = np.unique(cell, return_inverse=True)
+        return States(where.astype(np.int64), len(cells))
+
+    def likelihood(table: States) -> float:
+        of, total = fold_of_steps(log, folds), 0.0
+        for fold in range(int(folds.max()) + 1):
+            chances = clone_by_counts(log, table, without(folds, fold)).probabilities
+            rows = np.flatnonzero(of == fold)
+            if chances is not None:
+                total += float(np.log(chances[position[rows], np.asarray(log.action)[rows]]).sum())
+        return total
+
+    tables = [binned(bins) for bins in TIME_BINS]
+    best = max(range(len(tables)), key=lambda place: likelihood(tables[place]))
+    return log, next((table for table in tables[best:] if suffices(table)), tables[best])
+
+
+def _recorded(log: Log, source: Any) -> Floats | None:
+    if source is None or isinstance(source, str):
+        if source not in (None, "logged", "estimated"):
+            raise ConfigError(
+                f"propensities = {source!r}: expected None, 'logged', 'estimated', or one number per step"
+            )
+        if source == "logged" and log.propensity is None:
+            raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
+        propensities = None if source == "estimated" else log.propensity
+    else:
+        propensities = np.asarray(source)
+    if propensities is None:
+        return None
+    if propensities.shape != (log.steps,) or propensities.dtype.kind not in "fiu":
+        raise ConfigError(
+            f"propensities have shape {propensities.shape}: expected {log.steps} numbers, one for each step"
+        )
+    values = np.asarray(propensities, np.float64)
+    bad = np.flatnonzero(~(np.isfinite(values) & (values > 0)))
+    if len(bad):
+        raise SpecError(
+            f"the propensity of step {int(bad[0])} is {values[bad[0]]:g} ({len(bad)} such step(s)): expected a number "
+            "above 0. fix: correct it, or pass propensities='estimated'"
+        )
+    return values
+
+
+def _clones(
+    log: Log,
+    folds: Ordinals,
+    which: Sequence[int],
+    states: States | None,
+    seed: int,
+    progress: Callable[[int], None] | None,
+) -> tuple[Clone, ...]:
+    def one(fold: int) -> Clone:
+        learnt = without(folds, fold)
+        found = clone_by_counts(log, states, learnt) if states else clone_by_network(log, learnt, seed + fold)
+        if progress is not None:
+            progress(fold)
+        return found
+
+    if states is not None:
+        return tuple(one(fold) for fold in which)
+    with ThreadPoolExecutor(2) as pool:
+        return tuple(pool.map(one, which))
+
+
+def clone_by_counts(log: Log, states: States, learnt: Ordinals) -> Clone:
+    """Shares of actions in each state, from these episodes, shrunk towards their shares over all states."""
+    if not isinstance(log.spec.action, Discrete):
+        raise TypeError("a table needs discrete actions")
+    of = np.isin(np.asarray(log.episode), learnt)
+    here, action = states.stored[np.asarray(log.position)], np.asarray(log.action)
+    counts = np.zeros((states.size, log.spec.action.n))
+    np.add.at(counts, (here[of], action[of]), 1.0)
+    may = np.ones(counts.shape, bool)
+    if log.action_mask is not None:
+        may[states.stored] = np.asarray(log.action_mask)
+    overall = np.where(may, counts.sum(0) + 1.0, 0.0)
+    overall /= overall.sum(1, keepdims=True)
+    pull, times = _best_pull(counts, overall), counts.sum(1, keepdims=True)
+    probabilities = ((counts + pull * overall) / (times + pull))[states.stored]
+    return Clone(
+        ((counts + 1.0) / (times + 1.0))[here, action],
+        probabilities,
+        supported=(counts >= OFTEN)[states.stored],
+        rows=int(of.sum()),
+    )
+
+
+def _best_pull(counts: Floats, overall: Floats) -> float:
+    """Number of pseudo-steps that maximises the leave-one-out likelihood of the counts [S, A]."""
+    seen = counts > 0
+    times, share, total = counts[seen], overall[seen], np.broadcast_to(counts.sum(1, keepdims=True), counts.shape)[seen]
+
+    def likelihood(pull: float) -> float:
+        return float((times * np.log((times - 1.0 + pull * share) / (total - 1.0 + pull))).sum())
+
+    return float(max(PULLS, key=likelihood))
+
+
+def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
+    """Behaviour cloning on these episodes, calibrated on some of them; a logger's memory is not modelled."""
+    mine = log.take_episodes(learnt)
+    policy, held_out = _cloned(mine, seed)
+    held = None if held_out is None else mine.take_episodes(held_out)
+    arrays = _distribution(policy, log.observation, log.action_mask, slice(None))
+    there = () if held is None else _distribution(policy, held.observation, held.action_mask, held.position)
+    position, action = np.asarray(log.position), np.asarray(log.action)
+    space = log.spec.action
+    if isinstance(space, Continuous):
+        mean, spread = arrays
+        factor = 1.0 if held is None else best_factor(there[0], there[1], space.to_unit(np.asarray(held.action)))
+        spread = np.maximum(spread * factor, LEAST_SCALE)
+        half = np.exp(space.log_volume())
+        z = (space.to_unit(action) - mean[position]) / spread[position]
+        normal = np.exp(-0.5 * np.square(z).sum(1)) / (spread[position] * np.sqrt(2.0 * np.pi)).prod(1)
+        likely = np.asarray(normal) / half
+        middle = np.clip(space.from_unit(mean), space.low, space.high).astype(np.float32)
+        own = spread * (space.from_unit(np.ones(space.size)) - space.from_unit(np.zeros(space.size)))
+        return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own, rows=mine.steps)
+    temperature = 1.0 if held is None else best_temperature(there[0], np.asarray(held.action))
+    chances = tempered(arrays[0], temperature)
+    possible = np.isfinite(arrays[0]).sum(1, keepdims=True)
+    supported = (chances * possible >= CLEAR) & (mine.steps >= ENOUGH)
+    return Clone(chances[position, action], chances, supported=supported, rows=mine.steps)
+
+
+def best_temperature(logits: Floats, action: NDArray[Any]) -> float:
+    """Maximum-likelihood temperature of actions [N] under `softmax(logits / temperature)`, logits [N, A]."""
+
+    def error(log_temperature: float) -> float:
+        return float(-np.mean(log_softmax(logits / np.exp(log_temperature), axis=1)[np.arange(len(action)), action]))
+
+    return float(np.exp(minimize_scalar(error, bounds=(-2.0, 3.0), method="bounded").x))
+
+
+def tempered(logits: Floats, temperature: float) -> Floats:
+    """`softmax(logits / temperature)` [..., A], with every allowed action at least `SMALLEST` before normalisation."""
+    chances = np.exp(log_softmax(logits / temperature, axis=1))
+    chances = np.where(np.isfinite(logits), np.maximum(chances, SMALLEST), 0.0)
+    return np.asarray(chances / chances.sum(1, keepdims=True))
+
+
+def best_factor(mean: Floats, spread: Floats, action: NDArray[Any]) -> float:
+    """Maximum-likelihood factor on the standard deviations of independent normals, all [N, A]."""
+    return float(np.sqrt(np.mean(np.square((action - mean) / spread))))
+
+
+def _cloned(log: Log, seed: int) -> tuple[Policy, Ordinals | None]:
+    """A clone of the logger, and the ordinals of the episodes that selected it (None: only one episode or cluster)."""
+    updates = min(max(EPOCHS * log.steps // BATCH, FEWEST), MOST)
+    algorithm = BC(batch_size=BATCH, hidden=(128, 128), learning_rate=1e-3, schedule=cosine, actor_head=state_gaussian)
+    if not log.clusters.any():
+        return fit(algorithm, log, updates, seeds=[seed], scale="standard", progress=False).policy(), None
+    run = fit(
+        algorithm,
+        log,
+        updates,
+        seeds=[seed],
+        scale="standard",
+        held_out=CALIBRATION,
+        split_seed=seed,
+        best="held_out/imitation_loss",
+        patience=PATIENCE,
+        progress=False,
+    )
+    return run.best_policy(), log.split_ordinals(1.0 - CALIBRATION, seed)[1]
+
+
+def _distribution(policy: Policy, observation: Any, mask: Any, rows: Any) -> tuple[Floats, ...]:
+    """Parameters of a clone's distribution at some stored observations: logits, or means and stds in [-1, 1]."""
+    leaves = policy.scaler.observation({name: np.asarray(leaf[rows]) for name, leaf in observation.items()})
+    allowed = None if mask is None else np.asarray(mask[rows])
+    count, parts = len(next(iter(leaves.values()))), []
+    for start in range(0, count, CHUNK):
+        now = slice(start, start + CHUNK)
+        seen = {name: leaf[now] for name, leaf in leaves.items()}
+        parts.append(_ask(policy.algorithm, policy.params, seen, None if allowed is None else allowed[now]))
+    return tuple(
+        np.concatenate([np.asarray(part, np.float64) for part in column]) for column in zip(*parts, strict=True)
+    )
+
+
+@eqx.filter_jit
+def _ask(algorithm: Any, params: Any, leaves: Any, mask: Any) -> tuple[Any, ...]:
+    distribution = algorithm.distribution(params, leaves, mask)
+    if isinstance(distribution, Gaussian):
+        return distribution.mean, jnp.exp(jnp.broadcast_to(distribution.log_std, distribution.mean.shape))
+    return (distribution.logits,)

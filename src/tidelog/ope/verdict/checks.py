@@ -1,0 +1,344 @@
+"""Checks of a verdict; each violated condition is a finding: a sentence with its number, and advice.
+
+Preconditions are checked before any model is fitted; a violated one gives an "unsupported" verdict, not a number and
+not an error. Then come the limits on support, the estimators' assumptions, and earlier use of the judged episodes: to
+train the policy, or to select its checkpoint.
+
+Letters: `E` episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.data.log import Log
+from tidelog.data.overlap import Overlap, Sketch
+from tidelog.ope.assumptions.independence import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
+from tidelog.ope.assumptions.partial_identification import ActionCount
+from tidelog.ope.estimators.support import Support
+from tidelog.ope.evidence.episodes import clusters_of
+from tidelog.ope.verdict.limits import Limits
+from tidelog.policies.statistics import Interval
+from tidelog.types import Continuous, MultiDiscrete
+
+SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which stays closer to the log"
+RECORDED = "record the probability of each decision (the `propensity` column)"
+CHECKED = "check the propensity column against the logger's code"
+SHORTER = "give less weight to late rewards (discount=0.9, --discount 0.9): the log says little about them"
+VARIED = "let the logger vary its decisions more, and record the probability of each decision"
+FEWEST = 10  # episodes (or clusters) below which no model is fitted
+FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
+LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
+UPPER_95 = 1.645  # standard errors to the one-sided upper 95 % confidence limit of a share
+HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
+
+
+class Finding(NamedTuple):
+    """One finding: the name of its rule, a sentence, and advice."""
+
+    rule: str
+    sentence: str
+    advice: str = ""
+
+
+def violated_preconditions(
+    policy: Any,
+    log: Log,
+    returns: NDArray[Any],
+    *,
+    sample: bool,
+    bandwidth: float | None,
+    propensities: Any,
+    effective: float = 0.0,
+) -> list[Finding]:
+    """All violated preconditions; empty if an estimate can be computed.
+
+    `effective` is the limit on the effective sample size; fewer episodes, or clusters, cannot reach it.
+    """
+    findings = []
+    clusters = clusters_of(log)
+    count = len(log.episode_ids) if clusters is None else int(clusters.max()) + 1
+    needed = max(FEWEST, math.ceil(effective))
+    if count < needed:
+        one, several = ("episode", "episodes") if clusters is None else ("cluster", "clusters of episodes")
+        episodes = f"{one} is" if count == 1 else f"{several} are"
+        sentence = f"{count} {episodes} too few; at least {needed:,} are needed"
+        advice = "judge it on more episodes: hold out a larger share, or use a larger log"
+        findings.append(Finding("episodes", sentence, advice))
+    if len(returns) > 1 and not returns.max() > returns.min():
+        sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"
+        findings.append(Finding("rewards", sentence, "check that the reward column is the right one"))
+    findings += [*_no_density(policy, log, sample, bandwidth), *_cut_actions(log)]
+    recorded = log.propensity is not None and not (isinstance(propensities, str) and propensities == "estimated")
+    passed = propensities is not None and not isinstance(propensities, str)
+    return findings if recorded or passed else [*findings, *_no_propensities(log)]
+
+
+def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) -> list[Finding]:
+    if not isinstance(log.spec.action, Continuous) or bandwidth is not None:
+        return []
+    with_noise = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
+    if not sample:
+        sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
+        return [Finding("density", sentence, f"{SAMPLED}; or {with_noise}")]
+    first = {name: np.asarray(leaf[:1]) for name, leaf in log.observation.items()}
+    memory = policy.start(1) if policy.is_recurrent else None
+    if policy.log_probability(first, np.asarray(log.action[:1]), None, memory) is not None:
+        return []
+    sentence = "this policy has no density: it cannot compute the probability of an action"
+    return [Finding("density", sentence, with_noise)]
+
+
+def _cut_actions(log: Log) -> list[Finding]:
+    """Continuous actions that were clipped at their bounds; there the logger has a probability and no density."""
+    space = log.spec.action
+    if not isinstance(space, Continuous):
+        return []
+    action, low, high = np.asarray(log.action), np.asarray(space.low), np.asarray(space.high)
+    on_bound = ((action <= low) | (action >= high)) & (high > low)
+    share = float(on_bound.any(axis=1).mean())
+    if on_bound.sum(axis=0).max() < FEWEST_CUT or share < SHARE_CUT:
+        return []
+    sentence = (
+        f"{share:.1%} of the logged actions lie exactly on a bound: they were clipped there, and the density of an "
+        "action before clipping is not the probability of the bound"
+    )
+    advice = (
+        "record each action before clipping, with wider bounds; or round the actions to a few levels and judge them "
+        "as discrete actions"
+    )
+    return [Finding("cut_actions", sentence, advice)]
+
+
+def _no_propensities(log: Log) -> list[Finding]:
+    space = log.spec.action
+    unknown = "the probabilities of the recorded decisions are unknown, and cannot be estimated"
+    if isinstance(space, MultiDiscrete):
+        return [Finding("propensities", f"{unknown} for several simultaneous choices", RECORDED)]
+    if isinstance(space, Continuous) and (np.ptp(np.asarray(log.action), axis=0) == 0).any():
+        sentence = f"{unknown}: the logger always chose the same value of at least one action"
+        return [Finding("propensities", sentence, VARIED)]
+    return []
+
+
+def support_findings(
+    support: Support, limits: Limits, *, deterministic: bool = False, visits: bool = False, estimated: bool = False
+) -> list[Finding]:
+    """Every violated limit on support, worst kind first.
+
+    `deterministic`: the policy could be sampled instead. `visits`: the support is that of occupancy ratios.
+    `estimated`: propensities were estimated.
+    """
+    findings, mass, size = [], support.unsupported_mass, support.effective_sample_size
+    if not (mass is None or mass <= limits.unsupported_mass):
+        sentence = (
+            f"{mass:.1%} of the policy's actions are hardly in the log (the logger took them with less than a tenth of "
+            f"the probability of a uniform choice); at most {limits.unsupported_mass:.1%} is allowed"
+        )
+        findings.append(Finding("unsupported_mass", sentence, VARIED))
+    needed = max(limits.effective_episodes, limits.effective_share * support.episodes)
+    if not size >= needed:
+        sentence = (
+            f"the log has too little information about this policy: effective sample size {size:,.1f} of "
+            f"{support.episodes:,} episodes; at least {needed:,.0f} are needed"
+        )
+        times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
+        more = f"collect {times} of this kind"
+        advice = VARIED if size < limits.effective_share * support.episodes else more
+        findings.append(Finding("effective_sample_size", sentence, advice))
+    if not support.largest_weight <= limits.largest_weight:
+        sentence = (
+            f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
+            f"{limits.largest_weight:.1%} is allowed"
+        )
+        findings.append(Finding("largest_weight", sentence, VARIED))
+    if not support.pareto_k <= limits.pareto_k:
+        sentence = (
+            f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
+            f"(Pareto k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
+        )
+        findings.append(Finding("pareto_k", sentence, VARIED))
+    findings += _mean_weight(support, limits, visits, estimated)
+    if findings and deterministic:
+        findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
+    return findings
+
+
+def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool) -> list[Finding]:
+    """Whether the mean weight is 1; for estimated propensities the odds ratio sets the tolerance."""
+    mean, error = support.mean_weight, support.mean_weight_error
+    off, odds = abs(mean - 1.0), limits.odds_ratio
+    lost = mean < 1.0 - LOST and (support.unsupported_mass or 0.0) > 0.5 * off  # weight of actions not in the log
+    forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
+    if off <= HARMLESS or off <= limits.mean_weight_errors * error or forgiven:
+        return []
+    chance = math.erfc(off / error / math.sqrt(2.0)) if error > 0 else 0.0
+    away = f"{off / error:.1f} standard errors away" if error > 0 else "with a standard error of 0"
+    limit = f"at most {limits.mean_weight_errors:g}"
+    limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
+    check = RECORDED if estimated else CHECKED
+    wrong = "the logger's probabilities are wrong, or the policy takes actions that the logger never took"
+    wrong += f", or this is chance (p = {chance:.2g})" if chance >= 0.001 else ""
+    if visits:
+        sentence = (
+            f"occupancy-weighted terminations average {mean:.3g} (expected 1.00), {away} ({limit}): small errors in "
+            f"each probability add up over up to {support.horizon:,} decisions, or {wrong}"
+        )
+        return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
+    sentence = f"the episodes' mean weight is {mean:.3g} (expected 1.00), {away} ({limit}): {wrong}"
+    return [Finding("mean_weight", sentence, check)]
+
+
+def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
+    """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
+
+    `excess` is the share without the logger's own rare actions, `units` the number of episodes, or of clusters.
+    """
+    high = min(excess + UPPER_95 * math.sqrt(excess * (1.0 - excess) / units), 1.0)
+    if high <= limits.unshown_share:
+        return []
+    sentence = (
+        f"the log does not show {excess:.1%} of the policy's decisions (upper 95% limit {high:.1%}, without the share "
+        f"of the logger's own rare actions); the limit is {limits.unshown_share:.1%}"
+    )
+    return [Finding("unshown_share", sentence, f"{VARIED}; keep the policy closer to the log")]
+
+
+def habit_finding(habit: ActionCount) -> list[Finding]:
+    """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
+    if not habit.beyond:
+        return []
+    sentence = (
+        f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
+        f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
+    )
+    return [Finding("habit", sentence, f"{VARIED}; {SHORTER}")]
+
+
+def unshown_finding(share: float, bound: Interval, side: str, episodes: int) -> Finding:
+    """The verdict fails if the decisions that the log does not show earn the worst (or best) return."""
+    which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
+    much = f"{share:.1%} of the policy's decisions" if share < 1.0 else "the policy's decisions"
+    sentence = (
+        f"the log does not show {much}; if they earned the {which} return in these {episodes:,} episodes, the "
+        f"difference could be {end:+.3g}"
+    )
+    return Finding("unshown", sentence, f"{VARIED}; keep the policy closer to the log (a smaller threshold or weight)")
+
+
+def assumption_findings(
+    history: Sequence[Dependence], drift: Sequence[Dependence], *, visits: bool, estimated: bool, horizon: int
+) -> list[Finding]:
+    """Assumptions of the deciding estimator that the log contradicts.
+
+    `visits`: it uses occupancy ratios, so an observation must be a Markov state. `estimated`: propensities were
+    estimated from the observation (and the time), so the logger must have used nothing else.
+    """
+    findings = []
+    past = failing(history, (REWARDS, NEXT, ENDS)) if visits else []
+    if past:
+        sentence = (
+            f"episodes of up to {horizon:,} decisions can be judged only if an observation contains everything that "
+            f"matters (a Markov state), but it does not: {past[0].sentence}"
+        )
+        advice = f"add {past[0].cause} to the observation as a column, train again and judge again; {SHORTER}"
+        findings.append(Finding("markov", sentence, advice))
+    habits = failing(history, (LOGGER,)) if estimated else []
+    if habits:
+        sentence = f"propensities were estimated from the observation alone, but {habits[0].sentence}"
+        findings.append(Finding("logger_history", sentence, f"{RECORDED}; or add {habits[0].cause} as a column"))
+    changed = failing(drift, (LOGGER,)) if estimated else []
+    if changed:
+        sentence = f"the logger changed over time, and its estimated propensities miss this: {changed[0].sentence}"
+        advice = f"{RECORDED}; or judge on a period in which the logger did not change"
+        findings.append(Finding("drift", sentence, advice))
+    return findings
+
+
+def few_episodes_finding(episodes: float, limits: Limits, *, visits: bool) -> list[Finding]:
+    """Whether enough episodes carry the difference; `visits`: whether occupancy ratios estimate it.
+
+    Products of ratios are short of episodes if rewards are rare, occupancy ratios if states are. The latter need more
+    episodes, because no logged return bounds what they estimate.
+    """
+    least = limits.carrying_episodes if visits else limits.earning_episodes
+    if not episodes < least:
+        return []
+    rests = f"the difference rests on about {episodes:.1f} episodes"
+    if visits:
+        sentence = (
+            f"{rests}, because the policy often visits states that the log rarely contains; at least {least:g} are "
+            "needed"
+        )
+        return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
+    sentence = f"{rests} whose return is unlike most others; at least {least:g} are needed"
+    return [Finding("earning_episodes", sentence, "collect more episodes, because rare rewards occur too seldom here")]
+
+
+def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
+    """Whether the policy's estimated mean return is within the returns of the log."""
+    if low <= estimate <= high:
+        return []
+    side, word, name, end = (
+        ("highest", "above", "highest_return", high) if estimate > high else ("lowest", "below", "lowest_return", low)
+    )
+    sentence = (
+        f"the estimated mean return of the policy, {estimate:.4g}, is {word} the {side} return of any episode in the "
+        f"log, {end:.4g}: the estimate is not credible"
+    )
+    advice = f"judge a policy closer to the logger; if such returns are possible, set Limits({name}=...)"
+    return [Finding("range", sentence, advice)]
+
+
+class Reuse(NamedTuple):
+    """Overlaps with the judged episodes; None if unknown."""
+
+    learnt_from: Overlap | None  # share that the policy was trained on
+    chosen_by: str | None  # held-out metric that selected the checkpoint, if any
+    held_out: Overlap | None  # share that this metric was measured on
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for a verdict's context."""
+        one, two = self.learnt_from, self.held_out
+        return {
+            "learnt_from": None if one is None else {"share": one.share, **one._asdict()},
+            "chosen_by": self.chosen_by,
+            "held_out": None if two is None else {"share": two.share, **two._asdict()},
+        }
+
+
+def reuse_of(policy: Any, log: Log) -> Reuse:
+    """Earlier use of these episodes, from the policy's origin."""
+    origin = policy.origin
+    return Reuse(
+        _overlap(origin.get("learnt_from"), log), origin.get("chosen_by"), _overlap(origin.get("held_out"), log)
+    )
+
+
+def _overlap(sketch: Any, log: Log) -> Overlap | None:
+    return None if sketch is None else Sketch.from_json(sketch).overlap(log)
+
+
+def overlap_finding(overlap: Overlap | None, limits: Limits) -> list[Finding]:
+    """Whether the policy learnt from the judged episodes."""
+    if overlap is None or not overlap.exceeds(limits.overlap):
+        return []
+    about = "" if overlap.exact else "about "
+    sentence = (
+        f"the policy learnt from {about}{overlap.share:.1%} of the episodes that it is judged on; at most "
+        f"{limits.overlap:.1%} is allowed, because memorised episodes look like skill"
+    )
+    return [Finding("overlap", sentence, "judge it on episodes that it never saw: hold some out, or use a new log")]
+
+
+def chosen_finding(metric: str | None, overlap: Overlap | None, limits: Limits) -> list[Finding]:
+    """Whether the judged episodes selected the policy among its checkpoints."""
+    if metric is None or overlap is None or not overlap.exceeds(limits.overlap):
+        return []
+    sentence = f"the checkpoint was chosen by '{metric}' on these same episodes, so they cannot show that it is better"
+    return [Finding("chosen", sentence, "judge it on other episodes, or judge the last checkpoint")]

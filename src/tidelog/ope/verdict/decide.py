@@ -1,0 +1,406 @@
+"""Decision from evidence: check the limits on support, then one estimator decides, then others may contradict it.
+
+Pure functions; they fit no model and read no file. Letters: `E` episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.ope.assumptions.independence import Dependence
+from tidelog.ope.assumptions.partial_identification import (
+    excess_unshown,
+    extreme_values,
+    unshown_share,
+    unusual_action_count,
+)
+from tidelog.ope.assumptions.sensitivity import with_weight_factors, worst_factors
+from tidelog.ope.estimators.estimate import ESTIMATORS, Supports, is_listed, row
+from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.ratios import Ratios
+from tidelog.ope.estimators.sequential import CELLS, logged_return
+from tidelog.ope.estimators.support import Estimates, Support, effective_number, episode_weights
+from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.ope.verdict.checks import (
+    Finding,
+    Reuse,
+    assumption_findings,
+    chosen_finding,
+    excess_finding,
+    few_episodes_finding,
+    habit_finding,
+    overlap_finding,
+    range_finding,
+    support_findings,
+    unshown_finding,
+)
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import Decision
+from tidelog.policies.statistics import Interval
+
+METHOD = "bca"
+NOTHING = Interval(np.nan, np.nan, np.nan)
+ROUNDING = 1e-6  # relative to the largest sum of an episode's absolute rewards; models are 32-bit
+BY_STEP = (
+    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
+    "action", "supported",
+)  # fmt: skip
+SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
+
+
+class Case(NamedTuple):
+    """Everything that a decision depends on."""
+
+    policy: Evidence
+    cloning: Evidence | None
+    reuse: Reuse
+    limits: Limits
+    seed: int = 0
+    deterministic: bool = False  # whether the sampled policy could be judged instead
+    densities: bool = False  # whether actions are continuous
+    history: Sequence[Dependence] = ()  # whether the episode's history adds information to the observation
+    drift: Sequence[Dependence] = ()  # whether the time of a row adds information to the observation
+    widening: float = 1.0  # of the deciding intervals, for earlier looks and other policies (`simultaneous`)
+
+    @property
+    def deciding(self) -> str:
+        """The estimator that decides; it depends only on the length of episodes."""
+        return "wdr" if self.policy.horizon <= self.limits.horizon else "drl"
+
+    @property
+    def able(self) -> bool:
+        """Whether the evidence has everything that the deciding estimator reads."""
+        return is_listed(self.deciding, self.policy)
+
+    @property
+    def confidence(self) -> Confidence:
+        """Settings of the intervals."""
+        return Confidence(self.limits.level, self.limits.replicates, self.seed)
+
+    @property
+    def deciding_ratios(self) -> Ratios:
+        """The deciding estimator's difference from the logger, over the rows that the bootstrap resamples."""
+        ratios = ESTIMATORS[self.deciding].ratios(self.policy).minus(logged_return(self.policy))
+        return ratios.clustered(self.policy.clusters).grouped(self.limits.groups)
+
+    def between(self, ratios: Ratios, widening: float = 1.0) -> Interval:
+        """Interval of an estimate, over at most `limits.groups` groups of episodes; rounding errors become 0."""
+        confidence = replace(self.confidence, widening=widening)
+        ends = interval(ratios.clustered(self.policy.clusters).grouped(self.limits.groups), METHOD, confidence)
+        earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
+        least = ROUNDING * float(earned.max())
+        return Interval(*(0.0 if abs(number) <= least else number for number in ends))
+
+    def difference(self, name: str) -> Interval:
+        """An estimator's difference from the logger on the same episodes; widened for the deciding estimator."""
+        ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
+        return self.between(ratios, self.widening if name == self.deciding else 1.0)
+
+    def bound(self, difference: Interval) -> Interval:
+        """Bound of the difference: unshown decisions earn from the worst to the best logged (or stated) return."""
+        worst, best = self._with_extremes(best=False), self._with_extremes(best=True)
+        return Interval(difference.estimate, min(worst.low, difference.low), max(best.high, difference.high))
+
+    def _with_extremes(self, *, best: bool) -> Interval:
+        known = self.limits.highest_return if best else self.limits.lowest_return
+        evidence = extreme_values(self.policy, best=best, known=known)
+        estimator = ESTIMATORS["dr" if self.deciding == "wdr" else self.deciding]
+        return self.between(estimator.ratios(evidence).minus(logged_return(self.policy)), self.widening)
+
+    def earning(self, effective_episodes: float) -> float:
+        """How many episodes carry the difference, where rewards are rare: the smaller of two effective numbers.
+
+        One is of the difference's influences. The other is of the returns that make the logger's variance: as many of
+        them as the effective sample size lets expect under the policy, or as it has seen there if these are more.
+        Without it a policy under which no rare reward was seen yet would be worse, where hardly one was to be expected.
+        """
+        evidence, logged = self.policy, logged_return(self.policy)
+        difference = self._effective_influences(ESTIMATORS[self.deciding].ratios(evidence).minus(logged))
+        if difference == 0.0:
+            return np.inf  # every return is the same
+        expected = self._effective_influences(logged) * effective_episodes / evidence.units
+        return min(difference, expected * max(1.0, self._deviation_ratio(logged)))
+
+    def _deviation_ratio(self, logged: Ratios) -> float:
+        """How far returns lie from the logger's mean under the policy, over how far they lie under the logger."""
+        squares = np.square(logged.contributions - logged.estimate)
+        if ESTIMATORS[self.deciding].uses_occupancy or not squares.any():
+            return 1.0
+        return float(np.average(squares, weights=episode_weights(self.policy)) / squares.mean())
+
+    def _effective_influences(self, ratios: Ratios) -> float:
+        """The effective number of episodes, or clusters, that move an estimate by more than rounding does."""
+        ratios = ratios.clustered(self.policy.clusters)
+        influences = np.nan_to_num(ratios.contributions - ratios.estimate)
+        least = ROUNDING * float(np.abs(np.nan_to_num(ratios.contributions)).max())
+        return effective_number(np.where(np.abs(influences) <= least, 0.0, influences))
+
+
+class Outcome(NamedTuple):
+    """Result of a case."""
+
+    decision: Decision
+    findings: list[Finding]
+    difference: Interval
+    logger: Interval
+    from_bc: Interval | None
+    estimates: Estimates
+    support: Support
+    weights: Floats  # [E]
+    bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
+    unshown: float | None = None  # share of the policy's decisions that the log does not show
+
+
+class Undecided(NamedTuple):
+    """The deciding interval and the arguments against it, before any limit on support is checked."""
+
+    difference: Interval
+    side: Decision  # side of 0 on which the interval lies
+    against: list[Finding]
+    against_by_visits: list[Finding]  # count only if occupancy ratios have support of their own
+    able: bool  # whether there is a deciding estimate
+    unable: list[Finding]  # why there is none
+    support: Support
+    by_visits: Support | None  # support of occupancy ratios, if there are any
+    visits: bool  # whether occupancy ratios decide
+    estimated: bool  # whether propensities were estimated
+    against_by_products: Sequence[Finding] = ()  # of long episodes: count only if products have support of their own
+    by_products: Support | None = None  # support of products
+    earning: float = np.inf  # number of episodes behind the variance of the difference
+    unshown: float = 0.0  # share of the policy's decisions that no other episode shows the logger taking
+    bound: Interval | None = None  # the difference for the worst to the best logged return of that share
+    excess: float = 0.0  # that share minus the logger's own
+    units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
+
+
+def decide(case: Case) -> Outcome:
+    """Decide a case."""
+    evidence, supports = case.policy, Supports(case.policy)
+    result = evaluate(case, supports)
+    decision, findings = apply_limits(result, case.limits, case.reuse, deterministic=case.deterministic)
+    names = [name for name in ESTIMATORS if is_listed(name, evidence)]
+    rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
+    from_bc, deciding = None, ESTIMATORS[case.deciding]
+    if (
+        case.able
+        and case.cloning is not None
+        and all(getattr(case.cloning, part) is not None for part in deciding.needs)
+    ):
+        gain = case.between(deciding.ratios(evidence).minus(deciding.ratios(case.cloning)), case.widening)
+        from_bc = gain if np.isfinite(gain.estimate) else None
+    return Outcome(
+        decision,
+        findings,
+        reported_difference(result, decision),
+        case.between(logged_return(evidence)),
+        from_bc,
+        Estimates(rows),
+        result.support,
+        episode_weights(evidence),
+        result.bound,
+        result.unshown,
+    )
+
+
+def evaluate(case: Case, supports: Supports) -> Undecided:
+    """Everything that a decision depends on except the limits; `apply_limits` applies any limits to it."""
+    difference = case.difference(case.deciding) if case.able else NOTHING
+    side: Decision = "better" if difference.low > 0 else "worse" if difference.high < 0 else "no difference shown"
+    plain, by_ratios, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
+    if side == "better":
+        plain += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
+    by_visits = supports.of("drl") if case.policy.occupancy is not None else None
+    visits = ESTIMATORS[case.deciding].uses_occupancy
+    estimated = case.policy.estimated
+    assumed = assumption_findings(
+        case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
+    )
+    unable = [*_unable(case, difference), *assumed]
+    unable += habit_finding(unusual_action_count(case.policy)) if visits else []
+    support, unshown = supports.of(case.deciding), unshown_share(case.policy)
+    return Undecided(
+        difference,
+        side,
+        plain,
+        by_ratios,
+        case.able,
+        unable,
+        support,
+        by_visits,
+        visits,
+        estimated,
+        products,
+        supports.of("wis"),
+        case.earning(support.effective_sample_size) if case.able else np.inf,
+        unshown,
+        None if side == "no difference shown" or not unshown else case.bound(difference),
+        excess_unshown(case.policy),
+        case.policy.units,
+    )
+
+
+def apply_limits(
+    found: Undecided, limits: Limits, reuse: Reuse, *, deterministic: bool = False
+) -> tuple[Decision, list[Finding]]:
+    """The decision under these limits on support, and the reasons."""
+    violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
+    if found.able:
+        violations += support_findings(
+            found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
+        )
+        violations += few_episodes_finding(found.earning, limits, visits=found.visits)
+        violations += unshown_share_findings(found, limits)
+    if violations:
+        return "unsupported", violations
+    against = [*_bound_findings(found), *found.against]
+    if found.by_visits is not None and not support_findings(
+        found.by_visits, limits, visits=True, estimated=found.estimated
+    ):
+        against = found.against_by_visits + against
+    if found.by_products is not None and not support_findings(found.by_products, limits, estimated=found.estimated):
+        against = [*found.against_by_products, *against]
+    return ("no difference shown", against) if against else (found.side, [])
+
+
+def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
+    """The limit on unshown decisions; it applies only to "better" and "worse"."""
+    units = found.support.episodes if found.units is None else found.units
+    return [] if found.side == "no difference shown" else excess_finding(found.excess, units, limits)
+
+
+def reported_difference(found: Undecided, decision: Decision) -> Interval:
+    """The difference that is reported with a decision: the bound if the verdict fails under it."""
+    if found.bound is None or decision != "no difference shown" or not _bound_findings(found):
+        return found.difference
+    return found.bound
+
+
+def _bound_findings(found: Undecided) -> list[Finding]:
+    """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
+    if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
+        return []
+    return [unshown_finding(found.unshown, found.bound, found.side, found.support.episodes)]
+
+
+def _unable(case: Case, difference: Interval) -> list[Finding]:
+    if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
+        return _out_of_range(case, difference)
+    advice = "judge a policy that stays closer to the logger's decisions"
+    if case.deciding == "drl" and not case.able:
+        sentence = (
+            f"episodes have up to {case.policy.horizon:,} decisions: products of probabilities carry no information "
+            f"beyond {case.limits.horizon}, and how often the policy visits each state cannot be estimated here"
+        )
+        return [Finding("horizon", sentence, advice)]
+    if not case.able:
+        return [
+            Finding(
+                "model",
+                "there is no model of action values (model='none' was set, or no model supports such actions)",
+                "remove model='none' if it was set",
+            )
+        ]
+    return [Finding("weight", "at some step no recorded episode agrees with the policy's decisions so far", advice)]
+
+
+def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
+    """Whether the policy's estimated mean return is above or below the returns of all episodes in the log."""
+    logged, limits = logged_return(case.policy).contributions, case.limits
+    low, high = float(logged.min()), float(logged.max())
+    low = low if limits.lowest_return is None else min(low, limits.lowest_return)
+    high = high if limits.highest_return is None else max(high, limits.highest_return)
+    slack = ROUNDING * max(abs(low), abs(high))
+    return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
+
+
+def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:
+    """Estimators on the other side of 0: those that always count, with occupancy ratios, and with long products.
+
+    Only estimators whose difference does not change when a constant is added to every reward.
+    """
+    plain, visits, products = list[Finding](), list[Finding](), list[Finding]()
+    for name, estimator in ESTIMATORS.items():
+        if name == case.deciding or not is_listed(name, case.policy) or not estimator.vetoes:
+            continue
+        other = case.difference(name)
+        if (side > 0 and other.high < 0) or (side < 0 and other.low > 0):
+            sides = ("better", "worse") if side > 0 else ("worse", "better")
+            sentence = (
+                f"the estimators contradict each other: '{case.deciding}' finds the policy {sides[0]}, '{name}' finds "
+                f"it {sides[1]} ({other.low:+.3g} to {other.high:+.3g})"
+            )
+            finding = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
+            weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
+            long = weighs and case.policy.horizon > case.limits.horizon
+            (visits if estimator.uses_occupancy else products if long else plain).append(finding)
+    return plain, visits, products
+
+
+def _hidden_cause(case: Case) -> list[Finding]:
+    """With estimated propensities: whether "better" holds if an unrecorded cause changed one decision per episode."""
+    odds = case.limits.odds_ratio
+    if not case.policy.estimated or odds == 1.0:
+        return []
+    low = worst_case(case)
+    if low > 0:
+        return []
+    sentence = (
+        f"the logger's probabilities were estimated; if something that is not in the log changed one decision of each "
+        f"episode by odds of {odds:g}, the policy may not be better (the difference could be {low:+.3g})"
+    )
+    advice = "record the probability of each decision (the `propensity` column), which removes this doubt"
+    return [Finding("sensitivity", sentence, advice)]
+
+
+def worst_case(case: Case) -> float:
+    """Lower end of the difference's interval under the worst unrecorded cause that the odds ratio allows."""
+    evidence = _at_most(case.policy, case.seed)
+    base, estimator = _by_target(evidence, case.deciding)
+
+    def difference(changed: Evidence) -> Ratios:
+        return estimator(changed).minus(logged_return(evidence))
+
+    factors = worst_factors(base, difference, case.limits.odds_ratio, densities=case.densities)
+    return case.between(difference(with_weight_factors(base, factors)), case.widening).low
+
+
+def _by_target(evidence: Evidence, deciding: str) -> tuple[Evidence, Callable[[Evidence], Ratios]]:
+    """The deciding estimator as a function of evidence with changed target probabilities."""
+    ratios = ESTIMATORS[deciding].ratios
+    if not ESTIMATORS[deciding].uses_occupancy or evidence.occupancy is None:
+        return evidence, ratios
+    occupancy = evidence.occupancy
+
+    def by_visits(changed: Evidence) -> Ratios:
+        factors = np.repeat(changed.target[evidence.starts[:-1]], evidence.lengths)
+        return ratios(replace(evidence, occupancy=occupancy * factors))
+
+    return replace(evidence, target=np.ones(len(evidence.reward))), by_visits
+
+
+def _at_most(evidence: Evidence, seed: int) -> Evidence:
+    """Random episodes, as many as an estimate by episode can hold; all or none of each cluster."""
+    most = max(CELLS // evidence.horizon, 2)
+    if evidence.episodes <= most:
+        return evidence
+    units = np.arange(evidence.episodes) if evidence.clusters is None else evidence.clusters
+    sizes = np.bincount(units)
+    order = np.random.default_rng([seed, 7]).permutation(len(sizes))
+    count = max(int(np.searchsorted(np.cumsum(sizes[order]), most, "right")), 1)
+    return take_episodes(evidence, np.flatnonzero(np.isin(units, order[:count])))
+
+
+def take_episodes(evidence: Evidence, chosen: np.ndarray) -> Evidence:
+    """Evidence of some episodes, by their ordinals [E'] in rising order."""
+    selected = np.zeros(evidence.episodes, bool)
+    selected[chosen] = True
+    rows = np.repeat(selected, evidence.lengths)
+    arrays = {name: getattr(evidence, name) for name in BY_STEP}
+    parts: dict[str, Any] = {name: None if values is None else values[rows] for name, values in arrays.items()}
+    clusters = None if evidence.clusters is None else np.unique(evidence.clusters[selected], return_inverse=True)[1]
+    starts = np.concatenate([[0], np.cumsum(evidence.lengths[selected])])
+    return replace(evidence, starts=starts, clusters=clusters, **parts)

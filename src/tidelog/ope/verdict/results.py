@@ -1,0 +1,205 @@
+"""Results of judging: the verdict on one policy, and the table of verdicts on several; all can be written as JSON.
+
+Letters: `E` episodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError, nearest
+from tidelog.ope.estimators.risk import Risk
+from tidelog.ope.estimators.support import Estimates, Support
+from tidelog.policies.statistics import Interval
+
+Decision = Literal["better", "worse", "no difference shown", "unsupported"]
+
+
+OVERLAP_UNKNOWN = (
+    "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
+    "fix: if it did not, say so (learnt_from='other data', --learnt-from 'other data')"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """Conclusion about a policy from held-out episodes of another decision maker."""
+
+    decision: Decision
+    reasons: tuple[str, ...]  # one sentence each, the deciding one first
+    paragraph: str  # summary for a decision maker
+    estimand: str  # the estimated quantity: horizon, discount, truncation, which policy
+    deciding: str  # name of the estimate that decides
+    difference: Interval  # policy minus logger, on the same episodes
+    logger: Interval  # the logger's mean return
+    difference_from_bc: Interval | None  # policy minus behaviour cloning
+    estimates: Estimates
+    support: Support
+    level: float
+    episodes: int
+    weights: NDArray[np.float64]  # [E]: episode weights, for charts
+    context: Mapping[str, Any] = field(default_factory=dict)  # policy, log, seed, reuse, versions
+    risk: Risk | None = None  # return distributions of policy and logger
+    risk_reason: str | None = None  # why there is no risk
+    bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
+
+    @property
+    def blocks_gate(self) -> tuple[str, ...]:
+        """Reasons why a gate stays closed, one sentence each; empty for *better* without objections."""
+        if self.decision != "better":
+            return (f"the verdict is '{self.decision}'",)
+        return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
+
+    @property
+    def looks(self) -> int:
+        """Number of earlier looks at these episodes in the ledger."""
+        return int(self.context.get("judged_before", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists; numbers that are not finite become None."""
+        content = {
+            "decision": self.decision,
+            "reasons": list(self.reasons),
+            "paragraph": self.paragraph,
+            "estimand": self.estimand,
+            "deciding": self.deciding,
+            "difference": self.difference._asdict(),
+            "logger": self.logger._asdict(),
+            "difference_from_bc": None if self.difference_from_bc is None else self.difference_from_bc._asdict(),
+            "estimates": [row.to_json() for row in self.estimates],
+            "support": asdict(self.support),
+            "bound": None if self.bound is None else self.bound._asdict(),
+            "level": self.level,
+            "episodes": self.episodes,
+            "weights": weight_histogram(self.weights),
+            "context": dict(self.context),
+            "risk": None if self.risk is None else self.risk.to_json(),
+            "risk_reason": self.risk_reason,
+        }
+        plain: dict[str, Any] = _plain(content)
+        return plain
+
+
+def percent(level: float) -> str:
+    """Level in percent, with two significant digits of its error: 95%, 97.5%, 99.9943%."""
+    error = 100.0 * (1.0 - level)
+    digits = max(0, 1 - math.floor(math.log10(error)))
+    return f"{100.0 - error:.{digits}f}".rstrip("0").rstrip(".") + "%" if digits else f"{100.0 - error:.0f}%"
+
+
+NARROW = 1e-4  # decades; narrower ranges would have equal bin edges in 64 bits
+
+
+def weight_histogram(weights: NDArray[np.float64]) -> dict[str, Any]:
+    """Histogram of episode weights: number of exact zeros, and 40 bins of the decimal logarithm of the others."""
+    positive = weights[weights > 0]
+    if not len(positive):
+        return {"zeros": len(weights), "counts": [], "log10_edges": []}
+    logs = np.round(np.log10(positive), 6)  # weights that differ only by rounding are equal
+    narrow = np.ptp(logs) < NARROW
+    limits = (float(logs.min()) - 0.5, float(logs.max()) + 0.5) if narrow else None
+    counts, edges = np.histogram(logs, 40, limits)
+    return {"zeros": int((weights == 0).sum()), "counts": counts.tolist(), "log10_edges": edges.tolist()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Verdicts(Sequence[Verdict]):
+    """Verdicts in the order of the policies, by position or by name."""
+
+    names: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    level: float  # confidence with which the intervals cover all differences simultaneously
+
+    def __len__(self) -> int:
+        return len(self.verdicts)
+
+    def __iter__(self) -> Iterator[Verdict]:
+        return iter(self.verdicts)
+
+    def __getitem__(self, which: Any) -> Any:
+        if not isinstance(which, str):
+            return self.verdicts[which]
+        if which not in self.names:
+            raise ConfigError(f"unknown policy '{which}': {nearest(which, self.names)}")
+        return self.verdicts[self.names.index(which)]
+
+    def items(self) -> Iterator[tuple[str, Verdict]]:
+        """Pairs of name and verdict."""
+        return zip(self.names, self.verdicts, strict=True)
+
+    @property
+    def better(self) -> tuple[str, ...]:
+        """Policies that are better than the logger, simultaneously."""
+        return tuple(name for name, one in self.items() if one.decision == "better")
+
+    @property
+    def best(self) -> str | None:
+        """Supported policy with the highest lower end of the difference from the logger; None if there is none."""
+        low = {name: one.difference.low for name, one in self.items() if one.decision != "unsupported"}
+        return max(low, key=lambda name: low[name]) if low else None
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
+        return [table_row(name, one) for name, one in self.items()]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dictionaries and lists: level, best, better and every verdict."""
+        return {
+            "level": self.level,
+            "best": self.best,
+            "better": list(self.better),
+            "verdicts": {name: one.to_json() for name, one in self.items()},
+        }
+
+
+def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
+    """Row of one policy in the table of several."""
+    return {
+        "name": name,
+        "decision": verdict.decision,
+        "difference": verdict.difference.estimate,
+        "low": verdict.difference.low,
+        "high": verdict.difference.high,
+        "effective_sample_size": verdict.support.effective_sample_size,
+    }
+
+
+def combine_verdicts(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
+    """Combine verdicts; each one stores the table in its context."""
+    rows = [table_row(name, one) for name, one in zip(names, verdicts, strict=True)]
+    combined = [replace(one, context={**one.context, "together": {"level": level, "rows": rows}}) for one in verdicts]
+    return Verdicts(names, tuple(combined), level)
+
+
+def named_policies(policy: Any) -> dict[str, Any] | None:
+    """Several policies by name, None for one policy; sequences are named by position. ConfigError for equal names."""
+    if isinstance(policy, Mapping):
+        policies = {str(name): one for name, one in policy.items()}
+    elif isinstance(policy, list | tuple):
+        policies = {f"policy {position}": one for position, one in enumerate(policy)}
+    else:
+        return None
+    if not policies:
+        raise ConfigError("no policy to judge: expected one policy, or a list or mapping with at least one")
+    if len(policies) < len(policy):
+        raise ConfigError(f"policy names = {list(policy)}: expected names that differ as text")
+    return policies

@@ -1,0 +1,235 @@
+"""The verdict as text, for a decision maker: reasons, a paragraph, and the assumptions that no test can rule out.
+
+Letters: `E` episodes, `N` steps, `A` actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
+from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
+from tidelog.ope.estimators.sequential import returns
+from tidelog.ope.verdict.checks import Finding
+from tidelog.ope.verdict.decide import Case, Outcome
+from tidelog.ope.verdict.results import OVERLAP_UNKNOWN, Decision, percent
+from tidelog.policies.statistics import Interval
+
+HOW = {
+    "counts": "by counting the logger's actions at equal observations",
+    "network": "by a network that was trained to imitate the logger",
+}
+
+
+class VerdictFacts(NamedTuple):
+    """Facts for the paragraph."""
+
+    episodes: int
+    steps: int
+    level: float
+    difference: Interval
+    logger: Interval
+    from_bc: Interval | None
+    estimated_by: str | None  # how propensities were estimated, if they were
+    overlap_known: bool
+    notes: tuple[str, ...] = ()  # on the evidence
+    tail: str = ""  # sentence if the worst episodes disagree with the mean
+    caveats: tuple[str, ...] = ()  # assumptions of the answer, as sentences without a full stop
+
+
+def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
+    """Paragraph with the comparison, its result, its reliability and the next step."""
+    decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
+    comparison = f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
+    parts = [comparison, _outcome(decision, findings, facts), *_reliability(decision, facts)]
+    advice = _next(decision, findings, facts)
+    parts += [f"Next: {'; '.join(advice)}."] if advice else []
+    return " ".join(part for part in parts if part)
+
+
+def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> tuple[str, ...]:
+    """Reasons, one sentence each, the deciding one first; then the assumptions."""
+    assumed = facts.caveats if facts.overlap_known else (*facts.caveats, OVERLAP_UNKNOWN)
+    if findings:
+        return (*(finding.sentence for finding in findings), *assumed)
+    where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
+    return (f"the {percent(facts.level)} interval of the difference, {_span(facts.difference)}, lies {where}", *assumed)
+
+
+def estimand(lengths: NDArray[np.int64], cut: int, discount: float, sample: bool, bandwidth: float | None) -> str:
+    """Description of the estimated quantity; `lengths` [E] of the episodes, `cut` of them truncated."""
+    what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
+    until = (
+        "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
+    )
+    after = f"; {cut:,} episodes were cut off, and rewards after that are not counted" if cut else ""
+    acts = "samples its actions" if sample else "always takes its most likely action"
+    noise = f", with noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
+    return f"mean of {what} {until}{after}; the policy {acts}{noise}"
+
+
+def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
+    if decision == "unsupported":
+        first, more = findings[0].sentence, len(findings) - 1
+        rest = "" if not more else f" (and {more} more reason{'s' if more > 1 else ''}, listed with the verdict)"
+        return f"The log cannot show how well the policy would do: {first}{rest}. Any number for it would be a guess."
+    sides = {"better": "more", "worse": "less"}
+    mean = f"the logger's mean is {facts.logger.estimate:.3g}"
+    number = f"{_span(facts.difference)} with {percent(facts.level)} confidence; {mean}"
+    if decision == "no difference shown" and facts.difference == (0.0, 0.0, 0.0):
+        return f"By every measure the policy does what the logger did ({mean})."
+    if decision == "no difference shown":
+        gap = f"The estimated difference is {facts.difference.estimate:+.3g} per episode ({number})"
+        sentences = [finding.sentence for finding in findings]
+        return f"{gap}. {_sentence('; '.join(sentences))}." if sentences else f"{gap}, which chance alone can explain."
+    return (
+        f"The policy would earn about {abs(facts.difference.estimate):.3g} {sides[decision]} per episode than the "
+        f"logger did (difference {number})."
+    )
+
+
+def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
+    sentences = []
+    if decision == "better":
+        sentences.append("Every check agrees with this.")
+    if decision != "unsupported" and facts.from_bc is not None and math.isfinite(facts.from_bc.estimate):
+        low, high = facts.from_bc.low, facts.from_bc.high
+        than = "more than" if low > 0 else "less than" if high < 0 else "not clearly more or less than"
+        sentences.append(
+            f"This is {than} a copy of the logger (behaviour cloning) would earn (difference {_span(facts.from_bc)})."
+        )
+    sentences += [facts.tail] if facts.tail else []
+    sentences += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
+    if facts.estimated_by is not None:
+        how = HOW[facts.estimated_by]
+        sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
+    if not facts.overlap_known:
+        sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
+    return sentences
+
+
+def _next(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> list[str]:
+    advice = list(dict.fromkeys(part for finding in findings for part in finding.advice.split("; ") if part))[:3]
+    if decision == "better":
+        return ["try it on a small share of new cases alongside the current practice, and record the results"]
+    if decision == "worse":
+        return ["do not use it; train with other settings, and keep the current practice meanwhile"]
+    if decision == "no difference shown" and not findings:
+        return [_more_episodes(facts)]
+    return advice
+
+
+def _more_episodes(facts: VerdictFacts) -> str:
+    gap, half = abs(facts.difference.estimate), (facts.difference.high - facts.difference.low) / 2
+    if not gap or half / gap > 30:
+        return "if both are equally good, choose by cost; otherwise judge on many more episodes"
+    times = math.ceil(1.5 * (half / gap) ** 2)  # the interval then clears 0 by a margin
+    return (
+        f"about {times:,} times as many held-out episodes would show a difference of this size, if it is real; "
+        "otherwise choose by cost"
+    )
+
+
+def _span(interval: Interval) -> str:
+    return f"between {interval.low:+.3g} and {interval.high:+.3g}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+FEWEST = 0.001  # smallest share of unshown decisions that is reported
+RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95 %
+
+
+def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
+    """Sentences without a full stop, the most important first; only those that concern this verdict."""
+    if outcome.decision == "unsupported":
+        return ()
+    sentences = [*_unshown(case, outcome), *_markov(case), *_drift(case)]
+    sentences += [] if outcome.decision == "no difference shown" else [_rare_outcome(case, outcome)]
+    return (*sentences, _assumptions(case))
+
+
+def _unshown(case: Case, outcome: Outcome) -> list[str]:
+    """Share of the policy's decisions that the log does not show, and the assumption about them."""
+    share = outcome.unshown or 0.0
+    if outcome.bound is None or share < FEWEST:
+        return []
+    limits, unclear = case.limits, "are missing from"
+    if case.policy.supported is None or share == 1.0:
+        unclear = "cannot be seen in"
+    assumed = []
+    if outcome.decision != "worse":
+        assumed.append(_extreme("less than", case, limits.lowest_return, "worst", "lowest_return"))
+    if outcome.decision != "better":
+        assumed.append(_extreme("more than", case, limits.highest_return, "best", "highest_return"))
+    fields = ", ".join(f"{field}=..." for _, field in assumed)
+    return [
+        f"{share:.1%} of the policy's decisions {unclear} the log, and the answer assumes that none of them returns "
+        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields})"
+    ]
+
+
+def _extreme(than: str, case: Case, known: float | None, end: str, field: str) -> tuple[str, str]:
+    """One end of the assumed returns of unshown decisions, and the field of `Limits` that states it."""
+    limit = float(extreme_returns(case.policy, end == "best")[0]) if known is None else known
+    source = f"the {end} in the log" if known is None else f"the stated {field}"
+    return f"{than} {limit:.3g} ({source})", field
+
+
+def _markov(case: Case) -> list[str]:
+    """Whether an observation is a Markov state: result of the tests, and how far the policy leaves the log."""
+    past = failing(case.history, (REWARDS, NEXT, ENDS))
+    if case.deciding != "drl":
+        names = "'fqe', 'mwl' and 'drl'"
+        return [f"the observation is not a Markov state, so do not rely on {names}: {past[0].sentence}"] if past else []
+    sentences = [
+        "the answer assumes that the observation contains everything that affects later events (a Markov state); the "
+        "tests on this log found no effect of the history of an episode, but they can miss weak effects"
+    ]
+    habit = unusual_action_count(case.policy)
+    if habit.outside:
+        sentences.append(
+            f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
+            f"{habit.low:.0f} to {habit.high:.0f} times: the effect of this is assumed, not observed"
+        )
+    return sentences
+
+
+def _drift(case: Case) -> list[str]:
+    """Rewards that changed during the time of the log."""
+    changed = failing(case.drift, (REWARDS,))
+    if not changed:
+        return []
+    return [
+        f"rewards changed during the time of the log ({changed[0].sentence}): the answer is an average over that time"
+    ]
+
+
+def _rare_outcome(case: Case, outcome: Outcome) -> str:
+    """Outcomes that are too rare for a log of this size to exclude them."""
+    earned = returns(case.policy)
+    effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
+    harm, gain = f"less than {earned.min():.3g}; rare harm", f"more than {earned.max():.3g}; rare gain"
+    beyond = harm if outcome.decision == "better" else gain
+    return (
+        f"no recorded episode returned {beyond} beyond that, with a probability of up to "
+        f"{min(RULE_OF_THREE / effective, 1.0):.2g} per episode (3 / effective sample size), cannot be excluded"
+    )
+
+
+def _assumptions(case: Case) -> str:
+    """Assumptions that no log can test."""
+    units = "episodes" if case.policy.clusters is None else "clusters"
+    propensities = "" if case.policy.estimated else "the recorded propensities are right, "
+    return (
+        f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
+        f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "
+        "another, and no episodes are missing or cut off because of their outcome"
+    )

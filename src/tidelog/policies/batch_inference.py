@@ -1,0 +1,256 @@
+"""Batch inference: actions for the rows of a table. Letters: `B` rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.columns import Columns, names
+from tidelog.data.core.order import Order, episode_order
+from tidelog.data.io.export import column_labels
+from tidelog.data.parsing import column as parse
+from tidelog.data.sources import table_of
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.policies.policy import Policy, replay_actions
+from tidelog.runtime.observations import column_names, feature_names, fill_features
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
+
+
+def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
+    """Return the table's rows with deterministic actions in one column `action` (or `action_0`, ... for vectors).
+
+    Features of arrays without names are the columns `observation_0`, ... of an exported log (`observation` for one).
+    Raises LogError where the table cannot be read, SpecError (with column and rows) for a missing or invalid feature,
+    or for a value outside the log's vocabulary. `mapping` names the columns of the allowed actions.
+    """
+    return _with_actions(policy, _table(policy, path), mapping)
+
+
+def act_on_known(
+    policy: Policy, path: Path, mapping: str | Path | None = None
+) -> tuple[pl.DataFrame | None, pl.DataFrame]:
+    """Return `act_on_table` of the rows with known values, and the skipped rows.
+
+    The skipped rows have a column `row`, counted from 1, and a column `unknown` with the unknown values. The first
+    table is None where no row is left. ConfigError for a recurrent policy: it needs every row of an episode.
+    """
+    if policy.is_recurrent:
+        raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
+    frame = _table(policy, path)
+    unknown = _unknown(frame, policy.spec)
+    is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown])
+    skipped = pl.DataFrame(
+        {
+            "row": np.flatnonzero(is_unknown) + 1,
+            "unknown": [unknown_values for unknown_values in unknown if unknown_values],
+        }
+    )
+    known = frame.filter(pl.Series(~is_unknown))
+    return (_with_actions(policy, known, mapping) if known.height else None), skipped.hstack(
+        frame.filter(pl.Series(is_unknown))
+    )
+
+
+def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
+    """Return the values of every row outside the log's vocabulary, each with its column; empty where there are none."""
+    unknown_values = [""] * frame.height
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Codes) and leaf.vocabularies:
+            for name, words in zip(leaf.names, leaf.vocabularies, strict=True):
+                text = frame[name].cast(pl.String).fill_null("")
+                for row in np.flatnonzero(~text.is_in(list(words)).to_numpy()) if words else ():
+                    unknown_values[row] += (
+                        f"{'; ' if unknown_values[row] else ''}{name}: {text[int(row)] or '(an empty cell)'}"
+                    )
+    return unknown_values
+
+
+def _table(policy: Policy, path: Path) -> pl.DataFrame:
+    """Return the rows of a file; SpecError for no rows or a missing feature column."""
+    if isinstance(policy.spec.action, Catalogue):
+        raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
+    frame = table_of(path).frame
+    if not frame.height:
+        raise SpecError(f"{path} has no rows, expected at least one. fix: add rows")
+    missing = [name for name in feature_names(_with_names(policy.spec)) if name not in frame.columns]
+    if missing:
+        raise SpecError(
+            f"{path} has no column '{missing[0]}' ({len(missing)} missing): {nearest(missing[0], frame.columns)}"
+        )
+    return frame
+
+
+def _with_actions(policy: Policy, frame: pl.DataFrame, mapping: str | Path | None) -> pl.DataFrame:
+    spec = _with_names(policy.spec)
+    frame_filled = _carried_forward(frame, spec, mapping)
+    leaves = {name: _leaf(frame_filled, leaf) for name, leaf in spec.observation.items()}
+    allowed = _mask(frame, policy.spec, mapping)
+    if policy.spec.masked and allowed is None:
+        raise SpecError(
+            "the log has action masks, but this table has none. fix: pass the mapping with its action_mask (--columns)"
+        )
+    is_recurrent = policy.is_recurrent
+    actions = _act_in_order(policy, frame, leaves, allowed, mapping) if is_recurrent else policy(leaves, allowed)
+    return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
+
+
+def _with_names(spec: Spec) -> Spec:
+    """Return the spec with the column names of an exported table for features without names."""
+    leaves = {
+        name: replace(leaf, names=tuple(column_labels(name, leaf, _width(leaf))))
+        if not isinstance(leaf, Image) and not leaf.names
+        else leaf
+        for name, leaf in spec.observation.items()
+    }
+    return replace(spec, observation=leaves)
+
+
+def _width(leaf: Vector | Codes) -> int:
+    return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
+
+
+def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> pl.DataFrame:
+    """Fill empty cells with the last value of the episode, where this was the log's rule."""
+    leaves = [leaf for leaf in spec.observation.values() if isinstance(leaf, Vector)]
+    carried = [name for leaf in leaves for name, _ in leaf.fills if f"{name} missing" not in leaf.names]
+    empty = [name for name in carried if frame[name].null_count() or (parse.number(frame[name]).missing.size > 0)]
+    if not empty:
+        return frame
+    order = _order(frame, mapping, f"'{empty[0]}' is carried forward within episodes")
+    back = np.argsort(order.rows)
+    for name in empty:
+        values = pl.Series(np.where(parse.number(frame[name]).usable, parse.number(frame[name]).values, np.nan))
+        sorted_values = pl.DataFrame({"v": values.fill_nan(None)[order.rows], "e": order.episode})
+        filled_values = sorted_values.select(pl.col("v").forward_fill().over("e")).to_series()
+        frame = frame.with_columns(filled_values[back].rename(name))
+    return frame
+
+
+def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
+    """Return the table's rows in episode order by the mapping; SpecError, with the reason, without a mapping."""
+    columns = None if mapping is None else Columns.from_file(mapping)
+    if columns is None or columns.episode is None:
+        raise SpecError(f"{why}. fix: pass the mapping with the episode column (--columns)")
+    named = {"episode": columns.episode, "step": columns.step or columns.time}
+    missing = [name for name in named.values() if name is not None and name not in frame.columns]
+    if missing:
+        raise SpecError(f"the table has no column '{missing[0]}': {nearest(missing[0], frame.columns)}")
+    identity = parse.identity(frame[columns.episode])
+    key = None if named["step"] is None else parse.moment(frame[named["step"]]).values
+    return episode_order(frame.height, identity.values, identity.vocabulary, key)
+
+
+def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any, mapping: str | Path | None) -> Any:
+    """Return actions in file order of a recurrent policy, which processes each episode from its start."""
+    order = _order(frame, mapping, "this policy is recurrent")
+    sorted_leaves = {name: leaf[order.rows] for name, leaf in leaves.items()}
+    starts = np.searchsorted(order.episode, np.arange(len(order.ids) + 1))
+    actions = replay_actions(policy, sorted_leaves, starts, None if allowed is None else allowed[order.rows])
+    back = np.empty_like(actions)
+    back[order.rows] = actions
+    return back
+
+
+def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:
+    if isinstance(leaf, Image):
+        raise SpecError("this policy reads pictures, and tables hold none. fix: call the policy from Python")
+    if isinstance(leaf, Codes):
+        if not leaf.vocabularies:
+            return np.stack([_counted(frame[n], size) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1)
+        return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1)
+    fills = dict(leaf.fills)
+    return fill_features(leaf, [_numbers(frame[name], name in fills) for name in column_names(leaf)])
+
+
+def _numbers(series: pl.Series, may_lack: bool = False) -> np.ndarray[Any, Any]:
+    column = parse.number(series)
+    if may_lack:
+        values = np.asarray(column.values, np.float32).copy()
+        values[column.missing] = np.nan
+        column = replace(column, values=values, missing=column.missing[:0])
+    bad = np.flatnonzero(~(column.usable & (np.isfinite(column.values) | (may_lack & np.isnan(column.values)))))
+    if len(bad):
+        raise SpecError(
+            f"column '{series.name}' is {series[int(bad[0])]!r} in {_rows(bad)}, expected a number. fix: fill it in"
+        )
+    return np.asarray(column.values)
+
+
+def _counted(series: pl.Series, size: int) -> np.ndarray[Any, Any]:
+    """Return the codes of a log whose columns were codes."""
+    codes = _numbers(series)
+    bad = np.flatnonzero((codes % 1 != 0) | (codes < 0) | (codes >= size))
+    if len(bad):
+        raise SpecError(
+            f"column '{series.name}' has invalid codes in {_rows(bad)}, expected 0 to {size - 1}. fix: correct them"
+        )
+    return codes.astype(np.int32)
+
+
+def _codes(series: pl.Series, words: tuple[str, ...]) -> np.ndarray[Any, Any]:
+    known = pl.Series(words, dtype=pl.String)
+    text = series.cast(pl.String).fill_null("")
+    codes = text.replace_strict(
+        known, pl.Series(range(len(words)), dtype=pl.Int32), default=None, return_dtype=pl.Int32
+    )
+    bad = np.flatnonzero(codes.is_null().to_numpy())
+    if len(bad):
+        word = text[int(bad[0])] or "(an empty cell)"
+        raise SpecError(
+            f"column '{series.name}' is {word!r} in {_rows(bad)}, unknown in the policy's log: {nearest(word, words)}"
+        )
+    return codes.to_numpy()
+
+
+def _rows(bad: np.ndarray[Any, Any]) -> str:
+    listed = ", ".join(str(row + 1) for row in bad[:10])
+    return f"{len(bad)} row(s) ({listed}{', ...' if len(bad) > 10 else ''})"
+
+
+def _mask(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> np.ndarray[Any, Any] | None:
+    if mapping is None:
+        return None
+    columns = names(Columns.from_file(mapping).action_mask)
+    if not columns:
+        return None
+    missing = [name for name in columns if name not in frame.columns]
+    if missing:
+        raise SpecError(f"the table has no mask column '{missing[0]}': {nearest(missing[0], frame.columns)}")
+    column = parse.mask([frame[name] for name in columns])
+    bad = np.flatnonzero(~column.usable)
+    if len(bad):
+        raise SpecError(
+            f"the action mask is invalid in {_rows(bad)}, expected {column.expects}. fix: correct these cells"
+        )
+    return np.asarray(column.values == 1)
+
+
+def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) -> Mapping[str, Any]:
+    space = spec.action
+    if isinstance(space, Continuous):
+        labels = space.names or tuple(str(i) for i in range(space.size))
+        columns = {f"action_{label}": actions[:, i] for i, label in enumerate(labels)}
+    elif isinstance(space, Discrete) and space.names:
+        columns = {"action": np.asarray(space.names)[actions]}
+    else:
+        columns = {"action": actions}
+    return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a table as .csv or .parquet atomically."""
+    writers: dict[str, Callable[[Path], Any]] = {".csv": frame.write_csv, ".parquet": frame.write_parquet}
+    if path.suffix not in writers:
+        raise ConfigError(f"{path}: expected a path that ends in .csv or .parquet. fix: change the suffix")
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        writers[path.suffix](temporary)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ConfigError(f"{path} cannot be written: {error}. fix: choose a writable path") from error

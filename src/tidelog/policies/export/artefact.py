@@ -1,0 +1,131 @@
+"""Export of an artefact: written to a temporary path, read by every runtime, kept only where all agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.data.log import Log
+from tidelog.errors import ExportError, SpecError
+from tidelog.policies.export.onnx import onnx_file
+from tidelog.policies.export.parity import READ, ROWS, bound_of, check_parity, compare_runtimes
+from tidelog.policies.policy import Policy, artefact_contents, load_policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.runtime.artefact_files import ONNX, Saved, write
+from tidelog.runtime.loading import load
+from tidelog.runtime.session import load_onnx
+
+
+class Logged(NamedTuple):
+    """Observations of a log to test a policy on, and their action masks where the log has them."""
+
+    leaves: dict[str, Any]
+    mask: Any = None
+
+    @classmethod
+    def of(cls, log: Log | Interactions, policy: Policy) -> Logged:
+        """Return evenly spaced decisions (or histories) of a log; SpecError for other observations."""
+        if isinstance(log, Interactions):
+            return cls._of_interactions(log, policy)
+        if dict(log.spec.observation) != dict(policy.spec.observation):
+            raise SpecError("this log's observations differ from the policy's. fix: pass the policy's own log")
+        steps = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
+        rows = log.position[steps]
+        mask = None if log.action_mask is None else np.asarray(log.action_mask[rows])
+        return cls({name: np.asarray(leaf[rows]) for name, leaf in log.observation.items()}, mask)
+
+    @classmethod
+    def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
+        if log.spec.to_json() != policy.spec.to_json():
+            raise SpecError("these interactions have other items, events or users than the policy's. fix: pass its own")
+        rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
+        items, events = log.histories(rows, READ)
+        return cls({"item": items, "event": events, "user": log.features_of(log.user[rows])})
+
+
+def has_onnx() -> bool:
+    """Return whether the extra for writing and reading ONNX is installed."""
+    return all(importlib.util.find_spec(name) is not None for name in ("jax2onnx", "onnx", "onnxruntime"))
+
+
+def export(
+    policy: Policy,
+    path: str | Path,
+    *,
+    onnx: bool = True,
+    logged: Logged | None = None,
+    metrics: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write a policy as a folder, a .zip or an .onnx file after a parity check; return the parity record.
+
+    Raises ExportError, and writes nothing, where a runtime differs from JAX by more than the bound for its actions.
+    """
+    path = Path(path)
+    if path.suffix == ".onnx":
+        return export_onnx(policy, path, logged)
+    files, manifest = artefact_contents(policy)
+    manifest["metrics"] = None if metrics is None else dict(metrics)
+    if onnx and manifest["recipe"] is not None:
+        files[ONNX], manifest["onnx"] = onnx_file(policy)
+    record = _compared(policy, files, manifest, logged)
+    check_parity(record, _readers_in(record), str(path))
+    write(path, files, manifest | {"parity": record})
+    return record
+
+
+def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dict[str, Any]:
+    """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
+    if path.exists():
+        raise ExportError(f"{path} exists, nothing was written. fix: choose another path")
+    files, manifest = artefact_contents(policy)
+    files[ONNX], manifest["onnx"] = onnx_file(policy)
+    record = _compared(policy, files, manifest, logged)
+    check_parity(record, _readers_in(record), str(path))
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(files[ONNX])
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise ExportError(f"{path} cannot be written: {error}. fix: choose a writable path") from error
+    return record
+
+
+def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
+    """Compare the runtimes of an artefact again; ExportError where one exceeds the artefact's stated bound."""
+    policy, saved = load_policy(path), Saved(path)
+    if saved.manifest["recipe"] is None and saved.manifest["onnx"] is None:
+        raise ExportError(
+            f"{path} contains a custom module; only the JAX runtime can run it. fix: use the networks of tidelog"
+        )
+    record = compare_runtimes(
+        policy, _readers(path, saved.manifest), bound_of(policy, saved.manifest), *(logged or (None, None))
+    )
+    check_parity(record, _readers_in(record), str(path))
+    return record
+
+
+def _compared(
+    policy: Policy, files: dict[str, bytes], manifest: dict[str, Any], logged: Logged | None
+) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / "policy"
+        write(temporary, files, manifest)
+        return compare_runtimes(
+            policy, _readers(temporary, manifest), bound_of(policy, manifest), *(logged or (None, None))
+        )
+
+
+def _readers(path: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    readers = {} if manifest["recipe"] is None else {"numpy": load(path)}
+    return readers if manifest["onnx"] is None else {**readers, "onnx": load_onnx(path)}
+
+
+def _readers_in(record: Mapping[str, Any]) -> list[str]:
+    return [name for name in ("numpy", "onnx") if name in record]

@@ -1,0 +1,176 @@
+"""The parity check: JAX, NumPy and ONNX give equal answers on random and on logged observations.
+
+Their rounding differs: continuous actions differ slightly, and where two actions are equal up to the last bits another
+one may be chosen. The bounds below limit both differences; they are written into the artefact, and
+`tidelog export --check` uses the written ones. Letters: `B` observations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from tidelog.errors import ExportError
+from tidelog.runtime.observations import column_names, fill_features
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec
+
+ROWS = 256  # number of random observations, and largest number of logged ones
+STEPS = 3  # consecutive steps of a recurrent policy
+LENGTH = 10  # largest length of lists
+READ = 50  # largest length of random histories
+Leaves = dict[str, np.ndarray[Any, Any]]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The allowed differences: `difference` of an action in shares of half its range, of a probability, of a score;
+    `apart`: the share of observations with another action or list, where two are equal up to rounding.
+    """
+
+    difference: float
+    apart: float
+
+
+BOUNDS: Mapping[str, Bound] = {
+    "Continuous": Bound(difference=1e-4, apart=0.0),
+    "Continuous, chosen among candidates": Bound(difference=1e-4, apart=0.01),
+    "Discrete": Bound(difference=1e-4, apart=0.005),
+    "MultiDiscrete": Bound(difference=0.0, apart=0.01),
+    "Catalogue": Bound(difference=1e-3, apart=0.02),
+}
+
+
+def bound_of(policy: Any, manifest: Mapping[str, Any]) -> Bound:
+    """Return the bound in the manifest, or the default for the policy's kind of action."""
+    if manifest["parity"] is not None:
+        try:
+            stated = Bound(**manifest["parity"]["bound"])
+            return Bound(float(stated.difference), float(stated.apart))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ExportError(
+                f"the artefact's parity record is invalid: {error!r}. fix: export the policy again"
+            ) from error
+    kind, recipe = type(policy.spec.action).__name__, manifest["recipe"]
+    candidates = recipe is not None and recipe["act"]["kind"] == "candidates"
+    return BOUNDS[f"{kind}, chosen among candidates" if candidates else kind]
+
+
+def compare_runtimes(
+    policy: Any, others: Mapping[str, Any], bound: Bound, logged: Leaves | None, masks: Any
+) -> dict[str, Any]:
+    """Return the parity record of the policy's other runtimes: their difference from JAX, and whether it holds."""
+    sets = {"random": (random_observations(policy), random_masks(policy))}
+    if logged is not None:
+        sets["logged"] = (logged, masks)
+    with jax.default_matmul_precision("highest"):
+        expected = {name: _answers(policy, *inputs) for name, inputs in sets.items()}
+    record: dict[str, Any] = {
+        "bound": asdict(bound),
+        "rows": {name: _count(inputs[0]) for name, inputs in sets.items()},
+    }
+    for reader, other in others.items():
+        distances = {name: _distance(policy, expected[name], _answers(other, *inputs)) for name, inputs in sets.items()}
+        holds = (one["difference"] <= bound.difference and one["apart"] <= bound.apart for one in distances.values())
+        record[reader] = {**distances, "holds": all(holds)}
+    return record
+
+
+def check_parity(record: Mapping[str, Any], readers: Iterable[str], where: str) -> None:
+    """Raise ExportError where a runtime differs from JAX by more than the bound."""
+    for reader in readers:
+        if not record[reader]["holds"]:
+            differences = {name: facts for name, facts in record[reader].items() if name != "holds"}
+            raise ExportError(
+                f"{where}: {reader} differs from JAX by {differences}, allowed {record['bound']}. fix: report a bug"
+            )
+
+
+def random_observations(policy: Any, rows: int = ROWS, seed: int = 0) -> Leaves:
+    """Return random observations of a spec, with the log's mean and scale where known; some values are missing."""
+    generator = np.random.default_rng(seed)
+    if isinstance(policy.spec.action, Catalogue):
+        return _random_histories(generator, policy.spec, rows)
+    return {name: _random(generator, name, leaf, policy.scaler, rows) for name, leaf in policy.spec.observation.items()}
+
+
+def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> Leaves:
+    """Return items and kinds of events, left-padded with 0, of every length from 0 on, and user features."""
+    leaf: Any = spec.observation["history"]
+    read = generator.integers(0, READ + 1, rows)[:, None] >= np.arange(READ, 0, -1)
+    item = generator.integers(1, spec.action.n + 1, (rows, READ))  # type: ignore[union-attr]
+    event = generator.integers(1, len(leaf.events) + 1, (rows, READ))
+    who: Any = spec.observation.get("user")
+    user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
+    items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
+    return {"item": items, "event": events, "user": user}
+
+
+def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
+    if isinstance(leaf, Image):
+        return generator.integers(0, 256, (rows, leaf.height, leaf.width, leaf.channels)).astype(np.uint8)
+    if isinstance(leaf, Codes):
+        return np.stack([generator.integers(0, size, rows) for size in leaf.sizes], axis=-1).astype(np.int32)
+    mean, std = scaler.mean.get(name, np.zeros(leaf.size)), scaler.std.get(name, np.ones(leaf.size))
+    drawn = mean + 2.0 * std * generator.standard_normal((rows, leaf.size))
+    values: np.ndarray[Any, Any] = drawn.astype(np.float32)
+    if not leaf.fills:
+        return values
+    fills, columns = dict(leaf.fills), []
+    for column in column_names(leaf):
+        missing = generator.random(rows) < (0.2 if column in fills else 0.0)
+        columns.append(np.where(missing, np.nan, values[:, leaf.names.index(column)]).astype(np.float32))
+    return fill_features(leaf, columns)
+
+
+def random_masks(policy: Any, rows: int = ROWS, seed: int = 1) -> Any:
+    """Return masks with at least one allowed action (items: a list's length), or None where masks do not apply."""
+    space, generator = policy.spec.action, np.random.default_rng(seed)
+    if isinstance(space, Catalogue):
+        chances = generator.random((rows, space.n))
+        least = np.partition(chances, min(LENGTH, space.n) - 1, axis=1)[:, min(LENGTH, space.n) - 1, None]
+        return np.concatenate([np.zeros((rows, 1), bool), (chances < 0.7) | (chances <= least)], axis=1)
+    if not isinstance(space, Discrete):
+        return None
+    allowed = generator.random((rows, space.n)) < 0.5
+    allowed[np.arange(rows), generator.integers(0, space.n, rows)] = True
+    return allowed
+
+
+def _count(leaves: Leaves) -> int:
+    return len(next(iter(leaves.values())))
+
+
+def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Return actions of consecutive steps [steps, B, ...] and probabilities [B, A] of discrete ones; lists [B, k]."""
+    if isinstance(reader.spec.action, Catalogue):
+        ranker = reader.ranker()
+        k = min(LENGTH, ranker.width, ranker.items)
+        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"])
+        return {"action": items[None], "score": scores}
+    memory = reader.start(_count(leaves)) if reader.is_recurrent else None
+    actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.is_recurrent else 1)]
+    answers = {"action": np.stack(actions)}
+    if isinstance(reader.spec.action, Discrete):
+        answers["probabilities"] = reader.probabilities(leaves, mask, memory)
+    return answers
+
+
+def _distance(policy: Any, expected: Mapping[str, Any], actual: Mapping[str, Any]) -> dict[str, float]:
+    """Return the largest difference where the actions are equal, and the share of observations with different ones."""
+    space, one, two = policy.spec.action, expected["action"], actual["action"]
+    if isinstance(space, Continuous):
+        away = np.abs(space.to_unit(one) - space.to_unit(two)).max(axis=-1)
+        apart = away > BOUNDS["Continuous"].difference
+        return {"difference": float(away[~apart].max(initial=0.0)), "apart": float(apart.mean())}
+    apart = one != two if isinstance(space, Discrete) else (one != two).any(axis=-1)
+    same = ~apart.any(axis=0)
+    if "score" in expected:
+        away = np.abs(expected["score"] - actual["score"])[same]
+        return {"difference": float(away.max(initial=0.0)), "apart": float(apart.mean())}
+    chances = np.abs(expected.get("probabilities", 0.0) - actual.get("probabilities", 0.0))
+    difference = chances[same].max(initial=0.0) if "probabilities" in expected else 0.0
+    return {"difference": float(difference), "apart": float(apart.mean())}

@@ -1,0 +1,377 @@
+"""The policy: raw observations in, actions in their own units out, as NumPy arrays; loading, saving, and replay.
+
+It holds an algorithm's acting parameters, the spec, and the scaler of its training log. Letters: `B` batch, `A` number
+of actions or action size, `N` recorded steps, `E` episodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import platform
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.algorithms.core.contract import Portable
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.names import algorithm_class, algorithm_name
+from tidelog.data.scaling import Scaler
+from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
+from tidelog.networks.recipe import named
+from tidelog.policies.named_arrays import array_file, fill
+from tidelog.recommend.ranking import ranker
+from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
+from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
+from tidelog.runtime.policy import Memory, memory_state
+from tidelog.runtime.ranking import Ranker
+from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
+from tidelog.types import Catalogue, Continuous, Discrete, Spec
+
+NumpyArray = np.ndarray[Any, Any]
+Leaves = dict[str, NDArray[Any]]
+Mask = NDArray[np.bool_] | None
+Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
+CHUNK = 16384  # rows in one call of a compiled program
+SPARE = 1 << 24  # allowance for weights that only training has
+PACKAGES = ("tidelog", "jax", "equinox", "numpy")  # their versions are in the manifest
+
+# Compiled once for each kind of algorithm and batch size; all have the arguments (algorithm, params, leaves, mask,
+# action, key, carry) and return a result and the new recurrent state.
+
+
+@eqx.filter_jit
+def _mode(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    act = algorithm.act(params, leaves, mask=mask, carry=carry)
+    return act.action, act.carry
+
+
+@eqx.filter_jit
+def _sample(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: Any, carry: Any) -> Any:
+    act = algorithm.act(params, leaves, mask=mask, key=key, carry=carry)
+    return act.action, act.carry
+
+
+@eqx.filter_jit
+def _probabilities(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: Any) -> Any:
+    policy = algorithm.distribution(params, leaves, mask, carry)
+    return (None if policy is None else policy.probabilities()), None
+
+
+@eqx.filter_jit
+def _log_probability(algorithm: Any, params: Any, leaves: Any, mask: Any, action: Any, key: None, carry: Any) -> Any:
+    policy = algorithm.distribution(params, leaves, mask, carry)
+    return (None if policy is None else policy.log_probability(action)), None
+
+
+@eqx.filter_jit
+def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None, key: None, carry: None) -> Any:
+    return algorithm.q_values(params, leaves), None
+
+
+class Policy:
+    """Acts on raw observations: one, a batch, a mapping by name, or a data frame."""
+
+    def __init__(
+        self, algorithm: Any, spec: Spec, scaler: Scaler, params: Any, origin: Mapping[str, Any] | None = None
+    ) -> None:
+        self.algorithm = algorithm
+        self.spec = spec
+        self.scaler = scaler
+        self.params = params
+        self.origin = dict(origin or {})
+        self.is_recurrent = algorithm.start(params, 1) is not None  # True: every call needs a memory from `start`
+        self._numbers = jax.tree.map(jnp.float32, algorithm)
+
+    def start(self, count: int = 1) -> Memory:
+        """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
+        carry = self.algorithm.start(self.params, count)
+        if carry is None:
+            raise SpecError(f"this {type(self.algorithm).__name__} policy is feed-forward. fix: call it without memory")
+        return Memory(np.array(carry))
+
+    def __call__(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
+        """Return the deterministic action of one observation, or actions [B, ...]; `mask` [A] or [B, A] bool.
+
+        A recurrent policy needs a memory from `start` at every step of an episode, and updates it.
+        """
+        inputs = self._read(observation, mask)
+        return self._to_action(self._apply(_mode, inputs, memory), inputs)
+
+    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
+        """Return random actions of the stochastic policy; the same seed and observations give the same actions."""
+        return self.sample_with_propensity(observation, seed, mask, memory)[0]
+
+    def sample_with_propensity(
+        self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None
+    ) -> tuple[NumpyArray, NumpyArray | None]:
+        """Return random actions and their probability or density [B] in the actions' own units, or None.
+
+        Continuous samples are clipped at the bounds; the density is the unclipped Gaussian's at the executed action.
+        """
+        inputs = self._read(observation, mask)
+        before = None if memory is None else Memory(memory.carry)
+        action = self._to_action(self._apply(_sample, inputs, memory, seed=seed), inputs)
+        likely = self._log_density(inputs, action, before)
+        return action, None if likely is None else _unbatched(np.exp(likely), inputs)
+
+    def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
+        """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for continuous actions."""
+        if not isinstance(self.spec.action, Discrete):
+            raise SpecError("continuous actions have no probabilities. fix: use log_probability(observation, action)")
+        inputs = self._read(observation, mask)
+        probabilities = self._apply(_probabilities, inputs, memory)
+        if probabilities is None:
+            raise SpecError(
+                f"{type(self.algorithm).__name__} has no probabilities of actions. fix: give it a method `distribution`"
+            )
+        return _unbatched(probabilities, inputs)
+
+    def log_probability(
+        self, observation: Any, action: Any, mask: Any = None, memory: Memory | None = None
+    ) -> NumpyArray | None:
+        """Return the log-probability (or log-density, in own units) of given actions; None without a density."""
+        inputs = self._read(observation, mask)
+        result = self._log_density(inputs, action, memory)
+        return None if result is None else _unbatched(result, inputs)
+
+    def _log_density(self, inputs: RawBatch, action: Any, memory: Memory | None) -> Any:
+        space = self.spec.action
+        result = self._apply(_log_probability, inputs, memory, read_action(inputs, action, self.spec))
+        if result is None:
+            return None
+        return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
+
+    def q_values(self, observation: Any) -> NumpyArray:
+        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
+        inputs = self._read(observation, None)
+        values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.start(inputs.size))
+        if values is None:
+            raise SpecError(
+                f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values. "
+                f"fix: use a policy of discrete actions with a critic"
+            )
+        return _unbatched(values, inputs)
+
+    def recommend(
+        self,
+        histories: Any,
+        k: int = 10,
+        exclude_seen: bool = True,
+        candidates: Any = None,
+        exclude: Any = None,
+        *,
+        events: Any = None,
+        users: Any = None,
+        unknown: str = "error",
+    ) -> Recommendations:
+        """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
+
+        `exclude_seen` excludes items of the history; `candidates` are the only items to choose from, `exclude` are
+        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
+        per history, from columns of the user features to values (None: nothing is known). The same input gives the
+        same lists. SpecError where fewer than `k` items remain, or an id or value is unknown (`unknown="skip"` ignores
+        it in histories and users).
+        """
+        return recommend(
+            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
+        )
+
+    def ranker(self, supervised: bool = False) -> Ranker:
+        """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""
+        Vocabulary(self.spec)
+        return ranker(self.algorithm, self.params, supervised)
+
+    @cached_property
+    def _ranker(self) -> Ranker:
+        return self.ranker()
+
+    @cached_property
+    def _vocabulary(self) -> Vocabulary:
+        return Vocabulary(self.spec)
+
+    def _apply(
+        self,
+        function: Any,
+        inputs: RawBatch,
+        memory: Memory | None,
+        action: NumpyArray | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the memory."""
+        if seed is not None and not (isinstance(seed, int | np.integer) and 0 <= seed < 2**32):
+            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
+        carry = memory_state(memory, inputs.size, self.is_recurrent)
+        if carry is not None:
+            carry = np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
+        parts, carries = [], []
+        for i, start in enumerate(range(0, inputs.size + inputs.padding, CHUNK)):
+            rows = slice(start, start + CHUNK)
+            leaves = {name: leaf[rows] for name, leaf in inputs.leaves.items()}
+            mask, logged, state = (None if x is None else x[rows] for x in (inputs.mask, action, carry))
+            key = None if seed is None else jax.random.fold_in(jax.random.key(seed), i)
+            part, after = function(self._numbers, self.params, leaves, mask, logged, key, state)
+            parts.append(part)
+            carries.append(after)
+        if memory is not None and carries[0] is not None:
+            memory.carry = np.concatenate([np.asarray(after) for after in carries])[: inputs.size]
+        return None if parts[0] is None else np.concatenate([np.asarray(part) for part in parts])[: inputs.size]
+
+    def _read(self, observation: Any, mask: Any) -> RawBatch:
+        if isinstance(self.spec.action, Catalogue):
+            raise SpecError("this policy ranks items of a catalogue. fix: call policy.recommend(histories, k)")
+        inputs = read_observation(observation, self.spec)
+        return read_mask(inputs._replace(leaves=self.scaler.observation(inputs.leaves)), mask, self.spec)
+
+    def _to_action(self, action: Any, inputs: RawBatch) -> NumpyArray:
+        raw = np.asarray(action)
+        if isinstance(self.spec.action, Continuous):
+            raw = self.spec.action.executed(raw).astype(np.float32)
+        return _unbatched(raw, inputs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy as a folder, or as one file where the path ends in .zip; an older policy there is replaced.
+
+        It holds weights, a manifest and checksums; `tl.export` adds ONNX and the parity record.
+        """
+        target = Path(path)
+        write(target, *artefact_contents(self))
+        return target
+
+
+def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
+    """Read a saved policy; `algorithm` is needed only for custom modules.
+
+    Raises CheckpointError where the folder or zip is missing, of another kind, changed or incomplete.
+    """
+    saved = Saved(path)
+    manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
+    _ = saved.scales  # raises where they do not match the spec
+    try:
+        owner = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
+        scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise CheckpointError(
+            f"{saved.where} has an invalid manifest: {json.dumps(str(error))}. fix: save the policy again"
+        ) from error
+    if algorithm is None:
+        _check_widths(owner, sum(array.size for array in arrays.values()), saved.where)
+    try:
+        template = owner.policy_params(owner.init(spec, jax.random.key(0), 1))
+    except (MemoryError, OverflowError) as error:
+        raise CheckpointError(
+            f"{saved.where} has a configuration of larger networks than its weights. fix: save the policy again"
+        ) from error
+    return Policy(owner, spec, scaler, fill(template, arrays, str(path)), origin)
+
+
+def _check_widths(algorithm: Any, weights: int, where: str) -> None:
+    """Raise CheckpointError where two adjacent layers would hold far more weights than the file."""
+    for field in dataclasses.fields(algorithm):
+        value = getattr(algorithm, field.name)
+        widths = value if isinstance(value, tuple) and all(type(one) is int for one in value) else ()
+        if any(one * two > weights + SPARE for one, two in itertools.pairwise(widths)):
+            raise CheckpointError(
+                f"{where}: {field.name} = {list(value)} needs more than the {weights:,} weights. "
+                "fix: save the policy again"
+            )
+
+
+def _unbatched(values: NumpyArray, inputs: RawBatch) -> NumpyArray:
+    return values[0] if inputs.single else values
+
+
+# The content of a saved policy: weights, and a manifest to run it with JAX, with NumPy, or as ONNX.
+
+
+def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """Return the files of a policy and its manifest, without ONNX, parity and metrics.
+
+    The manifest's recipe has names of arrays in place of the arrays; it is None for a custom module.
+    """
+    versions = {name: metadata.version(name) for name in PACKAGES}
+    try:
+        recipe = named(recipe_of(policy), policy.params)
+    except ExportError:
+        recipe = None
+    manifest = {
+        "algorithm": algorithm_name(policy.algorithm),
+        "config": to_config(policy.algorithm),
+        "spec": policy.spec.to_json(),
+        "scaler": policy.scaler.to_json(),
+        **spec_notes(policy.spec),
+        "origin": policy.origin,
+        "metrics": None,
+        "versions": {**versions, "python": platform.python_version()},
+        "recipe": recipe,
+        "onnx": None,
+        "parity": None,
+    }
+    return {WEIGHTS: array_file(policy.params)}, manifest
+
+
+def recipe_of(policy: Any) -> Mapping[str, Any]:
+    """Return the acting computation as nodes with arrays; ExportError for custom modules."""
+    if not isinstance(policy.algorithm, Portable):
+        raise ExportError(
+            f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
+        )
+    return policy.algorithm.recipe(policy.params)
+
+
+# A policy along recorded episodes: its outputs at every step, with its recurrent state.
+
+
+def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
+    """Return deterministic actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
+    actions = replay(policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory))
+    return cast("NDArray[Any]", actions)
+
+
+def replay_log_probability(
+    policy: Policy, leaves: Leaves, action: NDArray[Any], starts: NDArray[Any], mask: Mask = None
+) -> NDArray[Any] | None:
+    """Return log-probabilities [N] of logged actions, or None without a density."""
+    return replay(
+        policy,
+        leaves,
+        starts,
+        mask,
+        lambda seen, allowed, rows, memory: policy.log_probability(seen, action[rows], allowed, memory),
+    )
+
+
+def replay(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
+    """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
+
+    A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that
+    continue; where the call does not update the memory, acting updates it.
+    """
+    if not policy.is_recurrent:
+        return answer(leaves, mask, slice(None), None)
+    lengths = np.diff(starts)
+    order = np.argsort(-lengths, kind="stable")  # longest first: the episodes that continue are always the first ones
+    memory, outputs = policy.start(len(order)), dict[int, NDArray[Any]]()
+    for t in range(int(lengths.max())):
+        rows = starts[order[: int((lengths > t).sum())]] + t
+        seen, allowed = {name: leaf[rows] for name, leaf in leaves.items()}, None if mask is None else mask[rows]
+        memory = memory.of(slice(len(rows)))
+        before = memory.carry
+        output = answer(seen, allowed, rows, memory)
+        if output is None:
+            return None
+        if memory.carry is before:
+            policy(seen, allowed, memory)
+        outputs |= zip(rows.tolist(), output, strict=True)
+    return np.stack([outputs[row] for row in range(len(outputs))])

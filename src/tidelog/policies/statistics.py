@@ -1,0 +1,129 @@
+"""Summaries of scores that are robust for few runs, as rliable defines them.
+
+Agarwal et al., "Deep Reinforcement Learning at the Edge of the Statistical Precipice", NeurIPS 2021,
+arXiv:2108.13264; reference implementation: github.com/google-research/rliable. Scores are `[runs]` or `[runs, tasks]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError
+
+Statistic: TypeAlias = Callable[[NDArray[np.float64]], float]
+
+
+class Interval(NamedTuple):
+    """An estimate and the two ends of its interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+def mean(scores: NDArray[Any]) -> float:
+    """Return the mean over all scores."""
+    return float(_scores(scores).mean())
+
+
+def iqm(scores: NDArray[Any]) -> float:
+    """Return the interquartile mean: the mean without the lowest and the highest `floor(n / 4)` scores.
+
+    As in rliable (`scipy.stats.trim_mean` at 0.25 over all runs and tasks), whole scores are left out.
+    """
+    ordered = np.sort(_scores(scores), axis=None)
+    cut = ordered.size // 4
+    return float(ordered[cut : ordered.size - cut].mean())
+
+
+def median(scores: NDArray[Any]) -> float:
+    """Return the median over tasks of the mean over runs; for `[runs]`, the median over runs."""
+    scores = _scores(scores)
+    return float(np.median(scores if scores.ndim == 1 else scores.mean(0)))
+
+
+def optimality_gap(scores: NDArray[Any], target: float = 1.0) -> float:
+    """Return the mean shortfall of the scores from `target`; scores above it count as `target`."""
+    return float(target - np.minimum(_scores(scores), target).mean())
+
+
+def normalised(score: NDArray[Any] | float, random: float, expert: float) -> NDArray[np.float64]:
+    """Return the score on D4RL's scale: `random` is 0 and `expert` is 100 (Fu et al. 2020, arXiv:2004.07219)."""
+    if random == expert:
+        raise ConfigError(f"random = expert = {random}: expected two different references. fix: correct one of them")
+    return np.asarray(100.0 * (np.asarray(score, np.float64) - random) / (expert - random))
+
+
+def bootstrap_interval(
+    scores: NDArray[Any],
+    statistic: Statistic = iqm,
+    level: float = 0.95,
+    replicates: int = 2000,
+    seed: int = 0,
+    *,
+    whole_runs: bool = False,
+) -> Interval:
+    """Percentile bootstrap of a statistic over `[runs]` or `[runs, tasks]`, stratified by task as in rliable.
+
+    Each column is resampled by itself. Columns that are episodes of the same run are not strata: `whole_runs` then
+    resamples runs and keeps the episodes of each together.
+    """
+    scores = _scores(scores)
+    generator = np.random.default_rng(seed)
+    drawn = [statistic(_resampled(scores, generator, whole_runs)) for _ in range(_count(replicates))]
+    return _between(statistic(scores), np.asarray(drawn), level)
+
+
+def paired_interval(differences: NDArray[Any], level: float = 0.95, replicates: int = 2000, seed: int = 0) -> Interval:
+    """Percentile bootstrap of the mean of paired differences, `[pairs]`."""
+    return bootstrap_interval(np.ravel(_scores(differences)), mean, level, replicates, seed)
+
+
+def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
+    """Return the probability that a run of `x` beats a run of `y`; ties count half; the mean over tasks.
+
+    The Mann-Whitney statistic over the number of pairs; `[runs]` or `[runs, tasks]`, the runs may differ in number.
+    """
+    x, y = _scores(x), _scores(y)
+    if x.shape[1:] != y.shape[1:]:
+        raise ConfigError(f"scores of shape {x.shape} and {y.shape} have different tasks. fix: use the same tasks")
+    ordered = np.sort(y, axis=0).reshape(len(y), -1)
+    below = [
+        np.searchsorted(column, mine, "left") + np.searchsorted(column, mine, "right")
+        for mine, column in zip(x.reshape(len(x), -1).T, ordered.T, strict=True)
+    ]
+    return float(np.mean(below) / (2 * len(y)))
+
+
+def _scores(scores: NDArray[Any]) -> NDArray[np.float64]:
+    scores = np.asarray(scores, np.float64)
+    if scores.ndim not in (1, 2) or scores.size == 0:
+        raise ConfigError(f"scores have shape {scores.shape}, expected [runs] or [runs, tasks]. fix: reshape them")
+    if not np.isfinite(scores).all():
+        raise ConfigError(
+            f"scores hold {scores[~np.isfinite(scores)][0]}, expected finite numbers. fix: drop these runs"
+        )
+    return scores
+
+
+def _count(replicates: int) -> int:
+    if replicates < 1:
+        raise ConfigError(f"replicates = {replicates}: expected at least 1. fix: use 2000")
+    return replicates
+
+
+def _resampled(scores: NDArray[np.float64], generator: np.random.Generator, whole_runs: bool) -> NDArray[np.float64]:
+    shape = (len(scores), 1) if whole_runs and scores.ndim == 2 else scores.shape
+    rows = generator.integers(len(scores), size=shape)
+    return np.take_along_axis(scores, np.broadcast_to(rows, scores.shape), axis=0)
+
+
+def _between(estimate: float, drawn: NDArray[np.float64], level: float) -> Interval:
+    if not 0.0 < level < 1.0:
+        raise ConfigError(f"level = {level}: expected a number between 0 and 1. fix: use 0.95")
+    low, high = np.quantile(drawn, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    return Interval(float(estimate), float(low), float(high))

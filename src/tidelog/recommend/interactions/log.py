@@ -1,0 +1,450 @@
+"""The canonical interaction log: who chose which item, when, and with what reward.
+
+Letters: `M` events, `U` users, `N` items, `H` history length, `S` items in a slate, `F` features, `B` rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.core.order import Values
+from tidelog.data.core.registry import refusal
+from tidelog.data.core.report import Level, Problem, Report
+from tidelog.data.io.storage import read_column, refuse_target, write_array
+from tidelog.errors import ConfigError, LogError
+from tidelog.folders import Kind
+from tidelog.types import Catalogue, History, Profile, Spec
+
+_SHOWN = 5  # ids that a message lists
+ARRAYS = (
+    "users", "items", "user", "item", "event", "reward", "time", "terminated", "truncated", "propensity", "slate",
+    "item_features", "user_features", "scored",
+)  # fmt: skip
+OPTIONAL = ("propensity", "slate", "item_features", "user_features", "scored")
+INTERACTIONS = Kind("interactions", 3, LogError)
+
+
+@dataclass(frozen=True, eq=False)
+class Interactions:
+    """`M` events of `U` users over a catalogue of `N` items, sorted by user and time; never changed in place.
+
+    Items and kinds of events are counted from 1; 0 means "none". A session that ends terminates at its last event; a
+    user's last event is truncated if the log ends before the end of the session is certain.
+    """
+
+    users: Values  # [U] ids, integers or text
+    items: Values  # [N] ids; item i of `item` is items[i - 1]
+    events: tuple[str, ...]  # kinds of events; kind e of `event` is events[e - 1]
+    user: Values  # [M] int32: 0 .. U-1, sorted
+    item: Values  # [M] int32: 1 .. N
+    event: Values  # [M] int32: 1 .. kinds
+    reward: Values  # [M] float32
+    time: Values  # [M] float64 or datetime64[us], sorted within a user
+    terminated: Values  # [M] bool
+    truncated: Values  # [M] bool
+    propensity: Values | None  # [M] float32
+    slate: Values | None  # [M, S] int32: the shown items, padded with 0
+    item_features: Values | None  # [N + 1, F] float32; row 0 is zeros
+    user_features: Values | None  # [U, F] float32
+    feature_names: tuple[str, ...]
+    profile: Profile | None  # the columns of the user features
+    scored: Values | None  # [M] bool: events for training or evaluation; the others are history only; None: all
+    report: Report
+    session_gap: float | None = None  # a longer pause ends a session; in seconds for dates
+    origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
+
+    def __len__(self) -> int:
+        return len(self.item)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(self.events)
+        return f"Interactions({len(self):,} events of {len(self.users):,} users, {len(self.items):,} items; {kinds})"
+
+    @property
+    def spec(self) -> Spec:
+        """The observation is a history, plus user features if there are any; the action is an item of the catalogue."""
+        items = Catalogue(tuple(self.items.tolist()), self.feature_names)
+        usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
+        observation: dict[str, Any] = {"history": History(self.events, usual)}
+        if self.profile is not None:
+            observation["user"] = self.profile
+        return Spec(observation, items)  # type: ignore[arg-type]
+
+    @property
+    def steps(self) -> int:
+        """Number of events M."""
+        return len(self.item)
+
+    @property
+    def episodes(self) -> Values:
+        """The last event of every session."""
+        return np.flatnonzero(self.terminated | self.truncated)
+
+    @cached_property
+    def starts(self) -> Values:
+        """[U + 1] int64: the first event of each user, and M."""
+        return np.searchsorted(self.user, np.arange(len(self.users) + 1))
+
+    @cached_property
+    def place(self) -> Values:
+        """[M] int64: the number of earlier events of the same user."""
+        place: Values = np.arange(len(self)) - self.starts[self.user]
+        return place
+
+    @cached_property
+    def counts(self) -> Values:
+        """[N + 1] int64: the number of events of each item."""
+        return np.bincount(self.item, minlength=len(self.items) + 1)
+
+    @property
+    def targets(self) -> Values:
+        """The events for training or evaluation."""
+        return np.arange(len(self)) if self.scored is None else np.flatnonzero(self.scored)
+
+    def histories(self, rows: Values, length: int = 50) -> tuple[Values, Values]:
+        """Items and events [B, H] int32 of the user before each event, latest last, padded with 0 at the beginning."""
+        rows = np.asarray(rows, np.int64)
+        grid = rows[:, None] + np.arange(-length, 0)
+        exists = grid >= self.starts[self.user[rows]][:, None]
+        within = np.where(exists, grid, 0)
+        return np.where(exists, self.item[within], 0), np.where(exists, self.event[within], 0)
+
+    def features_of(self, users: Values) -> Values:
+        """Features of users, by number: [B, F] float32; `F` is 0 without user features."""
+        known = self.user_features
+        features: Values = np.zeros((len(users), 0), np.float32) if known is None else known[users]
+        return features
+
+    def item_ids(self, indices: Any) -> Values:
+        """The ids of item indices [...]; LogError for indices outside 1 .. N."""
+        numbers = np.asarray(indices)
+        if numbers.size and (numbers.min() < 1 or numbers.max() > len(self.items)):
+            raise LogError(f"item index out of range: expected 1 to {len(self.items)}", self.report)
+        ids: Values = self.items[numbers - 1]
+        return ids
+
+    def statistics(self) -> dict[str, Any]:
+        """Compute statistics of users, items, events, sessions, lengths, rewards and repeats."""
+        return describe(self)
+
+    def split(self, at: Any = None, share: float = 0.2) -> Split:
+        """Split at a moment; without `at`, the last `share` of the time goes to the second part.
+
+        The second part uses earlier events as history only. LogError if a part would be empty.
+        """
+        return split_at(self, at, share)
+
+    def leave_one_out(self) -> Split:
+        """Hold out each user's last event; the report warns that training events follow test events of other users."""
+        return leave_one_out(self)
+
+    def select(self, rows: Values) -> Interactions:
+        """Select events, which must be in order; users and items keep their numbers."""
+        by_row = ("user", "item", "event", "reward", "time", "terminated", "truncated")
+        changes: dict[str, Any] = {name: getattr(self, name)[rows] for name in by_row}
+        for name in ("propensity", "slate", "scored"):
+            values = getattr(self, name)
+            changes[name] = None if values is None else values[rows]
+        last = np.append(changes["user"][1:] != changes["user"][:-1], True)
+        changes["truncated"] = last & ~changes["terminated"]
+        return replace(self, **changes, origin=None)
+
+    def columns(self) -> dict[str, Values]:
+        """All arrays by name."""
+        return {name: getattr(self, name) for name in ARRAYS if getattr(self, name) is not None}
+
+    def names(self) -> dict[str, Any]:
+        """The metadata of the arrays, as plain JSON."""
+        return {
+            "events": list(self.events),
+            "feature_names": list(self.feature_names),
+            "session_gap": self.session_gap,
+            "profile": None if self.profile is None else asdict(self.profile),
+        }
+
+    def fingerprint(self) -> str:
+        """SHA-256 over all names and arrays: equal for equal logs, in any process."""
+        digest = hashlib.sha256(json.dumps(self.names(), sort_keys=True).encode())
+        for name, values in sorted(self.columns().items()):
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
+        return digest.hexdigest()
+
+    def save(self, path: str | Path, overwrite: bool = False) -> None:
+        """Write a folder for `open_interactions`, as a whole or not at all: a `.npy` file per column, a manifest.
+
+        LogError if the path exists (and is not such a folder).
+        """
+        refuse_target(Path(path), overwrite, INTERACTIONS)
+        columns = self.columns()
+        files = {f"{name}.npy": partial(write_array, values) for name, values in columns.items()}
+        entries = [
+            {"column": name, "file": f"{name}.npy", "dtype": values.dtype.str, "shape": list(values.shape)}
+            for name, values in columns.items()
+        ]
+        body = {"names": self.names(), "columns": entries, "report": self.report.to_json()}
+        INTERACTIONS.write(Path(path), files, body)
+
+
+def saved_fields(path: str | Path) -> dict[str, Any]:
+    """Read the fields of `Interactions` from a folder of `save`; LogError names a foreign, cut or changed file."""
+    folder = Path(path)
+    try:
+        manifest = INTERACTIONS.manifest(folder)
+        columns = {entry["column"]: read_column(INTERACTIONS, folder, entry, manifest) for entry in manifest["columns"]}
+        arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
+        names = manifest["names"]
+        words: dict[str, Any] = {name: tuple(names[name]) for name in ("events", "feature_names")}
+        about = names["profile"]
+        words["session_gap"] = None if names["session_gap"] is None else float(names["session_gap"])
+        words["profile"] = None if about is None else Profile(**{name: tuple(part) for name, part in about.items()})
+        report = Report.from_json(manifest["report"])
+    except (LogError, KeyError, TypeError, AttributeError) as error:
+        message = str(error) if isinstance(error, LogError) else f"an entry is missing or malformed ({error})"
+        advice = "copy the folder again from the original, or save the interactions again"
+        refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
+        raise LogError(refused.text(), refused) from error
+    origin = {"source": str(folder.absolute()), "columns": None}
+    return {**arrays, **words, "report": report, "origin": origin}
+
+
+# A split uses one moment for all users: in use, a model learns from the past and serves later users.
+# Holding out each user's last event instead trains on events after the test events of other users.
+
+
+@dataclass(frozen=True)
+class Split:
+    """`train` are events before `at`; `test` scores the events from `at` on, with earlier ones as history.
+
+    Both use the same numbers of users and items. `report` holds the findings: cold items and users, leakage.
+    """
+
+    train: Interactions
+    test: Interactions
+    at: Any
+    report: Report
+
+    @property
+    def cold_items(self) -> Values:
+        """[C] indices of items that occur in the test period and never before."""
+        after = np.unique(self.test.item[self.test.targets])
+        cold: Values = after[self.train.counts[after] == 0]
+        return cold
+
+
+def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
+    """Split into events before the moment `at` and events from it on; see `Interactions.split`."""
+    moment = _moment(log, at, share)
+    before = log.time < moment
+    counted = ~before if log.scored is None else ~before & log.scored
+    if not before.any() or not counted.any():
+        empty = "before" if not before.any() else "at or after"
+        raise LogError(
+            f"the split at {moment} has no event {empty} this moment: the log covers {log.time.min()} to "
+            f"{log.time.max()}. fix: choose a moment between them",
+            log.report,
+        )
+    return _split(log, before, counted, moment, [])
+
+
+def leave_one_out(log: Interactions) -> Split:
+    """Hold out each user's last event; see `Interactions.leave_one_out`."""
+    rows = log.targets  # each user's last scored event
+    last_one = np.append(log.user[rows][1:] != log.user[rows][:-1], True)
+    counted = np.zeros(len(log), bool)
+    counted[rows[last_one]] = True
+    counted &= log.place > 0
+    if not counted.any():
+        raise LogError("no user has two events: there is no event to hold out", log.report)
+    ends = np.full(len(log.users), len(log))
+    ends[log.user[counted]] = np.flatnonzero(counted)
+    before = np.arange(len(log)) < ends[log.user]
+    first, last = log.time[counted].min(), log.time[before].max()
+    later = int((log.time[before] > first).sum())
+    leak = _warning(
+        "leakage between periods",
+        f"{later:,} training events happened after the first held-out event ({first}; the last is at {last})",
+        "all training events before all held-out events",
+        "split by time: interactions.split(at=...)",
+    )
+    return _split(log, before, counted, None, [leak])
+
+
+def _split(log: Interactions, before: Values, counted: Values, at: Any, found: list[Problem]) -> Split:
+    if log.scored is not None:
+        before = before & log.scored
+    train = replace(log.select(np.flatnonzero(before)), scored=None)
+    if at is not None:
+        train = _as_known(train, at)
+    test = replace(log, scored=counted, origin=None)
+    problems = [*found, *_cold(train, test), *_copies(log, before, counted)]
+    report = Report(f"{log.report.source}, split at {at}", len(log), tuple(problems))
+    return Split(train, test, at, report)
+
+
+def _as_known(train: Interactions, at: Any) -> Interactions:
+    """Set session ends as known at that moment: a user's last session ended only if its gap had passed by then."""
+    last = np.append(train.user[1:] != train.user[:-1], True)
+    away = np.full(len(train), at) - train.time
+    away = away / np.timedelta64(1, "s") if train.time.dtype.kind == "M" else away
+    ended = np.zeros(len(train), bool) if train.session_gap is None else away > train.session_gap
+    terminated = np.where(last, ended, train.terminated)
+    return replace(train, terminated=terminated, truncated=last & ~terminated)
+
+
+def _moment(log: Interactions, at: Any, share: float) -> Any:
+    """The moment of the split, in the type of the log's times."""
+    if at is None:
+        if not 0.0 < share < 1.0:
+            raise ConfigError(f"share = {share}: expected a share of the time between 0 and 1. fix: use 0.2")
+        times = log.time if log.scored is None else log.time[log.scored]
+        return times.min() + (times.max() - times.min()) * (1.0 - share)
+    dates = log.time.dtype.kind == "M"
+    try:
+        moment = _date(at) if dates else float(at)
+    except (ValueError, TypeError) as error:
+        kind = "a date such as 1999-01-01" if dates else "a number, like the times of the log"
+        raise ConfigError(f"at = {at!r}: expected {kind}") from error
+    if moment != moment:
+        raise ConfigError(f"at = {at!r} is not a valid moment")
+    return moment
+
+
+def _date(at: Any) -> np.datetime64:
+    """Convert a date, a time (UTC if it has no zone) or their text to a moment in UTC."""
+    if isinstance(at, Real):
+        raise TypeError("a number is not a date")
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at.strip())
+        except ValueError:
+            return np.datetime64(at.strip().replace(" ", "T"), "us")
+    if isinstance(at, datetime) and at.tzinfo is not None:
+        at = at.astimezone(UTC).replace(tzinfo=None)
+    return np.datetime64(at, "us")
+
+
+def _cold(train: Interactions, test: Interactions) -> list[Problem]:
+    """Problems with items and users that the training period does not contain."""
+    rows = test.targets
+    unseen = train.counts[test.item[rows]] == 0
+    problems = []
+    if unseen.any():
+        items = np.unique(test.item[rows][unseen])
+        message = (
+            f"{int(unseen.sum()):,} of {len(rows):,} events of the test period have one of {len(items):,} items that "
+            f"never occur before: {_some(test.item_ids(items))}"
+        )
+        advice = "describe items by item_features, or expect misses for these events"
+        problems.append(_warning("cold items", message, "items with earlier events", advice))
+    new = np.setdiff1d(test.user[rows], train.user)
+    if len(new):
+        users = len(np.unique(test.user[rows]))
+        message = f"{len(new):,} of {users:,} users have no earlier event: {_some(test.users[new])}"
+        advice = "nothing; their first events are predicted from an empty history"
+        problems.append(_problem("note", "cold users", message, "users with a history", advice))
+    return problems
+
+
+def _copies(log: Interactions, before: Values, counted: Values) -> list[Problem]:
+    """Count test events with exactly the user, item and time of a training event."""
+    moments = np.unique(log.time, return_inverse=True)[1]
+    keys = np.stack([log.user.astype(np.int64), log.item.astype(np.int64), moments.astype(np.int64)], axis=1)
+    past, future = np.unique(keys[before], axis=0), keys[counted]
+    joined, inverse = np.unique(np.concatenate([past, future]), axis=0, return_inverse=True)
+    known = np.zeros(len(joined), bool)
+    known[inverse.reshape(-1)[: len(past)]] = True
+    copies = int(known[inverse.reshape(-1)[len(past) :]].sum())
+    if not copies:
+        return []
+    message = f"{copies:,} held-out events have the same user, item and time as a training event"
+    return [_warning("leakage between periods", message, "events of one period only", "remove copies from the log")]
+
+
+def _some(ids: Values) -> str:
+    return ", ".join(map(str, ids[:_SHOWN].tolist())) + (", ..." if len(ids) > _SHOWN else "")
+
+
+def _warning(name: str, found: str, expected: str, advice: str) -> Problem:
+    return _problem("warning", name, found, expected, advice)
+
+
+def _problem(level: Level, name: str, found: str, expected: str, advice: str) -> Problem:
+    return Problem(level, name, None, (), 0, found, expected, advice)
+
+
+# Statistics.
+
+
+def describe(log: Interactions) -> dict[str, Any]:
+    """Plain numbers, lists and dictionaries; `repeats` is the share of events with an earlier one of the same pair."""
+    lengths = np.diff(log.starts)
+    bounds = np.append(-1, log.episodes)
+    used = log.counts[1:]
+    return {
+        "events": len(log),
+        "users": len(log.users),
+        "items": len(log.items),
+        "items_never_taken": int((used == 0).sum()),
+        "sessions": len(log.episodes),
+        "density": len(log) / max(1, len(log.users) * len(log.items)),
+        "kinds": {name: int((log.event == code + 1).sum()) for code, name in enumerate(log.events)},
+        "events_per_user": _spread(lengths),
+        "events_per_session": _spread(np.diff(bounds)),
+        "events_per_item": _spread(used),
+        "users_without_history": int((lengths == 1).sum()),
+        "rewards": _spread(log.reward),
+        "repeats": float(repeated(log).mean()),
+        "largest_share_of_an_item": float(used.max() / len(log)),
+        "first": str(log.time.min()),
+        "last": str(log.time.max()),
+        "propensities": None if log.propensity is None else _spread(log.propensity),
+        "shown": None if log.slate is None else _spread((log.slate > 0).sum(axis=1)),
+    }
+
+
+def repeated(log: Interactions) -> Values:
+    """[M] bool: events whose item the same user has chosen before."""
+    pair = log.user.astype(np.int64) * (len(log.items) + 1) + log.item
+    _, first = np.unique(pair, return_index=True)
+    again = np.ones(len(log), bool)
+    again[first] = False
+    return again
+
+
+def text(log: Interactions) -> str:
+    """The statistics as lines for a terminal."""
+    numbers = describe(log)
+    lines = [
+        f"{numbers['events']:,} events of {numbers['users']:,} users in {numbers['sessions']:,} sessions, "
+        f"{numbers['items']:,} items ({numbers['items_never_taken']:,} never chosen)",
+        f"from {numbers['first']} to {numbers['last']}",
+        "kinds: " + ", ".join(f"{name} {count:,}" for name, count in numbers["kinds"].items()),
+        f"repeats: {numbers['repeats']:.1%} of events; the most frequent item has "
+        f"{numbers['largest_share_of_an_item']:.1%} of them",
+        f"users without history: {numbers['users_without_history']:,}",
+    ]
+    for name in ("events_per_user", "events_per_session", "events_per_item", "rewards", "propensities", "shown"):
+        if numbers[name] is not None:
+            measures = ", ".join(f"{word} {value:.4g}" for word, value in numbers[name].items())
+            lines.append(f"{name.replace('_', ' ')}: {measures}")
+    return "\n".join(lines)
+
+
+def _spread(values: Values) -> dict[str, float]:
+    return {
+        "min": float(np.min(values)),
+        "median": float(np.median(values)),
+        "mean": float(np.mean(values)),
+        "max": float(np.max(values)),
+    }

@@ -1,0 +1,146 @@
+"""Read a table of interactions into validated `Interactions`, or into a report of every problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.core.order import Values
+from tidelog.data.core.registry import report_of
+from tidelog.data.core.report import Report
+from tidelog.data.io.readers import open_log, read_any
+from tidelog.data.log import Log
+from tidelog.data.sources import table_of
+from tidelog.data.validation.quarantine import new_csv_path, write_faulty_rows
+from tidelog.errors import LogError
+from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
+from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
+from tidelog.recommend.interactions.tables import FeatureTable, RawInteractions, Roles, raw_interactions
+
+ONE_KIND = ("event",)  # the name of events if no column names their kind
+
+
+def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Interactions:
+    """Read a table of who chose which item when: a path (CSV, Parquet, JSON lines, Arrow) or a frame.
+
+    `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default each event has reward
+    1. `session`, `session_gap`: ends of sessions. `propensity`, `slate`: the probability of the item, and the shown
+    items. `item_features`, `user_features`: tables with one row per id. Raises LogError with the report of every
+    problem, ConfigError for an invalid argument.
+    """
+    return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
+
+
+def read_by_roles(source: Any, roles: Roles) -> Interactions:
+    """Read interactions with the arguments in one value; those from files can be read again."""
+    raw = raw_interactions(source, roles)
+    report = examine(raw)
+    if not report.ok:
+        raise LogError(report.text(), report)
+    interactions = _build(raw, report)
+    named = roles.to_json()
+    if isinstance(source, str | Path) and named is not None:
+        return replace(interactions, origin={"source": str(Path(source).absolute()), "columns": None, "roles": named})
+    return interactions
+
+
+def open_interactions(path: str | Path) -> Interactions:
+    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file."""
+    return Interactions(**saved_fields(path))
+
+
+def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:
+    """Validate a table of interactions and return the report; does not raise for bad data."""
+    return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
+
+
+def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None = None) -> Report:
+    """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
+    target = None if quarantine is None else new_csv_path(quarantine)
+    try:
+        raw = raw_interactions(source, roles)
+    except LogError as error:
+        report: Report = error.report
+        return report
+    results = findings(raw)
+    if target is not None:
+        write_faulty_rows(table_of(source), results, target)
+    return report_of(raw, results)
+
+
+def _build(raw: RawInteractions, report: Report) -> Interactions:
+    """Order events and build `Interactions`; the raw log must be valid."""
+    order, worth = raw.order, event_reward(raw)
+    if raw.item is None or raw.time is None or worth is None:
+        raise LogError("the interactions have no user, item or time. fix: name all three columns", report)
+    kinds = ONE_KIND if raw.event is None else raw.event.vocabulary or ()
+    event = np.ones(raw.rows, np.int32) if raw.event is None else order.sort(raw.event.values) + 1
+    terminated = _session_ends(raw)
+    time = order.sort(raw.time.values)
+    return Interactions(
+        users=order.ids,
+        items=raw.catalogue,
+        events=tuple(kinds),
+        user=order.episode,
+        item=(order.sort(raw.item.values) + 1).astype(np.int32),
+        event=event.astype(np.int32),
+        reward=order.sort(worth),
+        time=time if time.dtype.kind == "M" else time.astype(np.float64),
+        terminated=terminated,
+        truncated=order.last & ~terminated,
+        propensity=None if raw.propensity is None else order.sort(raw.propensity.values).astype(np.float32),
+        slate=None if raw.slate is None else order.sort(raw.slate),
+        item_features=_features(raw.item_features, raw.catalogue, 1),
+        user_features=_features(raw.user_features, order.ids, 0),
+        feature_names=() if raw.item_features is None else raw.item_features.profile.names,
+        profile=None if raw.user_features is None else raw.user_features.profile,
+        scored=None,
+        report=report,
+        session_gap=raw.roles.session_gap,  # type: ignore[arg-type]
+    )
+
+
+def _session_ends(raw: RawInteractions) -> Values:
+    """[M] bool: the last events of sessions, before another session of the user or a pause longer than the gap."""
+    order = raw.order
+    ends = np.zeros(raw.rows, bool)
+    if raw.roles.session_gap is not None and order.key is not None:
+        ends |= pauses(order.key, order.last) > raw.roles.session_gap
+    if raw.session is not None:
+        session = order.sort(raw.session.values)
+        ends[:-1] |= ~order.last[:-1] & (session[1:] != session[:-1])
+    return ends
+
+
+def _features(described: FeatureTable | None, ids: Values, before: int) -> Values | None:
+    """[before + ids, F] float32: one row per id in their order, after rows of zeros."""
+    if described is None:
+        return None
+    place = {word: row for row, word in enumerate(described.ids.to_list())}
+    rows = np.asarray([place[str(one)] for one in ids.tolist()])
+    padding = np.zeros((before, described.values.shape[1]), np.float32)
+    features: Values = np.concatenate([padding, described.values[rows]])
+    return features
+
+
+def reopen(origin: Mapping[str, Any]) -> Log:
+    """Read a log again from its origin; LogError if the origin holds interactions."""
+    log = reopen_any(origin)
+    if isinstance(log, Interactions):
+        raise LogError(f"{origin['source']} holds interactions: expected a log with observations", log.report)
+    return log
+
+
+def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
+    """Read a log or interactions again from their origin."""
+    if origin.get("roles") is not None:
+        return read_by_roles(origin["source"], Roles(**origin["roles"]))
+    if INTERACTIONS.is_at(Path(origin["source"])):
+        return open_interactions(origin["source"])
+    if origin.get("memory_map"):
+        return open_log(origin["source"], memory_map=True)
+    return read_any(origin["source"], origin["columns"])

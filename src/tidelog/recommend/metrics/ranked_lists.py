@@ -1,0 +1,248 @@
+"""Metrics of ranked lists for predicting the next items, with intervals over users.
+
+Every measure is a ratio of sums over cases, summed by user: one bootstrap serves all of them, and two rankers are
+compared on the same users. At cut-off `k`, for a case with a set of targets (one event, or a basket):
+
+| measure | of one case |
+|---|---|
+| hit rate | 1 if any target is in the list |
+| hit all | 1 if every target is in the list |
+| ndcg | sum of 1 / log2(rank + 1) over the hits, divided by that of the best list: min(k, targets) hits at the top |
+| mrr | 1 / rank of the first hit, 0 without one |
+| reward | sum of the rewards of the targets in the list |
+| discounted reward | the same, each times 1 / log2(rank + 1); training selects the weight of Q by it |
+| popularity lift | mean popularity of the listed items divided by that of the targets; above 1: more popular |
+| cold share | share of the listed items that nobody took before the split |
+
+*Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, divided by log N: 1
+if all are listed equally often. Both describe the lists together, so they have no interval.
+
+Letters: `C` cases, `K` length of a list, `G` items of the largest basket, `N` items, `U` users.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.ratios import Ratios
+from tidelog.ope.evidence.evidence import Floats
+from tidelog.policies.statistics import Interval
+from tidelog.recommend.interactions.held_out import Bools, Cases, Ints
+from tidelog.recommend.metrics.baselines import Ranker
+
+MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
+DIVERSITY = ("coverage", "entropy")
+_CELLS = 20_000_000  # largest number of comparisons of listed items with targets in memory
+
+
+class UserSums(NamedTuple):
+    """A measure as numerators and denominators per case, both [C]."""
+
+    numerator: Floats
+    denominator: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class RankingRow:
+    """Metrics of one ranker on the cases of one kind of event."""
+
+    ranker: str
+    kind: str  # "all", or the name of a kind of event
+    cases: int
+    users: int
+    scores: Mapping[str, Interval]
+    diversity: Mapping[str, float]  # coverage and entropy
+    ratios: Mapping[str, Ratios]  # each measure by user, for differences
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields except the contributions of users."""
+        scores = {name: list(score) for name, score in self.scores.items()}
+        counts = {"ranker": self.ranker, "kind": self.kind, "cases": self.cases, "users": self.users}
+        return {**counts, "scores": scores, **self.diversity}
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Metrics of several rankers on the same cases."""
+
+    k: int
+    rows: tuple[RankingRow, ...]
+    confidence: Confidence
+
+    def row(self, ranker: str, kind: str = "all") -> RankingRow:
+        """One row; ConfigError for unknown names."""
+        for row in self.rows:
+            if (row.ranker, row.kind) == (ranker, kind):
+                return row
+        known = [f"{row.ranker}, {row.kind}" for row in self.rows]
+        raise ConfigError(f"unknown row '{ranker}, {kind}': {nearest(f'{ranker}, {kind}', known)}")
+
+    def difference(self, one: str, other: str, measure: str, kind: str = "all") -> Interval:
+        """`one` minus `other`, with an interval from resampling the same users for both."""
+        ratios = (self.row(name, kind).ratios for name in (one, other))
+        return _interval(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
+
+    def text(self, measures: Sequence[str] = (*MEASURES, *DIVERSITY)) -> str:
+        """A Markdown table."""
+        head = ["ranker", "events", "cases", *(f"{name}" for name in measures)]
+        lines = [head, ["---"] * len(head)]
+        for row in self.rows:
+            cells = (_cell(row, measure) for measure in measures)
+            lines.append([row.ranker, row.kind, f"{row.cases:,}", *cells])
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The cut-off and every row."""
+        return {"k": self.k, "level": self.confidence.level, "rows": [row.to_json() for row in self.rows]}
+
+
+def compare(
+    rankers: Mapping[str, Ranker],
+    cases: Cases,
+    counts: NDArray[Any],
+    k: int = 10,
+    kinds: Sequence[str] = (),
+    exclude_seen: bool = False,
+    confidence: Confidence | None = None,
+) -> Comparison:
+    """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
+
+    With more than one of the named `kinds` of events there is one row for each, and one for all cases.
+    """
+    confidence = confidence or Confidence()
+    several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
+    groups = {"all": np.ones(len(cases), bool)}
+    if len(several) > 1:
+        groups |= {kinds[kind - 1]: cases.kind == kind for kind in several}
+    listed = {name: lists(ranker, cases, k, len(counts), exclude_seen) for name, ranker in rankers.items()}
+    rows = [
+        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence)
+        for kind, chosen in groups.items()
+        for name, items in listed.items()
+    ]
+    return Comparison(k, tuple(rows), confidence)
+
+
+def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = False, batch: int = 512) -> Ints:
+    """A ranker's recommendations in every case, [C, K] of items below `size`; SpecError for invalid lists."""
+    if not 1 <= k < size:
+        raise ConfigError(f"k = {k}: expected a number between 1 and {size - 1} (the number of items)")
+    cut = 0 if cases.history_counts is None else int((cases.history_counts > cases.history.shape[1]).sum())
+    if exclude_seen and cut:
+        raise ConfigError(
+            f"exclude_seen = True, but the histories of {cut:,} cases are cut to {cases.history.shape[1]} events, so "
+            "earlier items could be listed. fix: use next_events(..., length=None), which keeps whole histories"
+        )
+    parts = []
+    for begin in range(0, len(cases), batch):
+        rows = slice(begin, begin + batch)
+        history, events = cases.history[rows], cases.events[rows]
+        allowed = unseen(history, size) if exclude_seen else None
+        items, _ = ranker.rank(
+            history, events, k, allowed, None if cases.user_features is None else cases.user_features[rows]
+        )
+        parts.append(_check_lists(np.asarray(items), len(history), k, size, allowed))
+    return np.concatenate(parts)
+
+
+def unseen(history: Ints, size: int) -> Bools:
+    """Mask [C, N + 1] of all items except padding and those of the history [C, H]."""
+    allowed = np.ones((len(history), size), bool)
+    allowed[np.arange(len(history))[:, None], history] = False
+    allowed[:, 0] = False
+    return allowed
+
+
+def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSums]:
+    """Every measure of lists [C, K], per case."""
+    k, count = items.shape[1], (cases.targets > 0).sum(1)
+    gain = 1.0 / np.log2(np.arange(k) + 2.0)
+    hit, earned = _hits(items, cases)
+    ideal = np.cumsum(gain)[np.minimum(count, k) - 1]
+    first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
+    one = np.ones(len(items))
+    listed = items > 0
+    return {
+        "hit rate": UserSums(hit.any(1).astype(float), one),
+        "hit all": UserSums((hit.sum(1) == count).astype(float), one),
+        "ndcg": UserSums(hit @ gain / ideal, one),
+        "mrr": UserSums(first, one),
+        "reward": UserSums(earned.sum(1), one),
+        "discounted reward": UserSums(earned @ gain, one),
+        "popularity lift": UserSums(_mean(counts[items], listed), _mean(counts[cases.targets], cases.targets > 0)),
+        "cold share": UserSums((listed & (counts[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
+    }
+
+
+def diversity(items: Ints, size: int) -> dict[str, float]:
+    """Coverage and entropy of lists [C, K] over a catalogue of `size` - 1 items."""
+    counts = np.bincount(items.ravel(), minlength=size)[1:]
+    share = counts[counts > 0] / max(counts.sum(), 1)
+    most = np.log(size - 1) if size > 2 else 1.0
+    return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
+
+
+def _row(name: str, kind: str, items: Ints, cases: Cases, counts: Floats, confidence: Confidence) -> RankingRow:
+    users, owner = np.unique(cases.user, return_inverse=True)
+    ratios = {
+        measure: Ratios(
+            _user_sums(parts.numerator, owner, len(users)), _user_sums(parts.denominator, owner, len(users))
+        )
+        for measure, parts in list_measures(items, cases, counts).items()
+    }
+    scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
+    return RankingRow(name, kind, len(cases), len(users), scores, diversity(items, len(counts)), ratios)
+
+
+def _user_sums(values: Floats, owner: NDArray[Any], users: int) -> Floats:
+    return np.bincount(owner, values, users).astype(np.float64)[:, None]
+
+
+def _interval(ratios: Ratios, confidence: Confidence) -> Interval:
+    return interval(ratios, "percentile", confidence)
+
+
+def _hits(items: Ints, cases: Cases) -> tuple[Bools, Floats]:
+    """Which listed items are targets, and the rewards of these, both [C, K]."""
+    hit, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
+    step = max(1, _CELLS // (items.shape[1] * cases.targets.shape[1]))
+    for begin in range(0, len(items), step):
+        part = slice(begin, begin + step)
+        targets = cases.targets[part]
+        same = (items[part, :, None] == targets[:, None, :]) & (targets > 0)[:, None, :]
+        hit[part] = same.any(2)
+        earned[part] = (same * cases.rewards[part, None, :]).sum(2)
+    return hit, earned
+
+
+def _mean(values: Floats, there: Bools) -> Floats:
+    return np.asarray((values * there).sum(1) / np.maximum(there.sum(1), 1))
+
+
+def _check_lists(items: NDArray[Any], rows: int, k: int, size: int, allowed: Bools | None) -> Ints:
+    if items.shape != (rows, k) or not np.issubdtype(items.dtype, np.integer):
+        raise SpecError(f"the ranker returned {items.dtype} {list(items.shape)}: expected whole numbers [{rows}, {k}]")
+    if items.min() < 0 or items.max() >= size:
+        raise SpecError(f"the ranker returned items {items.min()} .. {items.max()}: expected items 1 .. {size - 1}")
+    ordered = np.sort(items, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] > 0)).any():
+        raise SpecError("the ranker returned the same item twice in one list: expected each item at most once")
+    if allowed is not None and not (allowed[np.arange(rows)[:, None], items] | (items == 0)).all():
+        raise SpecError("the ranker returned an item that is not allowed")
+    return items.astype(np.int32)
+
+
+def _cell(row: RankingRow, measure: str) -> str:
+    if measure in row.diversity:
+        return f"{row.diversity[measure]:.3f}"
+    if measure not in row.scores:
+        raise ConfigError(f"unknown measure '{measure}': {nearest(measure, (*MEASURES, *DIVERSITY))}")
+    estimate, low, high = row.scores[measure]
+    return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"

@@ -1,0 +1,347 @@
+"""The recommender's networks, and their nodes of a recipe (`tidelog/networks/recipe.py`).
+
+Items are vectors of length 1, one per row of a table or from a tower over item features. A history encoder is a causal
+network from a user's events to states: it reads one vector per step and returns one state per step, from the steps up
+to it; a step that is not valid has the state of an empty history. Critics, generator and perturbation are networks of
+a state and an item's vector.
+
+Letters: `B` batch, `L` steps, `N` items, `D` item vector size, `P` states, `C` candidates, `F` features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.networks.gru import GRU
+from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop, from_host, zeros
+from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
+
+MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, L, D]
+
+
+# Items.
+
+
+class Items(NamedTuple):
+    """Items: directions [..., D] of length 1, and their log-popularity bias [...], independent of the state."""
+
+    vectors: jax.Array
+    bias: jax.Array
+
+
+class Table(eqx.Module):
+    """One row per item, plus the output of a tower over its features where there is one; row 0 is no item."""
+
+    weight: jax.Array  # [N + 1, D]
+    bias: jax.Array  # [N + 1]
+    tower: MLP | None  # [F] -> [D + 1]
+
+    @classmethod
+    def create(
+        cls, generator: np.random.Generator, items: int, size: int, features: int | None, hidden: tuple[int, ...]
+    ) -> Table:
+        """Return random directions; with a tower rows are zeros: a new item then depends on its features only."""
+        if features is None:
+            return cls(from_host(generator.standard_normal((items + 1, size)) / np.sqrt(size)), zeros(items + 1), None)
+        tower = MLP.create(generator, (features, *hidden, size + 1))
+        return cls(zeros(items + 1, size), zeros(items + 1), tower)
+
+    def __call__(self, items: jax.Array | None, features: jax.Array | None) -> Items:
+        """Return items by index [...], or all of them in order; `features` [N + 1, F] of all."""
+        weight, bias = (self.weight, self.bias) if items is None else (self.weight[items], self.bias[items])
+        if self.tower is not None and features is not None:
+            outputs = self.tower(features if items is None else features[items])
+            weight, bias = weight + outputs[..., :-1], bias + outputs[..., -1]
+        return Items(unit_vectors(weight), bias)
+
+
+def unit_vectors(vectors: jax.Array) -> jax.Array:
+    """Return vectors [..., D] scaled to length 1."""
+    return vectors * jax.lax.rsqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-12)
+
+
+# Networks of a state and an item.
+
+
+class Pair(eqx.Module):
+    """A network of a state [..., S] and an item's vector [..., D]; each is encoded once for all pairs."""
+
+    state: Linear
+    item: Linear
+    body: MLP
+
+    @classmethod
+    def create(cls, generator: np.random.Generator, state: int, item: int, hidden: tuple[int, ...], out: int) -> Pair:
+        """Return a network of widths `hidden`, with uniform fan-in initialisation as in BCQ's networks."""
+        first, body = hidden[0], MLP.create(generator, (*hidden, out), linear=Linear.uniform)
+        return cls(Linear.uniform(generator, state, first), Linear.uniform(generator, item, first), body)
+
+    def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
+        """[..., out]; shapes are broadcast, as states [P, 1, S] with candidates [P, C, D]."""
+        return self.body(jax.nn.relu(self.state(state) + self.item(vector)))
+
+    def among(self, state: jax.Array, vectors: jax.Array, chosen: jax.Array) -> jax.Array:
+        """[P, C, out] of selected items [P, C] out of all [N, D]; encodes all items or the selected ones, the fewer."""
+        encoded = self.item(vectors)[chosen] if len(vectors) <= chosen.size else self.item(vectors[chosen])
+        return self.body(jax.nn.relu(self.state(state)[:, None] + encoded))
+
+
+class ItemCritics(eqx.Module):
+    """Item critics, `E` of them."""
+
+    members: tuple[Pair, ...]
+
+    def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
+        """[E, ...]."""
+        return jnp.stack([member(state, vector)[..., 0] for member in self.members])
+
+    def among(self, state: jax.Array, vectors: jax.Array, chosen: jax.Array) -> jax.Array:
+        """[E, P, C] of selected items [P, C] out of all [N, D]."""
+        return jnp.stack([member.among(state, vectors, chosen)[..., 0] for member in self.members])
+
+
+class ItemGenerator(eqx.Module):
+    """A conditional variational autoencoder of item vectors [..., D], given states."""
+
+    inward: Pair
+    outward: Pair
+
+    def encode(self, state: jax.Array, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Return mean and log-std [..., L] of the latents of a vector."""
+        mean, log_std = jnp.split(self.inward(state, vector), 2, axis=-1)
+        return mean, jnp.clip(log_std, -4.0, 15.0)
+
+    def decode(self, state: jax.Array, latent: jax.Array) -> jax.Array:
+        """Return the direction [..., D] of latents."""
+        return unit_vectors(self.outward(state, latent))
+
+
+class Correction(eqx.Module):
+    """The direction of a vector's perturbation, one number per dimension within [-1, 1]."""
+
+    body: Pair
+
+    def __call__(self, state: jax.Array, vector: jax.Array) -> jax.Array:
+        return jnp.tanh(self.body(state, vector))
+
+
+def perturb_vectors(vector: jax.Array, direction: jax.Array, reach: Any) -> jax.Array:
+    """Move vectors of length 1 by at most `reach / sqrt(D)` per coordinate and scale them back to length 1."""
+    return unit_vectors(vector + reach / np.sqrt(vector.shape[-1]) * direction)
+
+
+class ItemGeneration(NamedTuple):
+    """The networks that generate vectors similar to those of logged items."""
+
+    generator: ItemGenerator
+    perturbation: Correction
+
+
+def decode_items(networks: ItemGeneration, states: jax.Array, latent: jax.Array, phi: Any) -> jax.Array:
+    """Decode latents [..., L] into vectors [..., D] of length 1, moved by at most `phi / sqrt(D)` per coordinate."""
+    vector = networks.generator.decode(states, latent)
+    return perturb_vectors(vector, networks.perturbation(states, vector), phi)
+
+
+def clipped_latents(key: jax.Array, shape: tuple[int, ...], limit: Any) -> jax.Array:
+    """Return standard normal latents, clipped at `limit` on both sides."""
+    return jnp.clip(jax.random.normal(key, shape), -limit, limit)
+
+
+# History encoders.
+
+
+class HistoryEncoder(eqx.Module):
+    """Item vectors [B, L, D], event kinds [B, L] (0 for none) and user features [B, F] -> states [B, L, D]."""
+
+    events: jax.Array  # [kinds + 1, D]
+    empty: jax.Array  # [D]
+    body: Any
+    norm: LayerNorm
+    profile: jax.Array | None  # [F, D]: user features' weights, added to every state; initially zeros
+
+    @classmethod
+    def create(
+        cls,
+        generator: np.random.Generator,
+        make: MakeBody,
+        size: int,
+        kinds: int,
+        length: int,
+        layers: int,
+        heads: int,
+        features: int = 0,
+    ) -> HistoryEncoder:
+        """Return an encoder of states up to `length` steps long, with this number of user features."""
+        body = make(generator, size, length, layers, heads)
+        events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
+        empty = from_host(generator.standard_normal(size))
+        profile = zeros(features, size) if features else None
+        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)), profile)
+
+    def __call__(
+        self,
+        vectors: jax.Array,
+        events: jax.Array,
+        dropout: jax.Array | float | None = None,
+        key: jax.Array | None = None,
+        *,
+        user: jax.Array | None = None,
+    ) -> jax.Array:
+        valid = events > 0
+        x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
+        x = jnp.where(valid[..., None], x, 0.0)
+        if dropout is not None and key is not None:
+            x = drop(x, dropout, key)
+        output = self.body(x, valid, dropout, key)
+        states = jnp.where(valid[..., None], output, self.empty)
+        if self.profile is not None and user is not None:
+            states = states + (user @ self.profile)[:, None]
+        return self.norm(states)
+
+
+class Mean(eqx.Module):
+    """The mean of all steps up to each, then one layer."""
+
+    layer: Linear
+
+    def __call__(self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+        count = jnp.maximum(jnp.cumsum(valid, axis=1), 1)[..., None]
+        return self.layer(jnp.cumsum(x, axis=1) / count)
+
+
+class Recurrent(eqx.Module):
+    """A gated recurrent unit, then one layer."""
+
+    unit: GRU
+    layer: Linear
+
+    def __call__(self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+        return self.layer(self.unit.unroll(x, valid))
+
+
+class Attention(eqx.Module):
+    """Blocks of causal self-attention over positions counted from the first step (Kang and McAuley 2018).
+
+    A step after the last position uses the last one: later positions would never be trained.
+    """
+
+    positions: jax.Array  # [P, D]
+    blocks: tuple[Block, ...]
+
+    def __call__(self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+        steps = x.shape[1]
+        x = x + self.positions[jnp.minimum(jnp.arange(steps), len(self.positions) - 1)]
+        visible = jnp.tril(jnp.ones((steps, steps), bool)) & valid[:, None, :]  # [B, L, L]
+        visible = visible | jnp.eye(
+            steps, dtype=bool
+        )  # a step that is not valid attends to itself only, and no other step to it
+        for i, block in enumerate(self.blocks):
+            x = block(x, visible, dropout, None if key is None else jax.random.fold_in(key, i + 1))
+        return x
+
+
+class Block(eqx.Module):
+    """Self-attention over the steps, then a layer for each step; both with residual connections."""
+
+    before: LayerNorm
+    queries: Linear
+    keys: Linear
+    values: Linear
+    out: Linear
+    between: LayerNorm
+    wide: Linear
+    narrow: Linear
+    heads: int = eqx.field(static=True)
+
+    @classmethod
+    def create(cls, generator: np.random.Generator, size: int, heads: int) -> Block:
+        """Return a block with small weights: its initial output is close to its input."""
+
+        def layer() -> Linear:
+            return Linear.create(generator, size, size, 1.0)
+
+        norms = [LayerNorm(from_host(np.ones(size)), zeros(size)) for _ in range(2)]
+        return cls(norms[0], layer(), layer(), layer(), layer(), norms[1], layer(), layer(), heads)
+
+    def __call__(self, x: jax.Array, visible: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
+        one, two = (None, None) if key is None else jax.random.split(key)
+        x = x + _dropped(self._attend(self.before(x), visible), dropout, one)
+        return x + _dropped(self.narrow(jax.nn.relu(self.wide(self.between(x)))), dropout, two)
+
+    def _attend(self, x: jax.Array, visible: jax.Array) -> jax.Array:
+        batch, steps, size = x.shape
+
+        def heads(layer: Linear) -> jax.Array:
+            return layer(x).reshape(batch, steps, self.heads, size // self.heads)
+
+        match = jnp.einsum("bqhd,bkhd->bhqk", heads(self.queries), heads(self.keys)) / math.sqrt(size / self.heads)
+        share = jax.nn.softmax(jnp.where(visible[:, None], match, -jnp.inf), axis=-1)
+        output = jnp.einsum("bhqk,bkhd->bqhd", share, heads(self.values))
+        return self.out(output.reshape(batch, steps, size))
+
+
+def _dropped(x: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
+    return x if dropout is None or key is None else drop(x, dropout, key)
+
+
+def mean(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Mean:
+    """Return the order-independent encoder."""
+    return Mean(Linear.create(generator, size, size, 1.0))
+
+
+def recurrent(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Recurrent:
+    """Return one unit as wide as the items' vectors."""
+    return Recurrent(GRU.create(generator, size, size), Linear.create(generator, size, size, 1.0))
+
+
+def attention(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Attention:
+    """Return `layers` blocks of `heads` heads."""
+    positions = from_host(0.1 * generator.standard_normal((length, size)))
+    return Attention(positions, tuple(Block.create(generator, size, heads) for _ in range(layers)))
+
+
+HISTORY_ENCODERS: Mapping[str, MakeBody] = {"mean": mean, "gru": recurrent, "attention": attention}
+
+
+# Nodes of a recipe.
+
+
+def catalogue_node(table: Table, features: Any) -> Node:
+    """Return the node of item vectors; `features` [N + 1, F] where a tower reads them, else None."""
+    tower = None if table.tower is None else mlp(table.tower)
+    return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
+
+
+def encoder_node(part: HistoryEncoder) -> Node:
+    """Return the node of a history encoder."""
+    node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
+    return {**node, "body": _body(part.body), "norm": norm(part.norm)}
+
+
+def _body(part: Any) -> Node:
+    if isinstance(part, Mean):
+        return {"kind": "mean", "linear": linear(part.layer)}
+    if isinstance(part, Recurrent):
+        return {"kind": "recurrent", "unit": gru(part.unit), "linear": linear(part.layer)}
+    if isinstance(part, Attention):
+        return {"kind": "attention", "positions": part.positions, "blocks": [_block(block) for block in part.blocks]}
+    raise foreign(part)
+
+
+def _block(part: Block) -> Node:
+    layers = {name: linear(getattr(part, name)) for name in ("queries", "keys", "values", "out", "wide", "narrow")}
+    norms = {"before": norm(part.before), "between": norm(part.between)}
+    return {"kind": "attention_block", **layers, **norms, "heads": part.heads}
+
+
+def pair_node(part: Pair) -> Node:
+    """Return the node of a network of a state and an item's vector."""
+    return {"kind": "pair", "state": linear(part.state), "item": linear(part.item), "body": mlp(part.body)}

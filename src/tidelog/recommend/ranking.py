@@ -1,0 +1,214 @@
+"""Ranking a catalogue for histories: search queries, values of the items found, compiled and approximate search.
+
+Letters: `B` histories, `H` history length, `N` items, `D` item vector size, `n` generated vectors, `K` items found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.errors import ConfigError
+from tidelog.networks.recipe import whole
+from tidelog.recommend.networks import (
+    ItemGeneration,
+    Pair,
+    catalogue_node,
+    clipped_latents,
+    decode_items,
+    encoder_node,
+    pair_node,
+)
+from tidelog.recommend.next_item import NextItemModel
+from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, RankingFunctions, top_k
+from tidelog.support import supported
+from tidelog.types import Histories, same_shape
+
+NumpyArray = np.ndarray[Any, Any]
+
+
+class PolicyParams(NamedTuple):
+    """The arrays that ranking reads."""
+
+    next_item: NextItemModel
+    critic: Pair
+    generation: ItemGeneration | None
+    latents: jax.Array | None  # [n, L]
+    features: jax.Array | None
+    weight: jax.Array
+
+
+class ItemScores(NamedTuple):
+    """Items found: log-likelihood relative to the most likely one, standardised Q, and support by the log."""
+
+    likelihood: jax.Array  # [B, K]
+    rating: jax.Array  # [B, K]
+    first: jax.Array  # [B, K] bool
+
+
+def all_items(params: PolicyParams) -> jax.Array:
+    """Return rows [N + 1, D + 1] for inner products with queries: likelihood or similarity; the last is the bias."""
+    items = params.next_item.table(None, params.features)
+    return jnp.concatenate([items.vectors, items.bias[:, None]], axis=1)
+
+
+def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
+    """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
+    states = final_states(params, seen)
+    queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
+    if params.generation is None or params.latents is None:
+        return queries
+    latents = params.latents if key is None else clipped_latents(key, params.latents.shape, config.latent_clip)
+    vectors = decode_items(params.generation, states[:, None], latents[None], config.phi)
+    return jnp.concatenate([queries, jnp.pad(vectors, ((0, 0), (0, 0), (0, 1)))], axis=1)
+
+
+def standardised(values: jax.Array, among: jax.Array) -> jax.Array:
+    """Values [..., K] minus mean, over standard deviation, both of marked ones [..., K]; 0 where all are equal."""
+    same_shape(values=values, among=among)
+    count = jnp.maximum(jnp.sum(among, axis=-1, keepdims=True), 1)
+    mean = jnp.sum(values, axis=-1, keepdims=True, where=among) / count
+    variance = jnp.sum(jnp.square(values - mean), axis=-1, keepdims=True, where=among) / count
+    return jnp.where(among & (variance > 1e-12), (values - mean) * jax.lax.rsqrt(jnp.maximum(variance, 1e-12)), 0.0)
+
+
+def score_items(
+    config: Any, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+) -> ItemScores:
+    """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
+    valid = jnp.isfinite(logits)
+    known = jnp.where(valid, logits, -1e30)
+    first = supported(known, config.threshold, valid) if params.generation is None else ideas & valid
+    vectors = params.next_item.table(found, params.features).vectors
+    q = params.critic(final_states(params, seen)[:, None], vectors)[..., 0]
+    likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
+    return ItemScores(likelihood, standardised(q, first), first)
+
+
+def final_states(params: PolicyParams, seen: Histories) -> jax.Array:
+    """Return the states [B, D] at the end of histories."""
+    vectors = params.next_item.table(seen.items, params.features).vectors
+    state: jax.Array = params.next_item.reader(vectors, seen.events, user=seen.users)[:, -1]
+    return state
+
+
+def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
+    """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder."""
+    idea = params.generation and {
+        "kind": "generation",
+        "outward": pair_node(params.generation.generator.outward),
+        "perturbation": pair_node(params.generation.perturbation.body),
+        "phi": float(config.phi),
+        "latents": params.latents,
+    }
+    act = {
+        "kind": "ranking",
+        "catalogue": catalogue_node(params.next_item.table, params.features),
+        "reader": encoder_node(params.next_item.reader),
+        "critic": pair_node(params.critic),
+        "generation": idea,
+        "threshold": float(config.threshold),
+        "history": config.history,
+        "width": config.candidates,
+        "q_weight": float(params.weight),
+    }
+    return whole(act)
+
+
+# Compiled ranking, for `tidelog.runtime.ranking`.
+
+
+def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
+    """Return a ranker of item indices for histories; `supervised`: by likelihood only."""
+    numbers = jax.tree.map(jnp.float32, algorithm)
+    functions = RankingFunctions(
+        table=np.asarray(_call("all_items", numbers, params), np.float32),
+        queries=partial(_call_padded, partial(_call, "queries", numbers, params)),
+        score_items=partial(_call_padded, partial(_call, "score_items", numbers, params)),
+        history=algorithm.history,
+        kinds=len(params.next_item.reader.events) - 1,
+        features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
+        width=algorithm.candidates,
+        q_weight=float(params.weight),
+    )
+    return Ranker(functions, supervised)
+
+
+@eqx.filter_jit
+def _call(method: str, algorithm: Any, params: Any, *arrays: Any) -> Any:
+    return getattr(algorithm, method)(params, *arrays)
+
+
+def _call_padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyArray) -> Any:
+    """Call a compiled function of arrays [B, ...] with a padded batch, to reuse a compiled batch size."""
+    count = len(seen.items)
+    rows = min(ROWS, 1 << max(3, (count - 1).bit_length()))
+
+    def padded(part: NumpyArray) -> NumpyArray:
+        return np.concatenate([part, np.repeat(part[-1:], rows - count, axis=0)])
+
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[:count], function(*jax.tree.map(padded, (seen, *arrays))))
+
+
+@dataclass(frozen=True, eq=False)
+class Approximate:
+    """An approximate index of a table `[N, D]`; `next_item` is measured.
+
+    An inverted-file index of faiss (`pip install 'tidelog[faiss]'`): rows are clustered around `lists` centres, and a
+    query reads the rows of its `probes` nearest centres only. Johnson, Douze, Jegou 2017, arXiv:1702.08734. Here `B`
+    is a number of queries, `N` of rows.
+    """
+
+    table: Floats  # [N, D]
+    index: Any
+    probes: int
+
+    @classmethod
+    def of(cls, table: Floats, lists: int | None = None, probes: int | None = None) -> Approximate:
+        """Build the index: by default sqrt(N) lists and an eighth of them as probes. ConfigError without faiss."""
+        faiss = _faiss()
+        table = np.ascontiguousarray(table, np.float32)
+        lists = max(1, round(len(table) ** 0.5)) if lists is None else lists
+        probes = max(1, lists // 8) if probes is None else probes
+        if not 1 <= probes <= lists <= len(table):
+            raise ConfigError(
+                f"probes = {probes}, lists = {lists}: expected 1 <= probes <= lists <= {len(table)}. fix: drop both"
+            )
+        index = faiss.IndexIVFFlat(faiss.IndexFlatIP(table.shape[1]), table.shape[1], lists, faiss.METRIC_INNER_PRODUCT)
+        index.cp.min_points_per_centroid = 1  # no warning for small tables
+        index.train(table)
+        index.add(table)
+        return cls(table, index, probes)
+
+    def top_k(self, queries: Floats, k: int, allowed: Bools | None = None) -> tuple[Integers, Floats]:
+        """Return rows and inner products [B, K], the best first, among the rows that a mask [N] allows.
+
+        Where the searched lists hold too few rows, the last places are -1 with scores of minus infinity.
+        """
+        faiss = _faiss()
+        selected = {} if allowed is None else {"sel": faiss.IDSelectorBatch(np.flatnonzero(allowed))}
+        settings = faiss.SearchParametersIVF(nprobe=self.probes, **selected)
+        queries = np.ascontiguousarray(queries, np.float32)
+        scores, places = self.index.search(queries, k, params=settings)
+        return places, np.where(places < 0, -np.inf, scores).astype(np.float32)
+
+    def recall(self, queries: Floats, k: int, allowed: Bools | None = None) -> float:
+        """Return the share of the exact best `k` of these queries [B, D] in the index's results."""
+        exact, _ = top_k(queries, self.table, k, allowed)
+        approximate, _ = self.top_k(queries, k, allowed)
+        return float((exact[:, :, None] == approximate[:, None, :]).any(2).mean())
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as missing:
+        raise ConfigError("the approximate index requires faiss. fix: pip install 'tidelog[faiss]'") from missing
+    return faiss

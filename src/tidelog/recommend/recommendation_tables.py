@@ -1,0 +1,144 @@
+"""Recommendation lists for the users of a table: their events in, one row per recommended item out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.tables import Table
+from tidelog.data.sources import table_of
+from tidelog.errors import SpecError, nearest
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.tables import id_text, word_lists
+from tidelog.runtime.recommender import Profiles
+from tidelog.types import Profile
+
+
+def recommend_for_table(
+    policy: Policy,
+    source: Path | pl.DataFrame,
+    *,
+    user: str,
+    item: str,
+    time: str | None = None,
+    event: str | None = None,
+    user_features: Path | pl.DataFrame | None = None,
+    k: int = 10,
+    unknown: str = "error",
+    **choices: Any,
+) -> pl.DataFrame:
+    """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
+
+    `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
+    table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
+    """
+    table = table_of(source, [name for name in (user, item, time, event) if name is not None])
+    users, items = id_text(_column(table, user)), id_text(_column(table, item))
+    _check_complete(user, users.is_null().to_numpy())
+    if not len(users):
+        raise SpecError(f"{table.source} has no rows, expected at least one user. fix: add rows")
+    rows = _ordered(table, time)
+    kinds = None if event is None else id_text(_column(table, event))
+    names = list(dict.fromkeys(users.to_list()))
+    histories: dict[str, list[str]] = {name: [] for name in names}
+    done: dict[str, list[str | None]] = {name: [] for name in names}
+    for row in rows:
+        if items[int(row)] is not None:
+            histories[users[int(row)]].append(items[int(row)])
+            done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
+    events = None if kinds is None else [done[name] for name in names]
+    who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
+    lists = policy.recommend(
+        [histories[name] for name in names], k, events=events, users=who, unknown=unknown, **choices
+    )
+    who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
+    ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
+    places, scores = _free("rank", user, item), _free("score", user, item)
+    return pl.DataFrame(
+        {user: who_took, places: ranks, item: lists.items.reshape(-1), scores: lists.scores.reshape(-1)}
+    )
+
+
+def _free(name: str, *used: str) -> str:
+    """Return a column name that is not in use."""
+    while name in used:
+        name += "_"
+    return name
+
+
+def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
+    """Return users in the table's type: numbers where they were whole numbers."""
+    whole = kind.is_integer() or (kind.is_float() and all(name.lstrip("-").isdigit() for name in names))
+    return [int(name) for name in names] if whole else names
+
+
+def _user_features(
+    policy: Policy, table: Table, user: str, names: Sequence[str], unknown: str
+) -> list[dict[str, Any] | None]:
+    """Return the table's features of each user, None for a missing user with unknown='skip'."""
+    profile = policy.spec.observation.get("user")
+    if not isinstance(profile, Profile):
+        raise SpecError("this policy was trained without user features. fix: drop user_features")
+    ids = id_text(_column(table, user)).to_list()
+    place = {name: row for row, name in enumerate(ids) if name is not None}
+    if len(place) < len(ids):
+        raise SpecError(
+            f"{table.source} has {len(ids)} rows for {len(place)} users, expected one per user. fix: drop repeated rows"
+        )
+    missing = [name for name in names if name not in place]
+    if missing and unknown != "skip":
+        listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise SpecError(
+            f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip'"
+        )
+    profiles = Profiles(profile)
+    columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
+    return [
+        None if name not in place else {column: cells[place[name]] for column, cells in columns.items()}
+        for name in names
+    ]
+
+
+def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
+    """Return the cells of one column as `Policy.recommend` accepts them."""
+    if not numbers:
+        return word_lists(series).to_list()
+    column = parse.number(series)
+    if len(column.unreadable):
+        row, text = int(column.unreadable[0]), column.texts[0] if column.texts else ""
+        raise SpecError(
+            f"{source}, row {row + 1}: '{series.name}' is '{text}', expected a number. fix: correct the cell"
+        )
+    return [float(value) if there else None for value, there in zip(column.values, column.usable, strict=True)]
+
+
+def _column(table: Table, name: str) -> pl.Series:
+    if not table.has(name):
+        raise SpecError(f"{table.source} has no column '{name}': {nearest(name, table.columns)}")
+    return table.series(name)
+
+
+def _ordered(table: Table, time: str | None) -> Any:
+    """Return the rows by time, or in their order."""
+    if time is None:
+        return np.arange(table.rows)
+    column = parse.moment(_column(table, time))
+    known = (
+        column.usable & ~np.isnat(column.values)
+        if column.values.dtype.kind == "M"
+        else (column.usable & np.isfinite(column.values))
+    )
+    _check_complete(time, ~known)
+    return np.argsort(column.values, kind="stable")
+
+
+def _check_complete(name: str, bad: Any) -> None:
+    at = np.flatnonzero(bad)
+    if len(at):
+        rows = ", ".join(str(row + 1) for row in at[:10]) + (", ..." if len(at) > 10 else "")
+        raise SpecError(f"column '{name}' has no valid value in {len(at)} row(s): {rows}. fix: fill or drop them")

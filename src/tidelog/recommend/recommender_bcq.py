@@ -1,0 +1,671 @@
+"""Recommender BCQ: batch-constrained Q-learning over a catalogue; the state is a history, the action an item.
+
+Fujimoto, Meger, Precup 2019, arXiv:1812.02900, and Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; the
+history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781.
+
+| step | loss (per event) | reads |
+|---|---|---|
+| table and reader | `-log P(item | history)`, over all items or a corrected sample | |
+| generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
+| critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
+| | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
+| perturbation (vae) | `-Q_1(s, perturb(s, decode(s, z)))` | **new** generator and Q_1 |
+| targets | Polyak update of reader, perturbation, critics by `target_rate` | **new** networks |
+
+The phase `pretrain` does only the first step, `main` all of them. Only the cross-entropy trains the table and the
+reader: a generator whose reconstruction loss could move the vectors would collapse them. No other loss has a gradient
+there.
+
+With `negative_weight`, items that were shown but not selected have value 0 and change nothing: `r = 0, s' = s`.
+Without slates they are sampled items, weighted as if sampled by popularity, so Q does not learn popularity.
+
+Deliberate differences from published ports: critics learn from logged items only, because a logged reward is not the
+reward of a generated item; candidates are items, not points between them; padding is not an item.
+
+Letters: `B` batch, `T` targets, `D` item vector size, `N` items, `E` ensemble, `P` states, `C` candidates, `L` latent
+size, `H` history length, `S` items of a slate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.core import fields
+from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
+from tidelog.algorithms.core.hyperparameters import hyperparameters, number, own, static
+from tidelog.algorithms.core.optimisation import (
+    Schedule,
+    Transformation,
+    constant,
+    copied,
+    gradient_step,
+    init_opt_state,
+    polyak_update,
+    tree_where,
+)
+from tidelog.algorithms.core.registry import register
+from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
+from tidelog.algorithms.core.sampling import Batch, Sampler
+from tidelog.errors import ConfigError, SpecError
+from tidelog.losses.td import PointLoss, between, ensemble_error, squared
+from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
+from tidelog.networks.mlp import host_generator
+from tidelog.recommend import ranking
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.networks import (
+    HISTORY_ENCODERS,
+    Correction,
+    HistoryEncoder,
+    ItemCritics,
+    ItemGeneration,
+    ItemGenerator,
+    Items,
+    MakeBody,
+    Pair,
+    Table,
+    clipped_latents,
+    decode_items,
+    recurrent,
+)
+from tidelog.recommend.next_item import (
+    INITIAL_VECTORS,
+    HistoryWindows,
+    InitialVectors,
+    ItemFacts,
+    NextItemModel,
+    Windows,
+    at_random,
+    coverage_and_entropy,
+    encode_windows,
+    item_facts,
+    item_logits,
+    next_item_loss,
+    with_item_vectors,
+)
+from tidelog.recommend.ranking import ItemScores, PolicyParams
+from tidelog.support import supported
+from tidelog.types import Catalogue, Histories, Spec, same_shape
+
+CELLS = 1 << 23  # item scores in memory at once
+DEFAULT_Q_WEIGHT = 0.25  # weight of Q in the score without a held-out period
+
+
+class OptStates(NamedTuple):
+    """The optimiser states, one for each network; None for an absent network."""
+
+    next_item: Any
+    critic: Any
+    generator: Any
+    perturbation: Any
+
+
+class State(NamedTuple):
+    """Everything that a resumed run needs."""
+
+    next_item: NextItemModel
+    target_reader: HistoryEncoder
+    critic: ItemCritics
+    target_critic: ItemCritics
+    generation: Any  # an ItemGeneration; None: candidates are the most likely items
+    target_perturbation: Any  # a Correction, where there is a generator
+    latents: jax.Array | None  # [n, L]: latents of acting
+    facts: ItemFacts
+    rewards: Running | None
+    weight: jax.Array  # weight of Q in the score
+    opt_states: OptStates
+    step: jax.Array  # int32: updates taken
+    updates: jax.Array  # int32: updates planned, for the schedule
+    key: jax.Array
+
+
+# Candidates: items that the log supports in a state. Q is never computed between items or for excluded items.
+
+
+class Candidates(NamedTuple):
+    """Candidates of states."""
+
+    items: jax.Array  # [P, C] int32
+    is_valid: jax.Array  # [P, C] bool
+
+
+Propose: TypeAlias = Callable[..., Candidates]  # (config, generation, states, items, excluded, key) -> candidates
+
+
+def most_likely(
+    config: Any, generation: None, states: jax.Array, items: Items, excluded: jax.Array | None, key: jax.Array
+) -> Candidates:
+    """Return the `candidates` most likely items, above the threshold: states [P, D], excluded [P, H] (0: none)."""
+    count = min(config.candidates, len(items.bias) - 1)
+
+    def top(state: jax.Array, excluded: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        best: tuple[jax.Array, jax.Array] = jax.lax.top_k(exclude_items(item_logits(state, items), excluded), count)
+        return best
+
+    logits, found = map_states(top, len(items.bias), states, excluded)
+    valid = jnp.isfinite(logits)
+    return Candidates(found.astype(jnp.int32), supported(jnp.where(valid, logits, -1e30), config.threshold, valid))
+
+
+def generated_candidates(
+    config: Any,
+    generation: ItemGeneration,
+    states: jax.Array,
+    items: Items,
+    excluded: jax.Array | None,
+    key: jax.Array,
+) -> Candidates:
+    """Return the items nearest to `target_samples` vectors from the generator, moved by the perturbation."""
+    shape = (config.target_samples, len(states), config.latent_size)
+    latents = jnp.swapaxes(clipped_latents(key, shape, config.latent_clip), 0, 1)
+
+    def nearest(state: jax.Array, latent: jax.Array, excluded: jax.Array | None) -> Candidates:
+        vectors = decode_items(generation, state[..., None, :], latent, config.phi)
+        near = exclude_items(vectors @ items.vectors.T, None if excluded is None else excluded[..., None, :])
+        return Candidates(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
+
+    return map_states(nearest, config.target_samples * len(items.bias), states, latents, excluded)  # type: ignore[no-any-return]
+
+
+def exclude_items(scores: jax.Array, excluded: jax.Array | None) -> jax.Array:
+    """Return scores [..., N + 1] with -inf for no item and for excluded ones [..., H] (0: none)."""
+    scores = scores.at[..., 0].set(-jnp.inf)
+    if excluded is None:
+        return scores
+    excluded = jnp.broadcast_to(excluded, (*scores.shape[:-1], excluded.shape[-1]))
+    return jnp.put_along_axis(scores, excluded, -jnp.inf, axis=-1, inplace=False)
+
+
+def map_states(function: Callable[..., Any], cells: int, states: jax.Array, *more: jax.Array | None) -> Any:
+    """Call `function` on states [P, D] and their arrays, in batches that bound the memory, at `cells` per state."""
+    if len(states) * cells <= CELLS:
+        return function(states, *more)
+    return jax.lax.map(lambda parts: function(*parts), (states, *more), batch_size=max(1, CELLS // cells))
+
+
+def history_items(items: jax.Array, columns: int) -> jax.Array:
+    """Return the items up to each of the last columns of windows [B, H + 1]: [B, columns, H + 1], 0 for none."""
+    steps = items.shape[1]
+    upto = jnp.arange(steps)[None, :] <= jnp.arange(steps - columns, steps)[:, None]  # [columns, H + 1]
+    return jnp.where(upto[None], items[:, None, :], 0)
+
+
+GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": generated_candidates}
+
+
+# Table and reader.
+
+
+def progress(state: State) -> jax.Array:
+    """Return the completed share of the run."""
+    share: jax.Array = state.step / jnp.maximum(state.updates, 1)
+    return share
+
+
+def next_item_step(
+    config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state with updated table and reader."""
+    rate = config.learning_rate * config.schedule(progress(state))
+    next_item, opt_state, _, metrics = gradient_step(
+        next_item_loss, state.next_item, state.opt_states.next_item, rate, config, batch, state.facts, key
+    )
+    return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
+
+
+# Critics.
+
+
+class CriticInputs(NamedTuple):
+    """Inputs of one update: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
+
+    states: jax.Array
+    around: jax.Array  # states before the first and after every step
+    target_around: jax.Array  # the same from the target history encoder
+    items: Items  # all
+    vectors: jax.Array  # [B, T, D]: of the logged items
+
+
+def critic_inputs(state: State, windows: HistoryWindows) -> CriticInputs:
+    """Return the inputs, without gradient to the table or a history encoder."""
+    next_item, facts = state.next_item, state.facts
+    items = next_item.table(None, facts.features)
+    encoded = encode_windows(next_item, facts, windows)
+    target_encoded = encode_windows(next_item._replace(reader=state.target_reader), facts, windows)
+    columns = windows.reward.shape[1] + 1
+    inputs = CriticInputs(
+        states=windows.states(encoded),
+        around=encoded[:, -columns:],
+        target_around=target_encoded[:, -columns:],
+        items=items,
+        vectors=items.vectors[windows.chosen],
+    )
+    result: CriticInputs = jax.tree.map(jax.lax.stop_gradient, inputs)
+    return result
+
+
+def values(
+    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the value of the best supported item around every step [B, T + 1], and this item."""
+    states, target_states = (around.reshape(-1, around.shape[-1]) for around in (inputs.around, inputs.target_around))
+    excluded = None
+    if config.exclude_seen:
+        excluded = history_items(batch.data.items, inputs.around.shape[1]).reshape(len(states), -1)
+    generation = state.generation and ItemGeneration(state.generation.generator, state.target_perturbation)
+    found = config.generator(config, generation, states, inputs.items, excluded, key)
+    q = between(state.target_critic.among(target_states, inputs.items.vectors, found.items), config.mix)
+    best = jnp.argmax(jnp.where(found.is_valid, q, -jnp.inf), axis=-1)[:, None]
+    some = jnp.any(found.is_valid, axis=-1)
+    value = jnp.where(some, jnp.take_along_axis(q, best, axis=-1)[:, 0], 0.0)  # no supported item: 0, as at the end
+    chosen = jnp.where(some, jnp.take_along_axis(found.items, best, axis=-1)[:, 0], 0)
+    return value.reshape(inputs.around.shape[:2]), chosen.reshape(inputs.around.shape[:2])
+
+
+def target_value(config: RecommenderBCQ, state: State, windows: HistoryWindows, value: jax.Array) -> jax.Array:
+    """`r + discount V(s')` [B, T]; r over its deviation with `normalise_rewards`."""
+    reward = windows.reward if state.rewards is None else windows.reward / deviation(state.rewards)
+    same_shape(reward=reward, discount=windows.discount, value=value[:, 1:])
+    return reward + windows.discount * value[:, 1:]
+
+
+class Negatives(NamedTuple):
+    """Items [B, T] that were not selected, and their weights."""
+
+    vectors: jax.Array  # [B, T, D]
+    target: jax.Array  # [B, T]
+    weight: jax.Array  # [B, T]
+
+
+def importance(log_wanted: jax.Array, log_drawn: jax.Array) -> jax.Array:
+    """Importance weights of mean 1 for items drawn from another distribution: log-probabilities [...] -> [...]."""
+    same_shape(log_wanted=log_wanted, log_drawn=log_drawn)
+    return jax.nn.softmax((log_wanted - log_drawn).reshape(-1)).reshape(log_drawn.shape) * log_drawn.size
+
+
+def negative_items(
+    config: RecommenderBCQ,
+    state: State,
+    windows: HistoryWindows,
+    inputs: CriticInputs,
+    value: jax.Array,
+    key: jax.Array,
+) -> Negatives:
+    """Return one item per step that was shown but not selected, or a random one; with `r = 0, s' = s`."""
+    target = config.discount * value[:, :-1]
+    if windows.slate is None:
+        items = state.facts.draw(key, windows.chosen.shape)
+        weight = importance(state.facts.log_share[items], state.facts.log_drawn[items])
+        valid = items != windows.chosen
+    else:
+        ignored = (windows.slate > 0) & (windows.slate != windows.chosen[..., None])
+        valid = jnp.any(ignored, axis=-1)
+        place = jax.random.categorical(key, jnp.where(ignored | ~valid[..., None], 0.0, -jnp.inf))
+        items = jnp.take_along_axis(windows.slate, place[..., None], axis=-1)[..., 0]
+        weight = jnp.ones_like(target)
+    weight = jnp.where(valid, config.negative_weight * weight, 0.0)  # type: ignore[operator]
+    return Negatives(inputs.items.vectors[items], target, weight)
+
+
+def critic_loss(
+    critic: ItemCritics,
+    config: RecommenderBCQ,
+    batch: Batch,
+    inputs: CriticInputs,
+    target: jax.Array,
+    negatives: Negatives | None,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the critics' error on logged items against the target [B, T] and on negatives; also Q [E, B, T]."""
+    q = critic(inputs.states, inputs.vectors)
+    error = ensemble_error(q, target, config.critic_loss)
+    if negatives is not None:
+        off = ensemble_error(critic(inputs.states, negatives.vectors), negatives.target, config.critic_loss)
+        error = error + negatives.weight * off
+    return batch.mean(error), q
+
+
+# Generator and perturbation.
+
+
+def generator_loss(
+    generator: ItemGenerator, config: RecommenderBCQ, batch: Batch, inputs: CriticInputs, noise: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the reconstruction error of the logged items' vectors plus the latents' divergence; also both alone."""
+    mean, log_std = generator.encode(inputs.states, inputs.vectors)
+    error = reconstruction_error(generator.decode(inputs.states, mean + jnp.exp(log_std) * noise), inputs.vectors)
+    divergence = mean_over_latents(normal_divergence(mean, log_std))
+    metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
+    return batch.mean(error + config.kl_weight * divergence), metrics
+
+
+def generator_step(
+    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state with an updated generator."""
+    noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
+    rate = config.generator_learning_rate * config.schedule(progress(state))
+    generator, opt_state, loss, metrics = gradient_step(
+        generator_loss, state.generation.generator, state.opt_states.generator, rate, config, batch, inputs, noise
+    )  # fmt: skip
+    generation = state.generation._replace(generator=generator)
+    updated = state._replace(generation=generation, opt_states=state.opt_states._replace(generator=opt_state))
+    return updated, metrics | {"generator_loss": loss}
+
+
+def perturbation_loss(
+    perturbation: Correction,
+    config: RecommenderBCQ,
+    batch: Batch,
+    inputs: CriticInputs,
+    generator: ItemGenerator,
+    critic: Pair,
+    latent: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """Return the negative first critic of generated, perturbed vectors; also the vectors."""
+    vectors = decode_items(ItemGeneration(generator, perturbation), inputs.states, latent, config.phi)
+    return -batch.mean(critic(inputs.states, vectors)[..., 0]), vectors
+
+
+def perturbation_step(
+    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array, due: jax.Array
+) -> tuple[State, dict[str, jax.Array]]:
+    """Return the state with an updated perturbation, where an update is due."""
+    generator, before = state.generation
+    latent = clipped_latents(key, (*batch.data.reward.shape, config.latent_size), config.latent_clip)
+    rate = config.perturbation_learning_rate * config.schedule(progress(state))
+    critic, opt_state = state.critic.members[0], state.opt_states.perturbation
+    *after, loss, vectors = gradient_step(
+        perturbation_loss, before, opt_state, rate, config, batch, inputs, generator, critic, latent
+    )
+    perturbation, opt_state = tree_where(due, (before, opt_state), tuple(after))
+    updated = state._replace(
+        generation=ItemGeneration(generator, perturbation),
+        opt_states=state.opt_states._replace(perturbation=opt_state),
+    )
+    distance = batch.average(jnp.linalg.norm(vectors - inputs.vectors, axis=-1))
+    return updated, {"perturbation_loss": loss, "distance_to_log": distance}
+
+
+# The updates.
+
+
+def pretrain_step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of table and reader; the target reader is the reader."""
+    state, metrics = next_item_step(config, state, batch, jax.random.fold_in(state.key, state.step))
+    stepped = state._replace(target_reader=state.next_item.reader, step=state.step + 1)
+    return stepped, Feedback(metrics)
+
+
+def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
+    """Do one update of table and reader (if `joint`), generator, critics, perturbation and targets, in this order."""
+    windows: HistoryWindows = batch.data
+    keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
+    due = (state.step + 1) % config.policy_delay == 0
+    state, metrics = next_item_step(config, state, batch, keys[0]) if config.joint else (state, {})
+    if state.rewards is not None:
+        state = state._replace(rewards=add_batch(state.rewards, batch))
+    inputs = critic_inputs(state, windows)
+    if state.generation is not None:
+        state, extra = generator_step(config, state, batch, inputs, keys[1])
+        metrics = metrics | extra
+    value, chosen = values(config, state, batch, inputs, keys[2])
+    target = target_value(config, state, windows, value)
+    negatives = None
+    if config.negative_weight is not None:
+        negatives = negative_items(config, state, windows, inputs, value, keys[3])
+    rate = config.critic_learning_rate * config.schedule(progress(state))
+    critic, opt_state, q_loss, q = gradient_step(
+        critic_loss, state.critic, state.opt_states.critic, rate, config, batch, inputs, target, negatives
+    )
+    state = state._replace(critic=critic, opt_states=state.opt_states._replace(critic=opt_state))
+    if state.generation is not None:
+        state, extra = perturbation_step(config, state, batch, inputs, keys[4], due)
+        metrics = metrics | extra
+    coverage, entropy = coverage_and_entropy(chosen[:, 1:], batch.valid, len(state.facts.cumulative))
+    metrics = metrics | {
+        "critic_loss": q_loss,
+        "td_error": batch.average(jnp.mean(jnp.abs(q - target), axis=0)),
+        "q_mean": batch.average(jnp.mean(q, axis=0)),
+        "target_q": batch.average(target),
+        "coverage": coverage,
+        "entropy": entropy,
+    }
+    return update_targets(config, state, jnp.where(due, config.target_rate, 0.0)), Feedback(metrics)
+
+
+def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
+    """Return the state with targets moved by `rate` of their gaps, one update later."""
+    perturbation = state.generation and polyak_update(state.target_perturbation, state.generation.perturbation, rate)
+    return state._replace(
+        target_reader=polyak_update(state.target_reader, state.next_item.reader, rate),
+        target_critic=polyak_update(state.target_critic, state.critic, rate),
+        target_perturbation=perturbation,
+        step=state.step + 1,
+    )
+
+
+def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """Return the cross-entropy without an update and without dropout."""
+    loss, _ = next_item_loss(state.next_item, config, batch, state.facts, None)
+    return {"imitation_loss": loss}
+
+
+def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
+    """Return all losses of the current networks, without an update, with noise from the state's key."""
+    keys = jax.random.split(state.key, 3)
+    inputs = critic_inputs(state, batch.data)
+    value, _ = values(config, state, batch, inputs, keys[0])
+    loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
+    results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
+    if state.generation is not None:
+        noise = jax.random.normal(keys[1], (*batch.data.reward.shape, config.latent_size))
+        results["generator_loss"], _ = generator_loss(state.generation.generator, config, batch, inputs, noise)
+    return results
+
+
+@register("recommender-bcq")
+@hyperparameters
+class RecommenderBCQ:
+    """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value."""
+
+    generator: Propose = static(most_likely, choices=GENERATORS, help="candidate generator for Q")
+    threshold: float = number(
+        0.3, least=0.0, most=1.0, help="likelihood: smallest probability relative to the most likely item"
+    )
+    candidates: int = static(20, least=1, help="likelihood: number of most likely items in targets")
+    phi: float = number(0.05, least=0.0, help="vae: largest perturbation of a vector of length 1")
+    kl_weight: float = number(0.5, least=0.0, help="vae: weight of the KL divergence in the generator's loss")
+    latent: int | None = static(None, least=1, help="vae: size of the latents; none: twice the vectors' size")
+    latent_clip: float = number(0.5, least=0.0, help="vae: limit of generated latents")
+    target_samples: int = static(10, least=1, help="vae: candidates in targets")
+    samples: int = static(20, least=1, help="vae: candidates when ranking")
+    mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
+    policy_delay: int = static(1, least=1, help="critic updates per update of perturbation and targets")
+    discount: float = fields.discount(0.99)
+    target_rate: float = fields.target_rate(0.001, "targets move per update")
+    critics: int = fields.critics(2)
+    critic_loss: PointLoss = fields.critic_loss(squared)
+    q_weight: float | None = number(
+        None, least=0.0, help="weight of Q in the score; none: chosen on the held-out period"
+    )
+    exclude_seen: bool = static(False, help="targets exclude items of the history")
+    negative_weight: float | None = number(
+        None, least=0.0, help="weight of negative items: shown but not selected, or sampled; none: off"
+    )
+    normalise_rewards: bool = static(True, help="divide rewards in targets by their standard deviation so far")
+    encoder: MakeBody = static(
+        recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)"
+    )
+    size: int = static(64, least=1, help="size of item vectors and states")
+    history: int = static(50, least=1, help="events of the history in a state")
+    targets: int = static(10, least=1, help="training targets of a window; at most `history`")
+    profile: bool = static(True, help="use user features in the history encoder, where the log has them")
+    layers: int = static(2, least=1, help="attention: blocks")
+    heads: int = static(1, least=1, help="attention: heads of a block")
+    dropout: float | None = fields.dropout(0.2)
+    content: bool = static(False, help="a tower over item features; it can rank new items")
+    tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers")
+    begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
+    full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
+    sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
+    pretrain: int = static(2_000, least=0, help="updates of table and reader alone before the main phase")
+    joint: bool = static(True, help="the main phase also trains table and reader")
+    batch_size: int = fields.batch_size(128)
+    learning_rate: float = fields.learning_rate(1e-3)
+    critic_learning_rate: float = fields.learning_rate(1e-3)
+    generator_learning_rate: float = fields.learning_rate(1e-3)
+    perturbation_learning_rate: float = fields.learning_rate(1e-3)
+    schedule: Schedule = fields.schedule(constant)
+    optimiser: Transformation = fields.optimiser("adam")
+    gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    hidden: tuple[int, ...] = fields.widths((128, 128), "the critics' hidden layers")
+    generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's hidden layers")
+    perturbation_hidden: tuple[int, ...] = fields.widths((128, 128), "the perturbation's hidden layers")
+    item_vectors: InitialVectors | None = own(
+        "function of interactions, `size` and a seed that returns the table's rows [N, size]"
+    )
+
+    takes: ClassVar[tuple[type, ...]] = (Catalogue,)
+    target_sources: ClassVar[dict[str, str]] = {  # sources of target networks under another name
+        "target_reader": "next_item.reader",
+        "target_perturbation": "generation.perturbation",
+    }
+    watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
+        f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
+    )
+
+    @property
+    def latent_size(self) -> int:
+        """L."""
+        return self.latent or 2 * self.size
+
+    def check(self) -> None:
+        """Raise ConfigError where two fields contradict each other."""
+        if self.targets > self.history:
+            raise ConfigError(
+                f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: "
+                "targets must be at most history. fix: increase history or decrease targets"
+            )
+        if self.size % self.heads:
+            raise ConfigError(
+                f"RecommenderBCQ.size = {self.size} is not a multiple of heads = {self.heads}. fix: choose a multiple"
+            )
+
+    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
+        """Return the interactions, with slates and user features where they are used."""
+        if self.content and not spec.action.features:  # type: ignore[union-attr]
+            raise SpecError(
+                "content=True requires item features, and these interactions have none. fix: item_features=..."
+            )
+        slates = () if self.negative_weight is None else ("slate",)
+        users = ("user",) if self._reads_users(spec) else ()
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
+
+    def phases(self) -> tuple[Phase, ...]:
+        """Return the pretraining phase of `pretrain` updates, then the main phase."""
+        draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
+        first = Phase(
+            "pretrain", draw, pretrain_step, pretrain_losses, lambda config, round_: 0 if round_ else config.pretrain
+        )
+        return (first, Phase("main", draw, step, losses))
+
+    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
+        """Return new networks for a run of `updates` updates; targets start as copies.
+
+        `with_item_facts` adds the log's facts of its items.
+        """
+        random, (latent_key, state_key) = host_generator(key), jax.random.split(key)
+        catalogue: Any = spec.action
+        history: Any = spec.observation["history"]
+        user: Any = spec.observation["user"] if self._reads_users(spec) else None
+        size, features = self.size, len(catalogue.features) or None
+        table = Table.create(random, catalogue.n, size, features if self.content else None, self.tower_hidden)
+        reader = HistoryEncoder.create(
+            random,
+            self.encoder,
+            size,
+            kinds=len(history.events),
+            length=self.history,
+            layers=self.layers,
+            heads=self.heads,
+            features=0 if user is None else len(user.columns),
+        )
+        critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.critics)))
+        generation = latents = None
+        if self.generator is not most_likely:
+            inward = Pair.create(random, size, size, self.generator_hidden, 2 * self.latent_size)
+            outward = Pair.create(random, size, self.latent_size, self.generator_hidden, size)
+            correction = Correction(Pair.create(random, size, size, self.perturbation_hidden, size))
+            generation = ItemGeneration(ItemGenerator(inward, outward), correction)
+            latents = clipped_latents(latent_key, (self.samples, self.latent_size), self.latent_clip)
+        next_item = NextItemModel(table, reader)
+        none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
+        networks = (next_item, critic, *(generation or (None, None)))
+        return State(
+            next_item=next_item,
+            target_reader=copied(reader),
+            critic=critic,
+            target_critic=copied(critic),
+            generation=generation,
+            target_perturbation=None if generation is None else copied(generation.perturbation),
+            latents=latents,
+            facts=item_facts(np.zeros(catalogue.n + 1), none),
+            rewards=empty_statistics() if self.normalise_rewards else None,
+            weight=jnp.float32(DEFAULT_Q_WEIGHT if self.q_weight is None else self.q_weight),
+            opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
+            step=jnp.int32(0),
+            updates=jnp.int32(updates),
+            key=state_key,
+        )
+
+    def _reads_users(self, spec: Spec) -> bool:
+        """Return whether the history encoder reads user features."""
+        return self.profile and "user" in spec.observation
+
+    def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
+        """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
+        facts = item_facts(log.counts, log.item_features if self.content else None)
+        rows = (self.item_vectors or self.begin)(log, self.size, seed)
+        next_item = state.next_item if rows is None else with_item_vectors(state.next_item, rows)
+        return state._replace(facts=facts, next_item=next_item)
+
+    def policy_params(self, state: State) -> PolicyParams:
+        """Return table and reader, the first critic, the candidate networks, and the weight of Q."""
+        features, critic = state.facts.features, state.critic.members[0]
+        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, state.weight)
+
+    def with_q_weight(self, state: State, weight: float) -> State:
+        """Return the state with this weight of Q in the score, unless `q_weight` is set."""
+        return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
+
+    def act(
+        self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None
+    ) -> Any:
+        """Raise SpecError: items are ranked, not chosen."""
+        raise SpecError(
+            "a policy over a catalogue ranks items and has no act(). fix: call policy.recommend(histories, k)"
+        )
+
+    # Ranking, for `policy.recommend`.
+
+    def all_items(self, params: PolicyParams) -> jax.Array:
+        """Return the item vectors [N + 1, D + 1] for the search."""
+        return ranking.all_items(params)
+
+    def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
+        """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
+        return ranking.queries(self, params, seen, key)
+
+    def score_items(
+        self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array
+    ) -> ItemScores:
+        """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
+        return ranking.score_items(self, params, seen, found, logits, ideas)
+
+    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+        """Return the computation of lists, for policies without JAX."""
+        return ranking.recipe(self, params)

@@ -1,0 +1,320 @@
+"""A saved policy on disk: a folder, or a zip of one, and its spec. Unknown content is refused; nothing is executed.
+
+A zip holds the folder's files uncompressed: nothing in it can expand. A member outside the file, a repeated member, or
+a name outside the manifest is refused before it is read. Every field of every leaf of the spec is checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from tidelog.errors import CheckpointError, TidelogError, nearest
+from tidelog.folders import LARGEST, MANIFEST, Kind
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, History, Image, MultiDiscrete, Profile, Spec, Vector
+
+POLICY = Kind("policy", 3)
+WEIGHTS, ONNX = "weights.safetensors", "policy.onnx"
+FILES = (WEIGHTS, ONNX)
+FIELDS = (
+    *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
+    *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
+)
+DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
+BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
+          struct.error, zlib.error, OverflowError)  # fmt: skip
+NumpyArray = np.ndarray[Any, Any]
+_LEAVES = (Vector, Codes, Image, History, Profile)
+
+
+class Saved:
+    """A policy's checked manifest, and its files, each checked against the manifest when it is read."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.where = f"{self.path}/{MANIFEST}"
+        zipped = self.path.is_file()
+        try:
+            if zipped:
+                self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where)
+            elif (self.path / "run.json").exists():
+                raise CheckpointError(
+                    f"{self.path} is a run, not a saved policy. fix: use tidelog.load('{self.path}').policy(), or "
+                    f"`tidelog export {self.path}`"
+                )
+            else:
+                self.manifest = POLICY.manifest(self.path)
+            self._check_fields()
+        except RecursionError:
+            raise CheckpointError(f"{self.where} is nested too deeply. fix: export the policy again") from None
+        for info in _members(self.path) if zipped else ():
+            if info.filename not in (MANIFEST, *self.manifest["files"]):
+                raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
+
+    def _check_fields(self) -> None:
+        manifest, files = self.manifest, self.manifest.get("files")
+        for name in manifest:
+            if name not in FIELDS:
+                raise CheckpointError(
+                    f"{self.where} has the unknown field '{name}'. fix: use the newer tidelog that wrote it"
+                )
+        missing = [name for name in FIELDS if name not in manifest]
+        if missing:
+            raise CheckpointError(f"{self.where} has no '{missing[0]}'. fix: export the policy again")
+        if not isinstance(files, Mapping) or WEIGHTS not in files:
+            raise CheckpointError(f"{self.where} lists no {WEIGHTS}. fix: export the policy again")
+        for name, facts in files.items():
+            if name not in FILES:
+                raise CheckpointError(f"{self.where} lists the file {name!r}: {nearest(name, FILES)}")
+            if not isinstance(facts, Mapping) or not isinstance(facts.get("bytes"), int) or "sha256" not in facts:
+                raise CheckpointError(
+                    f"{self.where}: '{name}' needs its bytes and sha256. fix: export the policy again"
+                )
+
+    @property
+    def spec(self) -> Spec:
+        """Return the observations and actions of the policy."""
+        spec = read_spec(self.manifest["spec"], self.where)
+        for name, entry in spec_notes(spec).items():
+            if self.manifest[name] != entry:
+                raise CheckpointError(f"{self.where}: '{name}' differs from the spec. fix: export the policy again")
+        return spec
+
+    @property
+    def scales(self) -> dict[str, tuple[NumpyArray, NumpyArray]]:
+        """Return mean and standard deviation [size] of the standardised leaves."""
+        scales, spec = {}, self.spec
+        try:
+            for name, leaf in self.manifest["scaler"]["observation"].items():
+                size = getattr(spec.observation[name], "size", None)
+                pair = _float32(leaf["mean"], size), _float32(leaf["std"], size)
+                if (pair[1] <= 0).any():
+                    raise ValueError(f"a standard deviation of '{name}' is 0 or less")
+                scales[name] = pair
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise CheckpointError(
+                f"{self.where}: the scaler is invalid: {error!r}. fix: export the policy again"
+            ) from error
+        return scales
+
+    def read(self, name: str) -> bytes:
+        """Return a file's bytes after the check of size and checksum."""
+        if name not in self.manifest["files"]:
+            raise CheckpointError(f"{self.path} has no {name}. fix: export the policy again")
+        if not self.path.is_file():
+            return POLICY.file(self.path, name, self.manifest).read_bytes()
+        content, facts = _member(self.path, name), self.manifest["files"][name]
+        if len(content) != facts["bytes"] or hashlib.sha256(content).hexdigest() != facts["sha256"]:
+            raise CheckpointError(f"{self.path}/{name} has another checksum than its manifest. fix: export it again")
+        return content
+
+    def arrays(self) -> dict[str, NumpyArray]:
+        """Return the weights by name."""
+        try:
+            return dict(load(self.read(WEIGHTS)))
+        except (SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
+            raise CheckpointError(
+                f"{self.path}/{WEIGHTS}: invalid safetensors: {error}. fix: export it again"
+            ) from error
+
+
+def _float32(values: Any, size: int | None) -> NumpyArray:
+    with np.errstate(over="ignore"):  # infinite values are refused below
+        scales = np.asarray(values, np.float32)
+    if scales.shape != (size,) or not np.isfinite(scales).all():
+        raise ValueError(f"scales have shape {list(scales.shape)}, expected {size} finite numbers")
+    return scales
+
+
+def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
+    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
+    if path.exists() and not is_at(path):
+        raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
+    if path.suffix != ".zip":
+        POLICY.write(path, files, manifest)
+        return
+    sums = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
+    contents = {MANIFEST: POLICY.text(manifest, sums), **files}
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for name, content in contents.items():
+                    info = zipfile.ZipInfo(name, DATE)
+                    info.external_attr = (stat.S_IFREG | 0o644) << 16
+                    archive.writestr(info, content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as problem:
+        temporary.unlink(missing_ok=True)
+        raise CheckpointError(
+            f"{path} cannot be written: {problem}; the old content is unchanged. fix: choose another"
+        ) from problem
+
+
+def is_at(path: Path) -> bool:
+    """Return whether the path is a saved policy of any schema, which may be replaced."""
+    try:
+        Saved(path)
+    except CheckpointError:
+        try:
+            content = _member(path, MANIFEST) if path.is_file() else POLICY.manifest_text(path)
+        except CheckpointError:
+            return False
+        return POLICY.has_other_schema(content)
+    return True
+
+
+def _members(path: Path) -> list[zipfile.ZipInfo]:
+    """Return a zip's members; CheckpointError unless they are a few plain, uncompressed files."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except BROKEN as error:
+        raise CheckpointError(f"{path}: not a folder or valid zip ({error}). fix: export the policy again") from error
+    names = [info.filename for info in members]
+    for info in members:
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        plain = info.compress_type == zipfile.ZIP_STORED and not info.flag_bits & 1 and kind in (0, stat.S_IFREG)
+        if not plain or info.file_size != info.compress_size or names.count(info.filename) > 1:
+            raise CheckpointError(
+                f"{path}: {info.filename!r} is not one plain, uncompressed file. fix: export the policy again"
+            )
+        if info.filename not in (MANIFEST, *FILES):
+            raise CheckpointError(f"{path} holds {info.filename!r}: {nearest(info.filename, (MANIFEST, *FILES))}")
+    if sum(info.file_size for info in members) > path.stat().st_size:
+        raise CheckpointError(f"{path} declares array sizes larger than the archive. fix: export the policy again")
+    return members
+
+
+def _member(path: Path, name: str) -> bytes:
+    """Return the bytes of one member."""
+    sizes = {info.filename: info.file_size for info in _members(path)}
+    if name not in sizes:
+        raise CheckpointError(f"{path} has no {name}, so it is not a tidelog policy. fix: choose another path")
+    if name == MANIFEST and sizes[name] > LARGEST:
+        raise CheckpointError(f"{path}/{name} has {sizes[name]:,} bytes, at most {LARGEST:,}. fix: export it again")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.read(name)
+    except BROKEN as error:
+        raise CheckpointError(f"{path}/{name} cannot be read: {error}. fix: export the policy again") from error
+
+
+def read_spec(data: Any, where: str) -> Spec:
+    """Return the spec of a manifest; CheckpointError names the invalid part."""
+    try:
+        spec = Spec.from_json(data)
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, TidelogError) as error:
+        raise CheckpointError(f"{where}: the spec is invalid: {error}. fix: export it again") from error
+    parts = {**spec.observation, "action": spec.action}
+    for name, part in parts.items():
+        if not _sound(part):
+            raise CheckpointError(f"{where}: the spec of '{name}' is invalid: {part!r:.200}. fix: export it again")
+    actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
+    leaves = all(isinstance(leaf, _LEAVES) for leaf in spec.observation.values())
+    plain = (spec.rewards is None or _count(spec.rewards)) and isinstance(spec.masked, bool)
+    if not (actions and leaves and plain and spec.observation):
+        raise CheckpointError(f"{where}: the spec has invalid leaves, actions, rewards or masked. fix: export it again")
+    return spec
+
+
+def spec_notes(spec: Spec) -> dict[str, Any]:
+    """Return the meaning of masks and the fills of missing values, for programs that do not read specs."""
+    space, missing = spec.action, {}
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Vector):
+            for name, value in leaf.fills:
+                flag = f"{name} missing" if f"{name} missing" in leaf.names else None
+                missing[name] = {"value": value, "flag": flag}
+    masks = None
+    if isinstance(space, Discrete):
+        masks = {"actions": space.n, "true": "allowed", "in_the_log": spec.masked}
+    return {"masks": masks, "missing": missing}
+
+
+def _sound(part: Any) -> bool:
+    """Return whether the fields of a leaf or an action space have the types and lengths of its kind."""
+    if isinstance(part, Vector):
+        return (
+            _count(part.size)
+            and _unique_names(part.names, part.size)
+            and _all(part.fills, lambda p: _fill(p, part.names))
+        )
+    if isinstance(part, Codes):
+        sizes = _all(part.sizes, _count) and len(part.sizes) > 0
+        return sizes and _unique_names(part.names, len(part.sizes)) and _words(part.vocabularies, part.sizes)
+    if isinstance(part, Image):
+        return all(_count(size) for size in (part.height, part.width, part.channels))
+    if isinstance(part, History):
+        kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _unique_names(part.events, len(part.events))
+        return kinds and _count(part.usual) and part.usual <= len(part.events)
+    if isinstance(part, Profile):
+        parts = (part.columns, part.words, part.mean, part.spread)
+        alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
+        words = _all(part.columns, _word) and _all(part.words, lambda word: word is None or _word(word))
+        return alike and words and _all(part.mean, _number) and _all(part.spread, lambda one: _number(one) and one > 0)
+    if isinstance(part, Catalogue):
+        types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
+        ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
+        unlike = ids and 0 < len(part.ids) == len(set(part.ids))
+        return unlike and isinstance(part.features, tuple) and _unique_names(part.features, len(part.features))
+    if isinstance(part, Discrete):
+        return _count(part.n) and _unique_names(part.names, part.n)
+    if isinstance(part, MultiDiscrete):
+        return _all(part.sizes, _count) and len(part.sizes) > 0
+    bounds = _all(part.low, _number) and _all(part.high, _number) and len(part.low) > 0
+    return bounds and _unique_names(part.names, len(part.low))
+
+
+def _fill(pair: Any, names: tuple[str, ...]) -> bool:
+    return (
+        isinstance(pair, tuple)
+        and len(pair) == 2
+        and isinstance(pair[0], str)
+        and pair[0] in names
+        and _number(pair[1])
+    )
+
+
+def _words(vocabularies: Any, sizes: tuple[int, ...]) -> bool:
+    """Return whether there are no vocabularies, or for each column none or one value per code."""
+    if vocabularies == ():
+        return True
+    listed = _all(vocabularies, lambda words: _all(words, lambda word: isinstance(word, str)))
+    return listed and [len(words) or size for words, size in zip(vocabularies, sizes, strict=False)] == list(sizes)
+
+
+def _all(items: Any, holds: Any) -> bool:
+    return isinstance(items, tuple) and all(holds(item) for item in items)
+
+
+def _word(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+
+
+def _unique_names(names: Any, count: int) -> bool:
+    words = _all(names, lambda name: isinstance(name, str))
+    return words and len(names) in (0, count) and len(set(names)) == len(names)

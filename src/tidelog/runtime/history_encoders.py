@@ -1,0 +1,171 @@
+"""History encoding of a policy over a catalogue, from a recipe's nodes: search queries and scores of found items.
+
+`xp` is NumPy, or `jax.numpy` where the same lines are traced for ONNX. Letters: `B` histories, `H` steps, `N` items,
+`D` item vector size, `n` generated vectors, `K` items found, `L` latent size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
+from tidelog.runtime.ranking import RankingFunctions
+from tidelog.types import Histories
+
+Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
+Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
+RANKING = "ranking"  # node kind of a ranking policy
+
+
+def ranking_functions(node: Node) -> RankingFunctions:
+    """Return the NumPy functions of a node for reading histories."""
+    return RankingFunctions(
+        table=np.asarray(rows(np, node["catalogue"]), np.float32),
+        queries=lambda seen: item_queries(np, node, states(np, node, seen)),
+        score_items=lambda seen, *found: item_scores(np, node, states(np, node, seen), *found),
+        history=node["history"],
+        kinds=len(node["reader"]["events"]) - 1,
+        features=features_of(node),
+        width=node["width"],
+        q_weight=node["q_weight"],
+    )
+
+
+def features_of(node: Node) -> int:
+    """Return the number of user features."""
+    profile = node["reader"]["profile"]
+    return 0 if profile is None else profile.shape[0]
+
+
+def rows(xp: Any, node: Node) -> Array:
+    """Return the search rows [N + 1, D + 1]: directions of length 1, and the items' bias."""
+    weight, bias = node["weight"], node["bias"]
+    if node["tower"] is not None:
+        outputs = mlp(xp, node["tower"], node["features"])
+        weight, bias = weight + outputs[:, :-1], bias + outputs[:, -1]
+    return xp.concatenate([_directed(xp, weight), bias[:, None]], axis=1)
+
+
+def item_queries(xp: Any, node: Node, states: Array) -> Array:
+    """Return queries [B, 1 + n, D + 1] in states [B, D]: likelihood, then generated vectors."""
+    ones = xp.ones((states.shape[0], 1), xp.float32)
+    likely = xp.concatenate([states, ones], axis=1)[:, None]
+    idea = node["generation"]
+    if idea is None:
+        return likely
+    beside = states[:, None]
+    vectors = _directed(xp, _pair(xp, idea["outward"], beside, idea["latents"][None]))
+    direction = xp.tanh(_pair(xp, idea["perturbation"], beside, vectors))
+    generated = _directed(xp, vectors + idea["phi"] / math.sqrt(vectors.shape[-1]) * direction)
+    return xp.concatenate([likely, xp.concatenate([generated, xp.zeros_like(generated[..., :1])], axis=-1)], axis=1)
+
+
+def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
+    """Return likelihood, value and support of found items [B, K]; `logits` -inf for none, `ideas` bool."""
+    valid = logits > -math.inf
+    known = xp.where(valid, logits, -1e30)
+    best = xp.max(known, axis=-1, keepdims=True)
+    threshold = node["threshold"]
+    likely = known - best >= (math.log(threshold) if threshold > 0 else -math.inf)
+    first = valid & (likely if node["generation"] is None else ideas)
+    vectors = _vectors(xp, node["catalogue"], found)
+    values = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
+    return xp.where(valid, known - best, -math.inf), _standardised(xp, values, first), first
+
+
+def scan_steps(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
+    """Return the recurrent state [B, ...] after all steps [L, B, ...]."""
+    for now in zip(*inputs, strict=True):
+        carry = step(carry, *now)
+    return carry
+
+
+def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Array:
+    """Return the states [B, D] at the end of histories."""
+    reader, real = node["reader"], seen.events > 0
+    vectors = _vectors(xp, node["catalogue"], seen.items)
+    steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][seen.events]
+    body = reader["body"]
+    state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
+    state = xp.where(real[:, -1:], state, reader["empty"])
+    return layer_norm(
+        xp, reader["norm"], state if reader["profile"] is None else state + seen.users @ reader["profile"]
+    )
+
+
+def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
+    count = xp.maximum(xp.sum(real.astype(xp.float32), axis=1), 1.0)
+    return linear(node["linear"], xp.sum(x, axis=1) / count[:, None])
+
+
+def _recurrent(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
+    unit = node["unit"]
+    start = xp.zeros_like(x[:, 0, :1]) + xp.zeros((1, unit["recurrent"].shape[0]), xp.float32)
+
+    def step(carry: Array, now: Array, valid: Array) -> Array:
+        return xp.where(valid[:, None], gru(xp, unit, carry, now), 0.0)
+
+    return linear(node["linear"], loop(step, start, (xp.swapaxes(x, 0, 1), xp.swapaxes(real, 0, 1))))
+
+
+def _attention(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:
+    steps = x.shape[1]
+    x = x + node["positions"][:steps]
+    causal, own = np.tril(np.ones((steps, steps), bool)), np.eye(steps, dtype=bool)
+    seen = (real[:, None, :] & xp.asarray(causal)) | xp.asarray(own)
+    for block in node["blocks"]:
+        x = x + _attended(xp, block, layer_norm(xp, block["before"], x), seen)
+        wide = xp.maximum(linear(block["wide"], layer_norm(xp, block["between"], x)), 0.0)
+        x = x + linear(block["narrow"], wide)
+    return x[:, -1]
+
+
+def _attended(xp: Any, node: Node, x: Array, seen: Array) -> Array:
+    batch, steps, size = x.shape
+    heads = node["heads"]
+
+    def split(layer: Node) -> Array:  # [B, heads, steps, size / heads]
+        return xp.transpose(linear(layer, x).reshape(batch, steps, heads, size // heads), (0, 2, 1, 3))
+
+    queries, keys, values = (split(node[name]) for name in ("queries", "keys", "values"))
+    match = xp.matmul(queries, xp.transpose(keys, (0, 1, 3, 2))) / math.sqrt(size / heads)
+    match = xp.where(seen[:, None], match, -math.inf)
+    raised = xp.exp(match - xp.max(match, axis=-1, keepdims=True))
+    output = xp.matmul(raised / xp.sum(raised, axis=-1, keepdims=True), values)
+    return linear(node["out"], xp.transpose(output, (0, 2, 1, 3)).reshape(batch, steps, size))
+
+
+BODIES: Mapping[str, Callable[[Any, Node, Array, Array, Loop], Array]] = {
+    "mean": _mean,
+    "recurrent": _recurrent,
+    "attention": _attention,
+}
+
+
+def _vectors(xp: Any, node: Node, items: Array) -> Array:
+    """Directions [..., D] of items [...]."""
+    weight = node["weight"][items]
+    if node["tower"] is not None:
+        weight = weight + mlp(xp, node["tower"], node["features"][items])[..., :-1]
+    return _directed(xp, weight)
+
+
+def _pair(xp: Any, node: Node, states: Array, vectors: Array) -> Array:
+    return mlp(xp, node["body"], xp.maximum(linear(node["state"], states) + linear(node["item"], vectors), 0.0))
+
+
+def _directed(xp: Any, vectors: Array) -> Array:
+    return vectors / xp.sqrt(xp.sum(xp.square(vectors), axis=-1, keepdims=True) + 1e-12)
+
+
+def _standardised(xp: Any, values: Array, among: Array) -> Array:
+    """Return marked values standardised over the marked ones; 0 for others, and where all are equal."""
+    share = among / xp.maximum(xp.sum(among.astype(xp.float32), axis=-1, keepdims=True), 1.0)
+    away = values - xp.sum(values * share, axis=-1, keepdims=True)
+    variance = xp.sum(xp.square(away) * share, axis=-1, keepdims=True)
+    standardised = xp.where(among & (variance > 1e-12), away / xp.sqrt(xp.maximum(variance, 1e-12)), 0.0)
+    return standardised.astype(xp.float32)

@@ -1,0 +1,282 @@
+"""Reading raw observations: one observation, a batch, a mapping by name, or a data frame.
+
+All become the spec's leaves, optionally padded to a few batch sizes to limit compilation. Wrong names or counts, text,
+missing numbers and unknown values are SpecErrors that name the feature. A categorical feature is looked up in its
+vocabulary; integers under the leaf's name are codes already. Values that were filled when the log was read are filled
+in the same way here.
+
+Letters: `B` batch, `P` padded batch, `A` number of actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.errors import SpecError, nearest
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+
+NumpyArray = np.ndarray[Any, Any]
+
+LONGEST = 200  # largest number of characters of a value in an error
+
+
+class RawBatch(NamedTuple):
+    """Observations in the policy's form."""
+
+    leaves: dict[str, NumpyArray]  # [P, ...]
+    size: int  # B: the number of observations
+    single: bool  # True for one observation, False for a batch of one
+    mask: NumpyArray | None = None  # [P, A] bool
+
+    @property
+    def rows(self) -> int:
+        """P: the number of rows of the leaves."""
+        return len(next(iter(self.leaves.values())))
+
+    @property
+    def padding(self) -> int:
+        """The number of rows added to reach a compiled batch size."""
+        return self.rows - self.size
+
+
+def read_observation(observation: Any, spec: Spec, padded: bool = True) -> RawBatch:
+    """Return the leaves of a raw observation or batch; SpecError for wrong names, counts or values."""
+    leaves = spec.observation
+    if hasattr(observation, "columns"):
+        read, single = _named({str(c): _column(observation, c) for c in observation.columns}, leaves), False
+    elif isinstance(observation, Mapping):
+        read, single = _mapping(observation, leaves)
+    else:
+        read, single = _array(observation, leaves)
+    counts = {name: len(leaf) for name, leaf in read.items()}
+    if len(set(counts.values())) != 1:
+        raise SpecError(f"the observation leaves have different numbers of rows: {counts}. fix: use equal numbers")
+    count = next(iter(counts.values()))
+    if count == 0:
+        raise SpecError("the batch has 0 rows, expected at least 1. fix: pass an observation")
+    rows = count
+    if padded:  # to a power of two, or to a multiple of 1,024
+        rows = 1 << max(count - 1, 0).bit_length() if count <= 1024 else -(-count // 1024) * 1024
+    return RawBatch({name: _padded(leaf, rows) for name, leaf in read.items()}, count, single)
+
+
+def read_mask(inputs: RawBatch, mask: Any, spec: Spec) -> RawBatch:
+    """Add an action mask [A] or [B, A]; SpecError where it does not match or allows nothing."""
+    if mask is None:
+        return inputs
+    if not isinstance(spec.action, Discrete):
+        raise SpecError("mask= is for discrete actions, and these are not discrete. fix: drop mask=")
+    allowed = _as_array(mask, "mask")
+    if allowed.dtype.kind not in "biuf":
+        raise SpecError(f"mask has the type {allowed.dtype}, expected true and false. fix: use a bool array")
+    if not np.isin(allowed, (0, 1)).all():
+        raise SpecError("mask has other numbers than 0 and 1. fix: use a bool array")
+    allowed = np.atleast_2d(allowed.astype(bool))
+    expected = (inputs.size, spec.action.n)
+    if allowed.shape != expected:
+        raise SpecError(
+            f"mask has shape {list(allowed.shape)}, expected {list(expected)} (or [{expected[1]}] for one). "
+            "fix: give it this shape"
+        )
+    if not allowed.any(axis=1).all():
+        raise SpecError(
+            f"the mask of row {int(np.argmin(allowed.any(axis=1)))} allows no action. fix: allow at least one"
+        )
+    return inputs._replace(mask=_padded(allowed, inputs.rows))
+
+
+def read_action(inputs: RawBatch, action: Any, spec: Spec) -> NumpyArray:
+    """Return given actions in network units, [P], [P, M] or [P, A]; SpecError for a wrong shape, kind or range."""
+    space, actions = spec.action, _as_array(action, "action")
+    actions = actions[None] if inputs.single else actions
+    sizes = space.sizes if isinstance(space, MultiDiscrete) else ()
+    expected = [inputs.size, *((space.size,) if isinstance(space, Continuous) else (len(sizes),) if sizes else ())]
+    if list(actions.shape) != expected:
+        raise SpecError(
+            f"actions have shape {list(actions.shape)}, expected {expected} for {inputs.size} observation(s). "
+            "fix: one action per observation"
+        )
+    if isinstance(space, Continuous):
+        return _padded(space.to_unit(_numbers(actions, "action")), inputs.rows)
+    if isinstance(space, MultiDiscrete):
+        choices = [_codes(actions[:, i], f"action {i}", size, ()) for i, size in enumerate(sizes)]
+        return _padded(np.stack(choices, axis=1), inputs.rows)
+    return _padded(_codes(actions, "action", space.n, ()), inputs.rows)
+
+
+def feature_names(spec: Spec) -> list[str]:
+    """Return the column names of a table of observations, where the log had names."""
+    return _all_names(spec.observation)
+
+
+def _column(frame: Any, name: Any) -> NumpyArray:
+    return np.asarray(frame[name].to_numpy())
+
+
+def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
+    if set(observation) == set(leaves) and not set(leaves) & set(_all_names(leaves)):
+        parts = {name: _leaf(observation[name], name, leaf) for name, leaf in leaves.items()}
+        if len({single for _, single in parts.values()}) > 1:
+            raise SpecError("some leaves are one observation and some are batches. fix: use one form for all")
+        return {name: part for name, (part, _) in parts.items()}, next(iter(parts.values()))[1]
+    known = _all_names(leaves)
+    for name in observation:
+        if str(name) not in known:
+            raise SpecError(f"unknown feature '{name}': {nearest(str(name), known or leaves)}")
+    columns = {str(name): _as_array(value, str(name)) for name, value in observation.items()}
+    single = all(column.ndim == 0 for column in columns.values())
+    return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves), single
+
+
+def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
+    return [name for leaf in leaves.values() if not isinstance(leaf, Image) for name in column_names(leaf)]
+
+
+def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
+    """Return the columns of a leaf: its names without the flags of filled values."""
+    fills = leaf.fills if isinstance(leaf, Vector) else ()
+    flags = {f"{name} missing" for name, _ in fills}
+    return tuple(name for name in leaf.names if name not in flags)
+
+
+def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dict[str, NumpyArray]:
+    known = _all_names(leaves)
+    if not known:
+        raise SpecError(f"the log has no feature names. fix: pass arrays for {', '.join(leaves)}")
+    missing = [name for name in known if name not in columns]
+    if missing:
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        hint = nearest(missing[0], columns) if columns else "the observation is empty. fix: give every feature a value"
+        raise SpecError(f"missing features {', '.join(missing[:5])}{more}: {hint}")
+    shapes = {name: list(columns[name].shape) for name in known}
+    if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
+        raise SpecError(f"features have shapes {shapes}, expected one value per row. fix: use equal 1-D columns")
+    return {name: _from_columns(columns, leaf) for name, leaf in leaves.items()}
+
+
+def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
+    if isinstance(leaf, Image):
+        raise SpecError("a picture is not a column. fix: pass it as an array [B, height, width, channels]")
+    if isinstance(leaf, Vector):
+        return _numbers(
+            fill_features(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation"
+        )
+    words = leaf.vocabularies or ((),) * len(leaf.sizes)
+    coded = [_codes(columns[n], n, s, v) for n, s, v in zip(leaf.names, leaf.sizes, words, strict=True)]
+    return np.stack(coded, axis=-1)
+
+
+def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
+    if len(leaves) != 1:
+        raise SpecError(f"the observation needs {', '.join(leaves)}. fix: pass a mapping or a data frame with names")
+    ((name, leaf),) = leaves.items()
+    part, single = _leaf(observation, name, leaf)
+    return {name: part}, single
+
+
+def fill_features(leaf: Vector, columns: list[NumpyArray]) -> NumpyArray:
+    """Return the features [B, O] of a leaf from its columns [B]: missing values filled, and their flags."""
+    fills, features = dict(leaf.fills), dict[str, NumpyArray]()
+    for name, values in zip(column_names(leaf), columns, strict=True):
+        missing = np.isnan(values)
+        features[name] = np.where(missing, fills[name], values) if name in fills else values
+        features[f"{name} missing"] = missing.astype(np.float32)
+    for name, values in features.items():
+        bad = ~np.isfinite(values)
+        if bad.any():
+            raise SpecError(f"'{name}' is missing or infinite in row {int(np.argmax(bad))}. fix: pass a finite number")
+    return np.stack([features[name] for name in leaf.names], axis=-1).astype(np.float32)
+
+
+def _picture(values: Any, name: str, leaf: Image) -> tuple[NumpyArray, bool]:
+    array, expected = _as_array(values, name), (leaf.height, leaf.width, leaf.channels)
+    if array.dtype != np.uint8:
+        raise SpecError(f"'{name}' has the type {array.dtype}, expected uint8 pictures. fix: convert to uint8")
+    if array.ndim not in (3, 4) or array.shape[-3:] != expected:
+        raise SpecError(
+            f"'{name}' has shape {list(array.shape)}, expected {list(expected)} or [B, ...]. fix: reshape it"
+        )
+    return (array[None], True) if array.ndim == 3 else (array, False)
+
+
+def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
+    if isinstance(leaf, Image):
+        return _picture(values, name, leaf)
+    array = _as_array(values, name)
+    width = leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
+    if isinstance(leaf, Codes) and width == 1 and array.ndim <= 1 and array.shape != (1,):
+        array = array[..., None]
+    if array.ndim not in (1, 2) or array.shape[-1] != width:
+        raise SpecError(f"'{name}' has shape {list(array.shape)}, expected [{width}] or [B, {width}]. fix: reshape it")
+    single = array.ndim == 1
+    rows = array[None] if single else array
+    if isinstance(leaf, Vector):
+        return _numbers(rows, name), single
+    coded_already = np.issubdtype(rows.dtype, np.integer)
+    words = leaf.vocabularies if leaf.vocabularies and not coded_already else ((),) * width
+    coded = [_codes(rows[:, c], f"{name}[{c}]", leaf.sizes[c], words[c]) for c in range(width)]
+    return np.stack(coded, axis=-1), single
+
+
+def _as_array(values: Any, name: str) -> NumpyArray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise SpecError(f"'{name}' has rows of different lengths. fix: give every row one shape") from None
+
+
+def _as_numbers(values: NumpyArray, name: str) -> NumpyArray:
+    if values.dtype.kind not in "biufO":
+        raise SpecError(f"'{name}' has the type {values.dtype}, expected numbers. fix: convert it")
+    if values.dtype.kind == "O" and any(isinstance(value, str | bytes) for value in values.flat):
+        raise SpecError(f"'{name}' has text, expected numbers. fix: convert it")
+    try:
+        with np.errstate(over="ignore"):  # infinite values are refused later
+            return values.astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"'{name}': expected numbers ({error}). fix: convert it") from None
+
+
+def _numbers(values: NumpyArray, name: str) -> NumpyArray:
+    numbers = _as_numbers(values, name)
+    bad = ~np.isfinite(numbers)
+    if bad.any():
+        raise SpecError(
+            f"'{name}' is missing or infinite in row {int(np.argwhere(bad)[0][0])}. fix: pass a finite number"
+        )
+    return numbers
+
+
+def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]) -> NumpyArray:
+    if vocabulary:
+        return _looked_up(values, name, vocabulary)
+    try:
+        with np.errstate(invalid="ignore"):  # NaN is refused below
+            codes = values.astype(np.int32)
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"'{name}': expected codes 0 to {size - 1} ({error}). fix: use integers") from None
+    bad = (codes != values) | (codes < 0) | (codes >= size)
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise SpecError(
+            f"'{name}' is {values[row].item()!r} in row {row}, expected codes 0 to {size - 1}. fix: use the log's codes"
+        )
+    return codes
+
+
+def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> NumpyArray:
+    table = {word: code for code, word in enumerate(vocabulary)}
+    words = ["" if value is None or value != value else str(value) for value in values.tolist()]
+    codes = np.asarray([table.get(word, -1) for word in words], np.int32)
+    if (codes < 0).any():
+        row = int(np.argmax(codes < 0))
+        word = words[row][:LONGEST]
+        raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")
+    return codes
+
+
+def _padded(leaf: NumpyArray, rows: int) -> NumpyArray:
+    return np.concatenate([leaf, np.repeat(leaf[-1:], rows - len(leaf), axis=0)]) if rows > len(leaf) else leaf

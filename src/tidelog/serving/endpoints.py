@@ -1,0 +1,397 @@
+"""Requests and answers of `POST /act` (observations in, actions out) and `POST /recommend` (histories in, lists out).
+
+Invalid input is a `RequestError` with the status and a sentence that names the field. Letters: `B` batch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tidelog.errors import nearest
+from tidelog.runtime.observations import column_names
+from tidelog.runtime.policy import Memory, Policy
+from tidelog.runtime.recommender import Recommender
+from tidelog.types import Codes, Discrete, Image, Spec
+
+NumpyArray = np.ndarray[Any, Any]
+MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
+ONE = ("observation", "mask", "memory", "seed")
+MANY = ("observations", "masks", "memories", "seed")
+CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
+ONE_LIST = ("history", "events", "user", *CHOICES)
+MANY_LISTS = ("histories", "events", "users", *CHOICES)
+PLURAL = {"action": "actions", "name": "names", "propensity": "propensities", "memory": "memories"}
+QUICK_ROWS = 8  # rows of a quick answer
+QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
+MOST_ITEMS = 100_000  # items in one answer
+LARGEST = 3e38  # largest float32, about
+DEEPEST = 5  # lists within lists: a batch of pictures has four
+
+
+class RequestError(Exception):
+    """A request that gets a status and a sentence."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ParsedRequest(NamedTuple):
+    """A client's request; always a batch, of one for a single observation."""
+
+    observation: dict[str, NumpyArray]  # [B, ...] by feature or by leaf
+    rows: int  # B
+    single: bool
+    mask: NumpyArray | None = None  # [B, A]
+    memory: Memory | None = None
+    seed: int | None = None
+
+
+class ActEndpoint:
+    """Observations in, actions out; at most `most` rows."""
+
+    path = "/act"
+
+    def __init__(self, policy: Policy, most: int) -> None:
+        self.policy, self._most = policy, most
+
+    def read(self, text: bytes) -> ParsedRequest:
+        """Return the request of a body; RequestError for invalid JSON, invalid fields, or more than `most` rows."""
+        body = parse_json(text)
+        if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
+            raise RequestError(
+                UNFIT, 'the body needs {"observation": ...} for one, or {"observations": [...]} for a batch'
+            )
+        single = "observation" in body
+        fields = ONE if single else MANY
+        for name in body:
+            if name not in fields:
+                raise RequestError(UNFIT, f"unknown field '{name}': {nearest(name, fields)}")
+        rows = [body["observation"]] if single else body["observations"]
+        if not isinstance(rows, list) or not rows:
+            raise RequestError(UNFIT, "'observations' is not a list with at least one observation. fix: send [{...}]")
+        if len(rows) > self._most:
+            raise RequestError(
+                TOO_MANY, f"'observations' has {len(rows):,} rows, at most {self._most:,} are allowed. fix: send fewer"
+            )
+        where = "observation" if single else "observations"
+        observation = _observation(rows, self.policy.spec, where)
+        mask, memory = (body.get(name) for name in fields[1:3])
+        return ParsedRequest(
+            observation,
+            len(rows),
+            single,
+            None if mask is None else _mask([mask] if single else mask, fields[1]),
+            _memory(memory, single, self.policy, len(rows), fields[2]),
+            _seed(body.get("seed")),
+        )
+
+    def quick(self, asked: ParsedRequest) -> bool:
+        """Return whether the computation is faster than a thread switch."""
+        return asked.rows <= QUICK_ROWS
+
+    def compute(self, asked: ParsedRequest) -> dict[str, Any]:
+        """Return the answer to a request: actions by number or value, and by name where names exist."""
+        observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
+        answer: dict[str, Any] = {}
+        with np.errstate(all="ignore"):  # values that are not finite are refused below
+            if asked.seed is None:
+                answer["action"] = self.policy(observation, asked.mask, asked.memory)
+            else:
+                drawn = self.policy.sample_with_propensity(observation, asked.seed, asked.mask, asked.memory)
+                answer["action"], answer["propensity"] = drawn
+        if isinstance(space, Discrete) and space.names:
+            answer["name"] = np.asarray(space.names)[answer["action"]]
+        if asked.memory is not None:
+            answer["memory"] = asked.memory.carry
+        for name, values in answer.items():
+            if name != "name" and values is not None and not np.isfinite(values).all():
+                raise RequestError(
+                    UNFIT, f"the {name} is not finite, the observation is too large. fix: send smaller values"
+                )
+        plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
+        if asked.single:
+            return {name: None if values is None else values[0] for name, values in plain.items()}
+        return {PLURAL[name]: values for name, values in plain.items()}
+
+
+class ListRequest(NamedTuple):
+    """A client's request; always a batch, of one for a single history."""
+
+    histories: list[list[Any]]
+    rows: int  # B
+    single: bool
+    choices: dict[str, Any]  # arguments of `Recommender.recommend`
+
+
+class RecommendEndpoint:
+    """Histories in, lists out; at most `most` histories."""
+
+    path = "/recommend"
+
+    def __init__(self, policy: Recommender, most: int) -> None:
+        self.policy, self._most = policy, most
+
+    def read(self, text: bytes) -> ListRequest:
+        """Return the request of a body; RequestError for an invalid one."""
+        body = parse_json(text)
+        if not isinstance(body, dict) or ("history" in body) == ("histories" in body):
+            raise RequestError(
+                UNFIT, 'the body needs {"history": [...]} for one user, or {"histories": [[...], ...]} for several'
+            )
+        single = "history" in body
+        fields = ONE_LIST if single else MANY_LISTS
+        for name in body:
+            if name not in fields:
+                raise RequestError(UNFIT, f"unknown field '{name}': {nearest(name, fields)}")
+        histories = _rows(body[fields[0]], fields[0], single)
+        if len(histories) > self._most:
+            raise RequestError(
+                TOO_MANY,
+                f"'histories' has {len(histories):,} rows, at most {self._most:,} are allowed. fix: send fewer",
+            )
+        choices = {name: body[name] for name in CHOICES if name in body}
+        _check_choices(choices, len(histories))
+        if body.get("events") is not None:
+            choices["events"] = _rows(body["events"], "events", single)
+        if body.get(fields[2]) is not None:
+            choices["users"] = _users(body[fields[2]], fields[2], single)
+        return ListRequest(histories, len(histories), single, choices)
+
+    def quick(self, asked: ListRequest) -> bool:
+        """Return whether the computation is faster than a thread switch."""
+        return asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10))) <= QUICK_SCORES
+
+    def compute(self, asked: ListRequest) -> dict[str, Any]:
+        """Return items and scores [B, k], best first."""
+        lists = self.policy.recommend(asked.histories, **asked.choices)
+        items, scores = lists.items.tolist(), lists.scores.tolist()
+        return {"items": items[0], "scores": scores[0]} if asked.single else {"items": items, "scores": scores}
+
+
+def _rows(value: Any, name: str, single: bool) -> list[list[Any]]:
+    """Return lists of ids or texts, one per user."""
+    rows = [value] if single else value
+    if not isinstance(rows, list) or not rows:
+        raise RequestError(UNFIT, f"'{name}' is not a list with one list per user. fix: send [[...], ...]")
+    for i, row in enumerate(rows):
+        where = name if single else f"{name}[{i}]"
+        if not isinstance(row, list):
+            raise RequestError(
+                UNFIT, f"'{where}' is not a list (the latest last). fix: send [] for a user without history"
+            )
+        _check_ids(row, where)
+    return rows
+
+
+def _users(value: Any, name: str, single: bool) -> list[dict[str, Any] | None]:
+    """Return the features of each user: columns by name."""
+    rows = [value] if single else value
+    if not isinstance(rows, list):
+        raise RequestError(UNFIT, f"'{name}' is not a list with one object per history. fix: send [{{...}}, ...]")
+    for i, row in enumerate(rows):
+        if row is not None and not isinstance(row, dict):
+            raise RequestError(
+                UNFIT, f"'{name if single else f'{name}[{i}]'}' is not an object. fix: send columns and values"
+            )
+    return rows
+
+
+def _check_ids(ids: list[Any], where: str) -> None:
+    for i, one in enumerate(ids):
+        if type(one) not in (str, int):
+            raise RequestError(UNFIT, f"'{where}[{i}]' is not a string or a whole number. fix: send an item id")
+
+
+def _check_choices(choices: dict[str, Any], rows: int) -> None:
+    """Raise RequestError unless each choice has its type, and the answer is within the limit."""
+    k = choices.get("k", 10)
+    if type(k) is not int or k < 1:
+        raise RequestError(UNFIT, f"'k' is {k!r:.40}, expected a whole number of at least 1. fix: send 10")
+    if k * rows > MOST_ITEMS:
+        raise RequestError(
+            TOO_MANY, f"'k' = {k:,} for {rows:,} histories, at most {MOST_ITEMS:,} items per answer. fix: lower k"
+        )
+    if type(choices.get("exclude_seen", True)) is not bool:
+        raise RequestError(UNFIT, "'exclude_seen' is not true or false. fix: send true")
+    for name in ("candidates", "exclude"):
+        if choices.get(name) is not None:
+            if not isinstance(choices[name], list):
+                raise RequestError(UNFIT, f"'{name}' is not a list of item ids. fix: send [...]")
+            _check_ids(choices[name], name)
+
+
+# Reading JSON.
+
+
+def parse_json(text: bytes) -> Any:
+    """Return the JSON of a body; RequestError for invalid JSON."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            seen: set[str] = set()
+            twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+            raise RequestError(MALFORMED, f"the field '{twice}' appears twice. fix: send it once")
+        return fields
+
+    def no_number(word: str) -> Any:
+        raise RequestError(MALFORMED, f"{word} is not JSON. fix: send null for a missing value")
+
+    try:
+        return json.loads(text, object_pairs_hook=once, parse_constant=no_number)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise RequestError(MALFORMED, f"the body is not JSON: {reason}. fix: send valid JSON") from error
+
+
+def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArray]:
+    if all(isinstance(row, Mapping) for row in rows):
+        named = set(rows[0]) <= set(spec.observation) and bool(rows[0])
+        columns = _gathered(rows, where)
+        if named and not set(columns) & _features(spec):
+            return {name: _batched(_array(values, name)) for name, values in columns.items()}
+        return {name: _column(values, name, spec, where) for name, values in columns.items()}
+    if any(isinstance(row, Mapping) for row in rows):
+        raise RequestError(UNFIT, f"'{where}' mixes observations by name and by position. fix: use one form")
+    if len(spec.observation) != 1:
+        raise RequestError(UNFIT, f"'{where}': the policy needs {', '.join(spec.observation)}. fix: name the features")
+    (name,) = spec.observation
+    return {name: _batched(_array(rows, where))}
+
+
+def _batched(values: NumpyArray) -> NumpyArray:
+    """Return single numbers as rows of one."""
+    return values[:, None] if values.ndim == 1 else values
+
+
+def _features(spec: Spec) -> set[str]:
+    leaves = spec.observation.values()
+    return {name for leaf in leaves if not isinstance(leaf, Image) for name in column_names(leaf)}
+
+
+def _gathered(rows: list[Any], where: str) -> dict[str, list[Any]]:
+    """Return rows with the same names as columns."""
+    names = list(rows[0])
+    for i, row in enumerate(rows):
+        for name in set(names).symmetric_difference(row):
+            problem = "does not have" if name in names else "is the only one with"
+            raise RequestError(UNFIT, f"{where}[{i}] {problem} the feature '{name}'. fix: equal features in all rows")
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def _column(values: list[Any], name: str, spec: Spec, where: str) -> NumpyArray:
+    """Return one feature of every row: numbers, or categories; null where it is missing."""
+    for i, value in enumerate(values):
+        if isinstance(value, list | dict):
+            raise RequestError(UNFIT, f"{where}[{i}]: '{name}' is a {_kind(value)}, expected one value. fix: send one")
+    if _has_words(name, spec):
+        return np.asarray([None if v is None else v if isinstance(v, str) else str(v) for v in values], object)
+    return np.asarray([_number(value, name, i, where) for i, value in enumerate(values)])
+
+
+def _has_words(name: str, spec: Spec) -> bool:
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Codes) and name in leaf.names and leaf.vocabularies:
+            return bool(leaf.vocabularies[leaf.names.index(name)])
+    return False
+
+
+def _number(value: Any, name: str, row: int, where: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, str):
+        raise RequestError(UNFIT, f"{where}[{row}]: '{name}' is a string, expected a number. fix: send a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise RequestError(
+            UNFIT, f"{where}[{row}]: '{name}' is too large for a float. fix: send a smaller number"
+        ) from None
+
+
+def _array(values: Any, name: str) -> NumpyArray:
+    """Return nested lists of numbers, or of text; whole numbers stay integers, because they are codes."""
+    kinds = {_kind(value) for value in _flat(values, name)}
+    if kinds == {"string"} or not kinds:
+        dtype: Any = object if kinds else float
+    elif kinds <= {"number", "boolean", "null"}:
+        whole = all(isinstance(value, int) for value in _flat(values, name))
+        dtype = np.int64 if whole else float
+    else:
+        raise RequestError(UNFIT, f"'{name}' mixes {' and '.join(sorted(kinds))} values. fix: use one type")
+    try:
+        array = np.asarray(values, dtype)
+    except (ValueError, TypeError):
+        raise RequestError(UNFIT, f"'{name}' has rows of different lengths. fix: give every row one shape") from None
+    except OverflowError:
+        raise RequestError(UNFIT, f"'{name}' has a number that is too large. fix: send a smaller number") from None
+    return array
+
+
+def _flat(values: Any, name: str, depth: int = 0) -> Iterator[Any]:
+    if depth > DEEPEST:
+        raise RequestError(UNFIT, f"'{name}' is nested too deeply. fix: send flatter lists")
+    if isinstance(values, list):
+        for value in values:
+            yield from _flat(value, name, depth + 1)
+    else:
+        yield values
+
+
+def _kind(value: Any) -> str:
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "mapping"}
+    return kinds.get(type(value), "null")
+
+
+def _mask(values: Any, name: str) -> NumpyArray:
+    mask = _array(values, name)
+    if mask.dtype.kind not in "biuf":
+        raise RequestError(UNFIT, f"'{name}' has other values than true and false. fix: send these")
+    return mask
+
+
+def _memory(values: Any, single: bool, policy: Policy, count: int, name: str) -> Memory | None:
+    if not policy.is_recurrent:
+        if values is not None:
+            raise RequestError(UNFIT, f"'{name}': this policy is feed-forward and has no memory. fix: drop it")
+        return None
+    memory = policy.start(count)
+    if values is None:  # the start of an episode
+        return memory
+    carry = _array([values] if single else values, name)
+    state = carry.astype(np.float32) if carry.dtype.kind in "if" and np.abs(carry).max(initial=0) < LARGEST else carry
+    if state.shape != memory.carry.shape or state.dtype != np.float32 or not np.isfinite(state).all():
+        raise RequestError(
+            UNFIT, f"'{name}': expected numbers of shape {list(memory.carry.shape)}. fix: send those of the last answer"
+        )
+    memory.carry = state
+    return memory
+
+
+def _seed(value: Any) -> int | None:
+    if value is None or (type(value) is int and 0 <= value < 2**32):
+        return value
+    raise RequestError(UNFIT, f"'seed' is not a whole number from 0 to {2**32 - 1:,}. fix: send 0")
+
+
+def pictures(asked: ParsedRequest, spec: Spec) -> dict[str, NumpyArray]:
+    """Return the observations with pictures as bytes; RequestError for other numbers."""
+    observation = dict(asked.observation)
+    for name, leaf in spec.observation.items():
+        if isinstance(leaf, Image) and name in observation:
+            if (
+                observation[name].dtype.kind != "i"
+                or observation[name].min(initial=0) < 0
+                or observation[name].max(initial=0) > 255
+            ):
+                raise RequestError(
+                    UNFIT, f"'{name}' is a picture, expected whole numbers from 0 to 255. fix: send these"
+                )
+            observation[name] = observation[name].astype(np.uint8)
+    return observation

@@ -1,0 +1,402 @@
+"""The training engine: members side by side, rounds of collection and phases, chunks of any length; no clocks or files.
+
+Over a log, rounds have no collection, and each phase is one program. In an environment, whole rounds are one program:
+a functional environment runs several rounds in one call; in a host environment each rollout is collected first, or by a
+thread one round ahead (`host_rollouts.py`). Members differ in their seed or in their numbers and share one compilation.
+On accelerators they run stacked under `vmap`; on CPU, where `vmap` gains nothing, each member runs its own program on a
+pool of threads. Letters: `S` members.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.core.segments import Columns
+from tidelog.training.engine.learner import (
+    ChunkInputs,
+    LearnerState,
+    Stores,
+    advance,
+    advance_together,
+    as_arrays,
+    prefetch,
+    report,
+    stack,
+    without_tallies,
+)
+from tidelog.training.engine.log_streaming import Stream
+from tidelog.training.engine.members import Member, Position, apart, fresh_learners, reporting, state_of
+from tidelog.training.engine.offload_storage import Storage
+from tidelog.training.engine.offloaded_phases import OffloadedPhases
+from tidelog.training.engine.plan import (
+    COLLECT,
+    MAX_ROUND_STEPS,
+    RECORDED_STORE,
+    RoundInputs,
+    RoundStep,
+    pack,
+    run_rounds,
+    run_rounds_together,
+    samplers_of,
+)
+from tidelog.training.engine.schedule import RoundSchedule
+from tidelog.training.online.collected_log import CollectedLog, flat_columns
+from tidelog.training.online.collection import Named, shapes
+from tidelog.training.online.env_assignment import EnvAssignment
+from tidelog.training.online.host_rollouts import HostRollouts, PendingRollout, on_threads
+from tidelog.training.online.initial_learners import planned_updates
+from tidelog.training.online.throughput import Throughput
+
+
+class Engine:
+    """Train all members through their rounds, one chunk per `advance`.
+
+    `done` counts updates over a log, and decisions of complete rounds in an environment.
+    """
+
+    def __init__(
+        self,
+        members: list[Member],
+        learners: list[LearnerState],
+        steps: int,
+        *,
+        stores: Stores | None = None,
+        assignment: EnvAssignment | None = None,
+        collectors: list[Any] | None = None,
+        position: Position | None = None,
+        together: bool | None = None,
+        collected_log: CollectedLog | None = None,
+        ahead: bool = False,
+        pending_params: Sequence[Any] = (),
+        storage: Storage | None = None,
+    ) -> None:
+        """`stores` do not change; with an environment `assignment`, rounds begin with collection.
+
+        `collectors` are the algorithms that collect and learn, if they are not the members' own. With `ahead` a thread
+        collects in host environments one round ahead; `pending_params` holds each member's policy params of that
+        rollout, from a checkpoint.
+        """
+        self.members, self.position = members, position or Position()
+        self.update = int(learners[0].update)
+        self.stores: Stores = stores or {}
+        self._assignment, self._collected_log, self._steps = assignment, collected_log, steps
+        self._streams = {name: store for name, store in self.stores.items() if isinstance(store, Stream)}
+        self._collectors: list[Any] = collectors or [member.algorithm for member in members]
+        first = self._collectors[0]
+        self._phases = first.phases()
+        numbers = [as_arrays(player) for player in self._collectors]
+        self._offloaded: OffloadedPhases | None = None
+        self._size, self._updates = 0, steps
+        if assignment is not None:
+            collection = first.collection()
+            self._size, self._updates = collection.environments * collection.steps, planned_updates(first, steps)
+            self._offloaded = OffloadedPhases(
+                storage or Storage(), self._collectors, learners[0].state, assignment.spec
+            )
+        self._schedule = RoundSchedule(first, self._size, steps)
+        here = not self._streams and not self._offloaded and (assignment is None or assignment.source is not None)
+        together = jax.default_backend() != "cpu" if together is None else together
+        self._together = together and len(members) > 1 and here
+        self._algorithms = [stack(numbers)] if self._together else numbers
+        self._learners = [stack(learners)] if self._together else list(learners)
+        self._compiled: set[int] = set()  # compiled phases over a log; -1 for whole rounds
+        self._throughput = Throughput()
+        self._ahead, self._hosts, self._blank = ahead, None, None
+        if assignment is not None and not assignment.source:
+            self._blank = self._blank_rollout(assignment)
+            begun = (self.position.phase, self.position.updates) != (0, 0)
+            carried = [learner.collection_state.carried for learner in learners]
+            coming = (
+                PendingRollout(self.position.round + begun, list(pending_params), carried) if pending_params else None
+            )
+            self._hosts = HostRollouts(assignment, members, self._algorithms, learners, ahead, coming)
+
+    @classmethod
+    def fresh(
+        cls, members: list[Member], spec: Any, stores: Stores, steps: int, together: bool | None = None
+    ) -> Engine:
+        """Create an engine that learns from a log, at update 0."""
+        return cls(members, fresh_learners(members, spec, stores, steps), steps, stores=stores, together=together)
+
+    @property
+    def unit(self) -> str:
+        """The unit of `done`: "updates" or "decisions"."""
+        return "updates" if self._assignment is None else "decisions"
+
+    @property
+    def done(self) -> int:
+        """The progress of each member, in that unit."""
+        return self.update if self._assignment is None else self.position.round * self._size
+
+    @property
+    def learners(self) -> list[LearnerState]:
+        """One learner per member; the next `advance` donates their buffers."""
+        return apart(self._learners, len(self.members))
+
+    def state(self, index: int) -> Any:
+        """Return the state of one member."""
+        return state_of(self._learners, len(self.members), index)
+
+    def replace_state(self, index: int, state: Any) -> None:
+        """Replace the state of a member; only the part that acting reads may differ."""
+        learners = self.learners
+        changed = [*learners[:index], learners[index]._replace(state=state), *learners[index + 1 :]]
+        self._learners = [stack(changed)] if self._together else changed
+
+    # Chunks.
+
+    def needs_compiling(self) -> bool:
+        """Return whether this engine has not yet compiled the program of the next chunk."""
+        return self._program() not in self._compiled
+
+    def compile(self) -> None:
+        """Compile the program of the next chunk, with a chunk of 0 updates."""
+        if self._assignment is None:
+            self._run_phase(self._program(), 0)
+        else:
+            self._run([], [self._blank] * len(self._learners))
+        self._compiled.add(self._program())
+
+    def _program(self) -> int:
+        """Return the next phase over a log, or -1 for whole rounds."""
+        return self._schedule.next_phase(self.position, self.update)[0].phase if self._assignment is None else -1
+
+    def advance(self, most: int, until: int | None = None) -> int:
+        """Take up to `most` updates, but stop when `done` has grown by `until`; return the number of updates.
+
+        If a log stays on disk, a whole block is taken regardless of `most`: the start of a block does not depend on the
+        clock. Raises EnvironmentFailure if an environment fails; the state is then that of the start of the round.
+        """
+        return self._advance_log(most, until) if self._assignment is None else self._advance_rounds(most, until)
+
+    def _advance_log(self, most: int, until: int | None) -> int:
+        """Run a part of one phase over a log."""
+        self.position, left = self._schedule.next_phase(self.position, self.update)
+        phase = self.position.phase
+        count = min(self._log_block(phase) if self._streams else most, left, left if until is None else until)
+        self._run_phase(phase, count)
+        self._compiled.add(phase)
+        self.update += count
+        self.position = self.position._replace(updates=self.position.updates + count)
+        return count
+
+    def _advance_rounds(self, most: int, until: int | None) -> int:
+        """Run whole rounds, or a part of one."""
+        start, before = time.monotonic(), self.done
+        if self._hosts is not None:
+            self._hosts.begin()
+        steps, after, taken = self._next(most, self._steps if until is None else until)
+        rollouts = [self._blank] * len(self._learners)
+        if steps[0].collect and self._hosts is not None:
+            rollouts = self._throughput.time_stage(COLLECT, 1, partial(self._collect, self._hosts))
+        names = tuple(phase.name for phase in self._phases)
+        self._throughput.count(steps, names)
+        if self._throughput.needs_timing(steps, names):
+            self._run_by_stages(steps, names, rollouts)
+        else:
+            self._run(steps, rollouts)
+        if self._collected_log is not None and steps[0].collect:
+            self._record(self._collected_log)
+        self.update += taken
+        self.position = after
+        self._throughput.add_chunk(time.monotonic() - start, self.done - before)
+        return taken
+
+    # Programs.
+
+    def _run_phase(self, phase: int, count: int) -> None:
+        """Run updates of one phase over a log, in every member."""
+        program = advance_together(phase) if self._together else advance(phase)
+
+        def one(index: int) -> LearnerState:
+            inputs = self._log_inputs(phase, index, count)
+            moved: LearnerState = jax.block_until_ready(program(inputs, self._learners[index]))  # type: ignore[no-untyped-call]
+            return moved
+
+        # the first time one member after another: a second thread would compile the same program again
+        self._learners = on_threads(one, len(self._learners), phase in self._compiled)
+
+    def _log_inputs(self, phase: int, index: int, count: int) -> ChunkInputs:
+        numbers = (jnp.int32(count), jnp.int32(self._updates), jnp.int32(self.update))
+        if not self._streams:
+            return ChunkInputs(self._algorithms[index], self.stores, *numbers)
+        algorithm, learner = self._algorithms[index], self._learners[index]
+        ready = prefetch(phase, algorithm, learner, self.stores, numbers[1], self._log_block(phase))
+        return ChunkInputs(algorithm, {}, *numbers, ready, jnp.array(learner.update))
+
+    def _log_block(self, phase: int) -> int:
+        """Return the number of updates in one block of a log on disk."""
+        streams = [(self.stores[draw.store], draw) for draw in samplers_of(self._phases[phase])]
+        return min(store.block(draw) for store, draw in streams if isinstance(store, Stream))
+
+    def _run_by_stages(self, steps: list[RoundStep], names: tuple[str, ...], rollouts: list[Columns | None]) -> None:
+        """Run round steps stage by stage and time each stage; host rollouts have been timed before."""
+        for step in steps:
+            for name, part in step.stages(names):
+                if name == COLLECT and self._hosts is not None:
+                    self._run([part], rollouts)
+                else:
+                    self._throughput.time_stage(name, sum(part.updates) or 1, partial(self._run, [part], rollouts))
+
+    def _next(self, most: int, until: int) -> tuple[list[RoundStep], Position, int]:
+        """Return the next round steps, the position after them, and their number of updates."""
+        alone = bool(self._offloaded) or bool(self._streams)
+        one_by_one = self._hosts is not None or self._collected_log is not None or alone
+        most = self._block - self.position.updates % self._block if self._streams else most
+        return self._schedule.rows(self.position, most, until, 1 if one_by_one else MAX_ROUND_STEPS)
+
+    def _run(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
+        """Run round steps on the device, then their phases over offloaded segments."""
+        offloaded = self._offloaded or None
+        if not steps or offloaded is None or any(offloaded.is_here(step) for step in steps):
+            self._run_on_device(steps, rollouts)
+        if offloaded is not None:
+            for step in steps:
+                numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+                inputs = [ChunkInputs(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
+                self._learners = offloaded.run(step, self.position.round, inputs, self._learners)
+
+    def _run_on_device(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
+        program = run_rounds_together if self._together else run_rounds
+        plan = pack(steps, len(self._phases))
+        source = None if self._assignment is None else self._assignment.source
+
+        def one(index: int) -> LearnerState:
+            chunk = ChunkInputs(
+                self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0)
+            )
+            chunk = self._with_fetched(chunk, self._learners[index]) if self._streams else chunk
+            inputs = RoundInputs(chunk, plan, source, rollouts[index])
+            moved: LearnerState = jax.block_until_ready(program(inputs, self._learners[index]))  # type: ignore[no-untyped-call]
+            return moved
+
+        self._learners = on_threads(one, len(self._learners), bool(self._compiled))
+
+    def _with_fetched(self, inputs: ChunkInputs, learner: LearnerState) -> ChunkInputs:
+        """Add the samples of the next block from a log on disk to the inputs of a chunk."""
+        ready = prefetch(0, inputs.algorithm, learner, self._streams, inputs.steps, self._block)
+        on_device = {name: store for name, store in self.stores.items() if name not in self._streams}
+        return inputs._replace(stores=on_device, ahead=ready, begin=jnp.array(learner.update))
+
+    @cached_property
+    def _block(self) -> int:
+        """The number of updates in one block of a log on disk; a block ends with its round."""
+        (phase,) = self._phases
+        blocks = [self._streams[draw.store].block(draw) for draw in samplers_of(phase) if draw.store in self._streams]
+        rounds = -(-self._steps // self._size)
+        return min([*blocks, max(1, *(self._schedule.asked(0, round) for round in range(rounds)))])
+
+    def _collect(self, hosts: HostRollouts) -> list[Columns | None]:
+        """Collect a rollout of every member for the current round; each learner gets its new recurrent state."""
+        last = (self.position.round + 1) * self._size >= self._steps
+        rollouts = hosts.rollouts(self.position.round, self._learners, last)
+        for i, (_, carried) in enumerate(rollouts):
+            learner = self._learners[i]
+            self._learners[i] = learner._replace(collection_state=learner.collection_state._replace(carried=carried))
+        return [columns for columns, _ in rollouts]
+
+    def _blank_rollout(self, assignment: EnvAssignment) -> Columns:
+        """Return columns with the shapes and types of a host rollout; their values are never read."""
+        algorithm, state = self._algorithms[0], self._learners[0].state
+        recorded = self._collected_log is not None
+        columns = shapes(algorithm, algorithm.policy_params(state), assignment.spec, algorithm.collection(), recorded)
+        return {name: jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), columns[name]) for name in columns}
+
+    def _record(self, collected_log: CollectedLog) -> None:
+        for i, learner in enumerate(self.learners):
+            columns = flat_columns(jax.device_get(learner.segments[RECORDED_STORE].columns))
+            begins = self._hosts.was_reset[i] if self._hosts is not None else self.position.round == 0
+            collected_log.add(i, self.position.round, columns, begins)
+
+    def environments(self) -> list[Named]:
+        """Return the states of the host environments for a checkpoint; {} for one that cannot be saved."""
+        return [] if self._hosts is None else self._hosts.environments()
+
+    def environments_before(self) -> list[Named]:
+        """Return the states of the host environments before the rollout that failed."""
+        return [] if self._hosts is None else self._hosts.environments_before()
+
+    def pending_params(self) -> list[Any]:
+        """Return the policy params of the rollout that is collected ahead, of each member; empty if there is none."""
+        return [] if self._hosts is None else self._hosts.pending_params()
+
+    def wait(self) -> None:
+        """Wait for the collecting thread, if there is one; the run can continue afterwards."""
+        if self._hosts is not None:
+            self._hosts.wait()
+
+    def piece_names(self) -> list[dict[str, list[str]]]:
+        """Write the pieces of offloaded segments, and return their names, of each member, for a checkpoint."""
+        return [] if self._offloaded is None else self._offloaded.piece_names()
+
+    def restore_pieces(self, piece_names: Sequence[Mapping[str, list[str]]]) -> None:
+        """Restore the pieces that a checkpoint names; CheckpointError if one is missing or changed."""
+        if self._offloaded is not None:
+            self._offloaded.restore_pieces(piece_names)
+
+    def delete_other_pieces(self, piece_names: Sequence[Sequence[Mapping[str, list[str]]]]) -> None:
+        """Delete the pieces that no checkpoint names."""
+        if self._offloaded is not None:
+            self._offloaded.delete_other_pieces(piece_names)
+
+    def notes(self) -> list[str]:
+        """Return notes about rounded steps, phases without updates, and an environment that cannot be saved."""
+        if self._assignment is None:
+            return []
+        rounds, algorithm = -(-self._steps // self._size), self._collectors[0]
+        notes = [] if self._offloaded is None else self._offloaded.notes()
+        if rounds * self._size != self._steps:
+            notes.append(
+                f"{self._steps:,} decisions are rounded up to {rounds * self._size:,}, that is {rounds} rollouts"
+            )
+        for phase in self._phases:
+            if phase.updates is not None and not any(phase.updates(algorithm, round) for round in range(rounds)):
+                notes.append(
+                    f"the {phase.name} phase has no updates in {rounds} rounds. fix: use more steps, or shorter rounds"
+                )
+        if self._ahead:
+            notes.append("rollouts are collected one round ahead, with the policy of one round before")
+        if not all(host.resumable for host in self._assignment.hosts):
+            name = self._assignment.hosts[0].environment.name
+            notes.append(
+                f"{name} cannot be saved: a resumed run starts new episodes and differs from an uninterrupted run"
+            )
+        return notes
+
+    def close(self) -> None:
+        """Write the collected log, if there is one, at the end of the run."""
+        if self._collected_log is not None:
+            self._collected_log.write(self.position.round)
+
+    def failures(self) -> list[tuple[Member, int]]:
+        """Return the members with a non-finite metric, and the first update with such a metric."""
+        failed = [int(learner.failed) for learner in reporting(self._learners, len(self.members))]
+        return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
+
+    def report(self) -> list[dict[str, float]]:
+        """Return the mean metrics of every member since the last call; in an environment also decisions and times."""
+        metrics = [report(learner) for learner in reporting(self._learners, len(self.members))]
+        if self._assignment is not None:
+            times = self._throughput.report(len(self.members))
+            light = reporting(self._learners, len(self.members))
+            metrics = [
+                {"decisions": int(one.collection_state.decisions)} | row | times
+                for one, row in zip(light, metrics, strict=True)
+            ]
+        self._learners = [without_tallies(learner) for learner in self._learners]
+        return metrics
+
+    def peek(self) -> dict[str, float]:
+        """Return the first member's metrics since the last report, without resetting them."""
+        return report(reporting(self._learners, len(self.members))[0])
+
+    def rate(self, updates: float) -> float:
+        """Return the growth of `done` per second: the given rate of updates, or the measured rate of decisions."""
+        return updates if self._assignment is None else self._throughput.rate()

@@ -1,0 +1,88 @@
+"""A log on the device, in the units of the networks. Letters: `B` batch, `N` steps, `M` stored observations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from tidelog.algorithms.core.contract import Algorithm, StoreSpec
+from tidelog.algorithms.core.sampling import Stored
+from tidelog.data.log import Log
+from tidelog.data.scaling import Scaler
+from tidelog.errors import LogError
+from tidelog.types import Continuous
+
+
+def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Stored]:
+    """Create the stores of an algorithm, filled from one log."""
+    return {name: stored(log, store_spec, scaler) for name, store_spec in algorithm.stores(log.spec).items()}
+
+
+def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> Stored:
+    """Return the columns of a store; LogError if the log lacks one of them or has nothing to bootstrap from."""
+    check_columns(log, store_spec)
+    usable = np.flatnonzero(log.has_target) if "reward" in store_spec.columns else None
+    if usable is not None and len(usable) == 0:
+        raise LogError(
+            "no step of this log can be learned from: every episode has one step that is not terminated, and its next "
+            "observation is unknown. fix: set terminated=True for one-step decisions, or add a next_observation column"
+        )
+    space = log.spec.action
+    action = space.to_unit(log.action) if isinstance(space, Continuous) else log.action
+    return Stored(
+        observation={name: jnp.asarray(leaf) for name, leaf in scaler.observation(log.observation).items()},
+        position=_index(log.position),
+        next_position=_index(log.next_position),
+        reach=_index(log.reach),
+        action=jnp.asarray(action),
+        episode=_index(log.episode),
+        starts=_index(log.starts),
+        usable=None if usable is None or len(usable) == len(log.position) else _index(usable),
+        reward=None if log.reward is None or usable is None else jnp.asarray(scaler.reward(log.reward)),
+        terminated=jnp.asarray(log.terminated) if "terminated" in store_spec.columns else None,
+        mask=None if log.action_mask is None else jnp.asarray(log.action_mask),
+        weight=None if log.weight is None else jnp.asarray(log.weight / mean_weight(log.weight, usable)),
+    )
+
+
+def mean_weight(weight: np.ndarray[Any, Any], rows: np.ndarray[Any, Any] | None) -> float:
+    """Return the mean weight of the rows that are read, all rows for None; LogError if it is 0.
+
+    Weights are divided by it: they set the relative weight of rows, and do not change the size of a step.
+    """
+    mean = float(np.mean(weight if rows is None else weight[rows], dtype=np.float64))
+    if mean == 0.0:
+        raise LogError(
+            "all weights of the steps that are read are 0, expected at least one above 0. fix: correct the weight "
+            "column, remove it from the mapping, or hold out other episodes (split_seed)"
+        )
+    return mean
+
+
+def check_columns(log: Log, store_spec: StoreSpec) -> None:
+    """Raise LogError if the log lacks a column of a store."""
+    if "reward" in store_spec.columns and log.reward is None:
+        raise LogError("this log has no reward column, and the algorithm learns from rewards. fix: map one, or use bc")
+
+
+def check_rewards(algorithm: Algorithm, log: Log) -> None:
+    """Raise LogError if an algorithm learns from rewards that are equal for all decisions."""
+    learns = any("reward" in store_spec.columns for store_spec in algorithm.stores(log.spec).values())
+    if learns and log.reward is not None and _is_uninformative(log.reward, np.diff(log.starts)):
+        raise LogError(
+            f"every reward of this log is {np.ravel(log.reward[:1])[0]:g} and all returns are equal; expected rewards "
+            "that differ. fix: check the mapping, or use bc, which imitates the logging policy"
+        )
+
+
+def _is_uninformative(reward: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> bool:
+    """Return whether all rewards [N] and all returns are equal; `lengths` [E] are those of the episodes."""
+    if reward.min() != reward.max():
+        return False
+    return float(reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
+
+
+def _index(values: np.ndarray[Any, Any]) -> Any:
+    return jnp.asarray(values.astype(np.int32))

@@ -1,0 +1,1 @@
+"""Learning in an environment: collection, environment assignment, throughput."""

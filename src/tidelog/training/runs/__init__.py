@@ -1,0 +1,1 @@
+"""A run and its folder: options, record, checkpoints, sinks, selection, evaluation, progress."""

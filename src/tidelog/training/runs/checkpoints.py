@@ -1,0 +1,149 @@
+"""The checkpoints of a run: each is complete or absent, old ones are deleted, corrupt ones are refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.errors import CheckpointError
+from tidelog.folders import Kind, remove_unfinished
+from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
+from tidelog.training.engine.learner import LearnerState
+from tidelog.training.engine.members import Position
+
+CHECKPOINT = Kind("checkpoint", 2)
+
+
+class Checkpoint(NamedTuple):
+    """The content of a checkpoint."""
+
+    learners: list[LearnerState]
+    position: Position
+    memory: dict[str, Any]  # the state of the selection: best values so far
+    environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
+    pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
+    piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
+
+
+class Checkpoints:
+    """The folder `checkpoints` of a run."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self._folder, self._keep = folder, keep
+
+    def updates(self) -> list[int]:
+        """Return the updates of all complete checkpoints, oldest first."""
+        if not self._folder.is_dir():
+            return []
+        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
+
+    def save(self, update: int, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint, then delete all but the last `keep` and all half-written ones."""
+        files: dict[str, Any] = {
+            f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
+        }
+        for i, arrays in enumerate(checkpoint.environments):
+            files |= {f"environment-{i}.safetensors": array_file(arrays)} if arrays else {}
+        files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.pending_params)}
+        manifest = {
+            "position": list(checkpoint.position),
+            "memory": checkpoint.memory,
+            "piece_names": [dict(one) for one in checkpoint.piece_names],
+        }
+        CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
+        for old in self.updates()[: -self._keep]:
+            shutil.rmtree(self._folder / f"{old:010d}")
+        remove_unfinished(self._folder)
+
+    def forget_after(self, update: int) -> None:
+        """Delete checkpoints after `update`, because the run continues from there."""
+        for later in [u for u in self.updates() if u > update]:
+            shutil.rmtree(self._folder / f"{later:010d}")
+
+    def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
+        """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it.
+
+        `params` are templates of the policy params of a rollout that is collected ahead, if there can be one.
+        """
+        last, updates = self._last(), self.updates()
+        selected = last if update is None else update
+        if selected not in updates:
+            raise CheckpointError(
+                f"checkpoint = {selected}: there is no checkpoint at this update. fix: use one of "
+                f"{', '.join(map(str, updates))}"
+            )
+        try:
+            return self._read(self._folder / f"{selected:010d}", templates, params)
+        except CheckpointError as error:
+            before = [u for u in updates if u < selected]
+            fix = f". fix: use the one before it, with checkpoint={before[-1]}" if before else ""
+            raise CheckpointError(f"{error}{fix}") from error
+
+    def memory(self) -> dict[str, Any]:
+        """Return the state of the selection at the last checkpoint."""
+        return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
+
+    def piece_names(self) -> list[list[dict[str, list[str]]]]:
+        """Return the offloaded pieces that each checkpoint names, of each member and by store."""
+        folders = [self._folder / f"{update:010d}" for update in self.updates()]
+        return [CHECKPOINT.manifest(folder).get("piece_names", []) for folder in folders]
+
+    def _last(self) -> int:
+        updates = self.updates()
+        if not updates:
+            raise CheckpointError(f"{self._folder} has no complete checkpoint. fix: start the run again")
+        return updates[-1]
+
+    def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
+        manifest = CHECKPOINT.manifest(folder)
+        if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
+            raise CheckpointError(
+                f"{folder} has the members of another run, expected {len(templates)}. fix: use a checkpoint of this run"
+            )
+
+        def fill_from(name: str, template: Any) -> Any:
+            file = CHECKPOINT.file(folder, name, manifest)
+            return fill(template, read_arrays(file), str(file))
+
+        learners = [fill_from(f"member-{i}.safetensors", template) for i, template in enumerate(templates)]
+        names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
+        pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
+        environments = [_environment(folder, i, manifest) for i in range(len(templates))]
+        position, piece_names = Position(*manifest["position"]), manifest.get("piece_names", [])
+        return Checkpoint(learners, position, manifest["memory"], environments, pending_params, piece_names)
+
+
+def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:
+    name = f"environment-{member}.safetensors"
+    if name not in manifest["files"]:
+        return {}
+    arrays = read_arrays(CHECKPOINT.file(folder, name, manifest))
+    return {path[2:-2]: array for path, array in arrays.items()}  # the names before they became pytree paths
+
+
+def read_member(run: Path, member: int) -> tuple[int, Path, Named]:
+    """Return the update of a run's last checkpoint, the file of one member, and the arrays of its state by path."""
+    updates = Checkpoints(run / "checkpoints", 1).updates()
+    if not updates:
+        raise CheckpointError(f"{run / 'checkpoints'} has no complete checkpoint. fix: start the run again")
+    last = run / "checkpoints" / f"{updates[-1]:010d}"
+    file = CHECKPOINT.file(last, f"member-{member}.safetensors", CHECKPOINT.manifest(last))
+    prefix = ".state"
+    arrays = read_arrays(file).items()
+    return updates[-1], file, {path[len(prefix) :]: array for path, array in arrays if path.startswith(prefix)}
+
+
+def read_part(run: str | Path, part: str, member: int = 0) -> Named:
+    """Return the arrays of one part of a state (such as `critic`) in a run's last checkpoint, by their path within it.
+
+    Raises CheckpointError if there is no such part.
+    """
+    _, file, arrays = read_member(Path(run), member)
+    prefix = f".{part}"
+    selected = {path[len(prefix) :]: a for path, a in arrays.items() if path.startswith((prefix + ".", prefix + "["))}
+    if not selected:
+        parts = sorted({path.split(".")[1].split("[")[0] for path in arrays})
+        raise CheckpointError(f"{file} has no part '{part}'. fix: use one of {', '.join(parts)}")
+    return selected

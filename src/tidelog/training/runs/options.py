@@ -1,0 +1,196 @@
+"""The options of a run, listed once: keywords of `fit`, `learn` and `finetune`, command-line flags, `run.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Literal
+
+from tidelog.errors import ConfigError
+
+Evaluator = int | Callable[[Any], float]
+
+LARGEST = 2**31 - 1  # updates are counted in 32 bits
+MOST_SEEDS = 10_000
+REPORTS = 50  # reports of a run by default
+VERBS = ("fit", "learn", "finetune")
+Scale = Literal["standard", "none"]
+Place = Literal["device", "host", "disk"]
+
+
+def option(default: Any = MISSING, *, help: str, verbs: Sequence[str] = VERBS, flag: Any = None) -> Any:
+    """Return a field of `Options` with its help, the verbs that take it, and the type of its flag (None: no flag)."""
+    return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Everything about a run except the algorithm and the log or environment; ConfigError for invalid values."""
+
+    steps: int = option(help="updates per seed (fit) or decisions per seed (learn, finetune)", flag=int)
+    seeds: tuple[int, ...] = option(help="number of seeds that train side by side", verbs=("fit", "learn"), flag=int)
+    every: int = option(
+        help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports per run",
+        flag=int | None,
+    )
+    evaluate: Mapping[str, int] = option(
+        None,
+        help="environments for evaluation at every report, as NAME=EPISODES; sampled:NAME=EPISODES samples the actions",
+        flag=tuple[str, ...],
+    )
+    own_evaluators: tuple[str, ...] = option((), help="names of the user's own functions of the policy in reports")
+    best: str | None = option(None, help="keep the policy at the best report of this metric", flag=str | None)
+    patience: int | None = option(
+        None, help="stop after this many reports without improvement (needs best)", flag=int | None
+    )
+    held_out: float = option(
+        0.0,
+        help="share of the episodes for validation losses and judging; 0: none",
+        verbs=("fit",),
+        flag=float,
+    )
+    split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",))
+    scale: Scale = option(  # noqa: RUF009 (a field)
+        "none",
+        help="standardise numeric features; default: standard for tables, none for arrays and Minari",
+        verbs=("fit",),
+        flag=Scale | None,
+    )
+    warm_start: Mapping[str, str] | None = option(
+        None, help="start parts from other runs, as PART=RUN", verbs=("fit",), flag=tuple[str, ...]
+    )
+    log_out: str | None = option(
+        None,
+        help="write all collected decisions as a log, with propensities where the policy has a density",
+        verbs=("learn", "finetune"),
+        flag=str | None,
+    )
+    start_decisions: int | None = option(
+        None,
+        help="with start: decisions that the start policy collects first, not counted; default: 16384",
+        verbs=("learn",),
+        flag=int | None,
+    )
+    start_updates: int | None = option(
+        None, help="with start: updates of the distillation; default: 3000", verbs=("learn",), flag=int | None
+    )
+    ahead: bool = option(
+        False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
+    )
+    phase_buffer: Place = option(  # noqa: RUF009 (a field)
+        "device",
+        help="location of the segments between auxiliary phases; the results are the same",
+        verbs=("learn",),
+        flag=Place,
+    )
+    phase_buffer_limit: float | None = option(
+        None,
+        help="refuse a run whose phase buffer takes more GB than this",
+        verbs=("learn",),
+        flag=float | None,
+    )
+    offline: float | None = option(
+        None, help="share of a minibatch that comes from the log; default: 0.5", verbs=("finetune",), flag=float | None
+    )
+    updates: float | None = option(
+        None, help="updates per decision; default: 1", verbs=("finetune",), flag=float | None
+    )
+    collect_every: int | None = option(
+        None, help="decisions between updates; default: 10", verbs=("finetune",), flag=int | None
+    )
+    restart_schedules: bool | None = option(
+        None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
+    )
+    save_seconds: float = option(30.0, help="seconds between two checkpoints", flag=float)
+    keep: int = option(3, help="number of checkpoints in the run folder")
+    together: bool | None = option(None, help="members under one vmap; default: on accelerators")
+
+    def __post_init__(self) -> None:
+        optional = [name for name in ("patience",) if getattr(self, name) is not None]
+        for name in ("steps", "every", "split_seed", "keep", *optional):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
+        limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
+        for name in ("held_out", "save_seconds", *limited):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
+        if not 1 <= self.steps <= LARGEST:
+            raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
+        if self.every < 1:
+            raise ConfigError(f"every = {self.every}: expected at least 1")
+        if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
+            raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once. fix: use seeds=5")
+        if not 0.0 <= self.held_out < 1.0:
+            raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
+        if self.scale not in ("standard", "none"):
+            raise ConfigError(f"scale = {self.scale!r}: expected 'standard' or 'none'")
+        if self.patience is not None and (self.best is None or self.patience < 1):
+            raise ConfigError(f"patience = {self.patience}: patience needs best= and must be at least 1")
+        if not isinstance(self.ahead, bool):
+            raise ConfigError(f"ahead = {self.ahead!r}: expected True or False")
+        if self.together is not None and not isinstance(self.together, bool):
+            raise ConfigError(f"together = {self.together!r}: expected True, False or None")
+        if not self.save_seconds >= 0.0:
+            raise ConfigError(f"save_seconds = {self.save_seconds}: expected 0 or more seconds between checkpoints")
+        if self.keep < 1:
+            raise ConfigError(f"keep = {self.keep}: expected at least 1 checkpoint")
+
+
+def options_of(verb: str) -> list[Any]:
+    """Return the fields of `Options` that a verb takes."""
+    return [one for one in fields(Options) if verb in one.metadata["verbs"] and one.name != "own_evaluators"]
+
+
+def reports_every(every: int | None, steps: int, least: int = 1) -> int:
+    """Return the steps between two reports: `every`, or 50 reports per run with at least `least` steps between them."""
+    return max(least, whole("steps", steps) // REPORTS) if every is None else every
+
+
+def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """Return the seeds of a run: `5` means 0 to 4, a list stays as it is."""
+    if isinstance(seeds, Sequence) and not isinstance(seeds, str):
+        numbers = tuple(whole("seeds", seed) for seed in seeds)
+        for seed in numbers:
+            if not 0 <= seed <= LARGEST:
+                raise ConfigError(f"seeds: {seed} is outside the range, expected 0 to {LARGEST:,}")
+        return numbers
+    count = whole("seeds", seeds)
+    if not 1 <= count <= MOST_SEEDS:
+        raise ConfigError(f"seeds = {count}: expected 1 to {MOST_SEEDS:,}")
+    return tuple(range(count))
+
+
+def whole(name: str, value: Any) -> int:
+    """Return a whole number as an int; ConfigError with that name for anything else."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"{name} = {value!r}: expected a whole number")
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name} = {value!r}: expected a number")
+    return float(value)
+
+
+# Conversions of arguments that are no options.
+
+
+def evaluators(evaluate: Mapping[str, Evaluator]) -> tuple[dict[str, int], dict[str, Any]]:
+    """Split `evaluate` into episodes by environment and the user's own functions; ConfigError for a number below 1."""
+    if not isinstance(evaluate, Mapping):
+        raise ConfigError(f"evaluate = {evaluate!r}: expected {{environment: episodes}} or {{name: function}}")
+    own = {name: value for name, value in evaluate.items() if callable(value)}
+    episodes = {name: whole(f"evaluate['{name}']", value) for name, value in evaluate.items() if name not in own}
+    for name, count in episodes.items():
+        if count < 1:
+            raise ConfigError(f"evaluate['{name}'] = {count}: expected at least 1 episode. fix: use 10")
+    return episodes, own
+
+
+def as_path(name: str, value: Any) -> Path | None:
+    """Return a path, or None; ConfigError with that name if it is no path."""
+    if value is not None and not isinstance(value, str | Path):
+        raise ConfigError(f"{name} = {value!r}: expected a path")
+    return None if value is None else Path(value)

@@ -1,0 +1,38 @@
+"""Policies from a run folder, without the log of the run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from tidelog.errors import ConfigError
+from tidelog.policies.named_arrays import fill
+from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.runs.checkpoints import Checkpoints, read_member
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.selection import Selection
+
+
+def policy_of_run(folder: str | Path, seed: int | None = None, algorithm: Any = None) -> Policy:
+    """Return the policy of a run's last checkpoint, or its best policy if the run has `best` and no seed is named."""
+    path = Path(folder)
+    record = Record.read(path)
+    if seed is None and record.options.best is not None:
+        best = Selection(record.options, Checkpoints(path / "checkpoints", 1).memory()).best_member()
+        if best is not None:
+            return load_policy(path / "best" / f"member-{best}", algorithm)
+    seeds = record.options.seeds
+    if seed is not None and seed not in seeds:
+        raise ConfigError(f"seed = {seed}: {path} has no such seed. fix: use one of {list(seeds)}")
+    return member_policy(path, record, 0 if seed is None else seeds.index(seed), algorithm)
+
+
+def member_policy(path: Path, record: Record, index: int, algorithm: Any = None) -> Policy:
+    """Return the policy of one member from the last checkpoint."""
+    update, file, arrays = read_member(path, index)
+    own_algorithm = record.algorithms(algorithm)[index // len(record.options.seeds)]
+    state = fill(own_algorithm.init(record.spec, jax.random.key(0), record.options.steps), arrays, str(file))
+    origin = record.origin(run=path.name, update=update, member=index)
+    return Policy(own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin)

@@ -1,0 +1,261 @@
+"""`run.json`: the settings, the data and the machine of a run; resuming a run reads it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import msgspec
+import numpy as np
+
+from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.names import algorithm_class, algorithm_name
+from tidelog.data.log import Log
+from tidelog.data.scaling import Scaler
+from tidelog.errors import CheckpointError, ConfigError
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.training.runs.options import Options
+from tidelog.types import Spec
+
+SCHEMA = 2
+PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation:
+    """How a policy that was given as `start` was distilled into the members."""
+
+    algorithm: str  # of the start policy
+    decisions: int  # of the start policy, which the members imitate
+    updates: int
+    divergence: list[float]  # of each member from the start policy, in nats
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingData:
+    """What a run learns from: a log, an environment, or an environment after a log (fine-tuning)."""
+
+    fingerprint: str | None = None  # of the log
+    origin: dict[str, Any] | None = None  # of the log: its source and how it was read; None for a log in memory
+    steps: int = 0  # of the log
+    episodes: int = 0  # of the log
+    environment: str | None = None
+    named: bool = False  # whether the environment was given by its name
+    start: Distillation | None = None
+    finetuned: bool = False
+    finetuned_from: str | None = None  # the folder of the run over the log, if it had one
+
+
+class _Schema(msgspec.Struct):
+    schema: int
+
+
+class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The JSON form of a record."""
+
+    schema: int
+    algorithm: str
+    configs: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+    options: Options
+    spec: dict[str, Any]
+    scaler: dict[str, Any]
+    data: TrainingData
+    held_out_episodes: list[Any]
+    machine: dict[str, Any]
+    sketches: dict[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class Record:
+    """The content of `run.json`."""
+
+    algorithm: str
+    configs: list[dict[str, Any]]
+    options: Options
+    spec: Spec
+    scaler: Scaler
+    data: TrainingData
+    held_out: list[Any]  # ids of the held-out episodes
+    machine: dict[str, Any]
+    # sketches of the training and the held-out episodes; absent in old runs
+    sketches: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        algorithms: Sequence[Any],
+        options: Options,
+        log: Log | Interactions,
+        scaler: Scaler,
+        held_out: list[Any],
+        sketches: dict[str, Any],
+    ) -> Record:
+        """Create the record of a run that learns from a log."""
+        data = TrainingData(
+            fingerprint=log.fingerprint(),
+            origin=None if log.origin is None else dict(log.origin),
+            steps=log.steps,
+            episodes=len(log.episodes),
+        )
+        configs = [to_config(algorithm) for algorithm in algorithms]
+        name, machine = algorithm_name(algorithms[0]), this_machine()
+        return cls(name, configs, options, log.spec, scaler, data, held_out, machine, sketches)
+
+    @classmethod
+    def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: TrainingData) -> Record:
+        """Create the record of a run that learns in an environment."""
+        configs = [to_config(algorithm) for algorithm in algorithms]
+        name = algorithm_name(algorithms[0])
+        return cls(name, configs, options, spec, Scaler(), data, [], this_machine())
+
+    @property
+    def environment(self) -> str | None:
+        """The name of the run's environment, or None if it learns from a log."""
+        return self.data.environment
+
+    @property
+    def is_finetuned(self) -> bool:
+        """Whether the run learned from a log and continues in an environment."""
+        return self.data.finetuned
+
+    @property
+    def beginning(self) -> str | None:
+        """A sentence about the distillation from the start policy, or None without one."""
+        start = self.data.start
+        if start is None:
+            return None
+        return (
+            f"distilled from the {start.algorithm} start policy: mean divergence {max(start.divergence):.3g} "
+            f"nats after {start.updates:,} updates on {start.decisions:,} of its decisions"
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write `run.json` into a new run folder, completely or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        content = RunFile(
+            schema=SCHEMA,
+            algorithm=self.algorithm,
+            configs=self.configs,
+            options=self.options,
+            spec=self.spec.to_json(),
+            scaler=self.scaler.to_json(),
+            data=self.data,
+            held_out_episodes=self.held_out,
+            machine=self.machine,
+            sketches=self.sketches,
+        )
+        aside = folder / ".run.json"
+        with aside.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=_plain), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(folder / "run.json")
+
+    @classmethod
+    def read(cls, folder: Path) -> Record:
+        """Read the record of a run folder; CheckpointError if it is missing or cannot be read."""
+        path = folder / "run.json"
+        if not path.exists():
+            raise CheckpointError(f"{folder} is no run folder: it has no run.json. fix: pass the folder of a run")
+        try:
+            text = path.read_bytes()
+            schema = msgspec.json.decode(text, type=_Schema).schema
+            if schema != SCHEMA:
+                raise CheckpointError(
+                    f"{path} has schema {schema}, expected {SCHEMA}. fix: read it with the version of tidelog that "
+                    "wrote it"
+                )
+            file = msgspec.json.decode(text, type=RunFile)
+            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        return cls(
+            file.algorithm,
+            file.configs,
+            file.options,
+            spec,
+            scaler,
+            file.data,
+            file.held_out_episodes,
+            file.machine,
+            file.sketches,
+        )
+
+    def algorithms(self, given: Any = None) -> list[Any]:
+        """Return the algorithms of the run; `given` replaces them if the run has custom parts."""
+        if given is not None:
+            return list(given) if isinstance(given, Sequence) else [given]
+        cls = algorithm_class(self.algorithm)
+        return [from_config(cls, config) for config in self.configs]
+
+    def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
+        """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
+
+        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience.
+        """
+        metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
+        chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
+        return {**facts, "data": self.data.fingerprint, "chosen_by": metric if chosen else None, **self.sketches}
+
+    def differences(self) -> list[str]:
+        """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
+        return [
+            f"{k}: {self.machine.get(k)} then, {v} now" for k, v in this_machine().items() if self.machine.get(k) != v
+        ]
+
+
+def check_free(out: str | Path | None) -> None:
+    """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty."""
+    if out is None:
+        return
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
+    if folder.exists() and any(folder.iterdir()):
+        is_run = (folder / "run.json").exists()
+        what, other = ("a run", f", or resume it with `tidelog resume {folder}`") if is_run else ("no run", "")
+        raise ConfigError(
+            f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
+        )
+
+
+def new_folder(out: str | Path | None, record: Record) -> Path | None:
+    """Create the run folder with its record, or return None; ConfigError if the folder is not empty."""
+    if out is None:
+        return None
+    check_free(out)
+    folder = Path(out)
+    try:
+        record.write(folder)
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be created: {error}. fix: choose another folder") from error
+    return folder
+
+
+def this_machine() -> dict[str, Any]:
+    """Return versions, device and thread count; the last bits depend on all of them."""
+    return {
+        **_versions(),
+        "python": platform.python_version(),
+        "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
+        "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy number as a Python number."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} has no JSON form")
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {name: metadata.version(name) for name in PACKAGES}

@@ -1,0 +1,338 @@
+"""A run: members that train on a log or in an environment, their metrics, and the run folder."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
+from tidelog.folders import remove_unfinished
+from tidelog.policies.policy import Policy, load_policy
+from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.learner import BLOCK
+from tidelog.training.engine.members import Member
+from tidelog.training.engine.validation import Validation
+from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
+from tidelog.training.runs.evaluation import evaluate
+from tidelog.training.runs.progress import Progress, Screen
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.signals import Interrupts
+from tidelog.training.runs.sinks import Csv, JsonLines, Sink, rewind
+from tidelog.training.runs.time_split import QWeightSelection
+
+COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
+CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
+
+
+class Run:
+    """The result of `fit`, `learn` and `resume`: metrics, policies, and a folder if `out` is set."""
+
+    def __init__(
+        self,
+        record: Record,
+        engine: Engine,
+        folder: Path | None = None,
+        *,
+        validation: Validation | None = None,
+        evaluators: Mapping[str, Any] | None = None,
+        sinks: Sequence[Sink] = (),
+        metrics: list[dict[str, Any]] | None = None,
+        memory: Mapping[str, Any] | None = None,
+        q_weight_selection: QWeightSelection | None = None,
+    ) -> None:
+        self._q_weight_selection = q_weight_selection
+        self.record, self.folder = record, folder
+        self.metrics: list[dict[str, Any]] = metrics or []
+        self._engine, self._validation = engine, validation
+        self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
+        self._selection = Selection(record.options, memory)
+        self._best: dict[int, Policy] = {}
+        self._saved: Any = None
+
+    @property
+    def members(self) -> list[Member]:
+        """Every algorithm of the population with every seed."""
+        return self._engine.members
+
+    @property
+    def update(self) -> int:
+        """Updates taken by each member."""
+        return self._engine.update
+
+    @property
+    def done(self) -> int:
+        """The steps done by each member: updates over a log, decisions in an environment."""
+        return self._engine.done
+
+    @property
+    def unit(self) -> str:
+        """The unit of the run's steps: "updates" or "decisions"."""
+        return self._engine.unit
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about the run."""
+        distillation = self.record.beginning
+        return [*self._engine.notes(), *([] if distillation is None else [distillation])]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done, or patience ended the run."""
+        return self.done >= self.record.options.steps or self._selection.exhausted
+
+    def policy(self, seed: int | None = None, member: int = 0) -> Policy:
+        """Return the current policy; `member` selects an algorithm of a population, `seed` one of its seeds."""
+        return self._policy_of(self._find(seed, member))
+
+    def best_policy(self, seed: int | None = None, member: int | None = None) -> Policy:
+        """Return the policy at the best report, over all members unless one is named. ConfigError without `best=`."""
+        index = (
+            self._selection.best_member() if seed is None and member is None else self._find(seed, member or 0).index
+        )
+        if index is None or index not in self._selection.best:
+            raise ConfigError(
+                "this run has no best policy. fix: name a metric for it, as in fit(..., best='held_out/value_loss')"
+            )
+        if index not in self._best:
+            self._best[index] = load_policy(self._best_folder(index), self.members[index].algorithm)
+        return self._best[index]
+
+    def learners(self) -> list[Any]:
+        """Return copies of the learner states of all members."""
+        return [_copy(learner) for learner in self._engine.learners]
+
+    def learnt_from(self) -> tuple[Any, Validation | None]:
+        """Return the constant stores that training reads, and the validation of the held-out part."""
+        return self._engine.stores, self._validation
+
+    def _find(self, seed: int | None, member: int) -> Member:
+        seeds = self.record.options.seeds
+        if seed is not None and seed not in seeds:
+            raise ConfigError(f"seed = {seed}: no member has this seed. fix: use one of {list(seeds)}")
+        algorithms = len(self.members) // len(seeds)
+        if not 0 <= member < algorithms:
+            raise ConfigError(
+                f"member = {member}: this run has {algorithms} algorithm(s). fix: use 0 to {algorithms - 1}"
+            )
+        return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
+
+    def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
+        params = member.algorithm.policy_params(self._engine.state(member.index))
+        origin = self.record.origin(best=best, update=self.update, seed=member.seed)
+        return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
+
+    def train(self, progress: bool | None = None) -> Run:
+        """Train to the end, with a live line on a terminal; `progress` turns the line on or off."""
+        with Screen(self.record.algorithm, progress) as screen:
+            for now in self.stream():
+                screen.show(now)
+        return self
+
+    def stream(self) -> Iterator[Progress]:
+        """Train to the end, and yield after every chunk.
+
+        Raises DivergenceError at a non-finite metric, KeyboardInterrupt and SystemExit(143) after a signal; the run
+        can be resumed in all three cases.
+        """
+        with ExitStack() as stack:
+            interrupts = stack.enter_context(Interrupts())
+            stack.callback(self._engine.wait)
+            if self.folder is not None:
+                self._prepare_folder(self.folder)
+            sinks = self._open_sinks(stack)
+            yield from self._train(interrupts, sinks)
+        yield Progress("done", self.done, self.record.options.steps, unit=self.unit)
+
+    def _prepare_folder(self, folder: Path) -> None:
+        """Delete metrics and checkpoints of later updates, and half-written files."""
+        rewind(folder, self.update)
+        remove_unfinished(folder / "best")
+        self._checkpoints().forget_after(self.update)
+        if not self._checkpoints().updates():
+            self._save()
+        self._engine.delete_other_pieces(self._checkpoints().piece_names())
+
+    def _open_sinks(self, stack: ExitStack) -> list[Sink]:
+        files: list[Sink] = []
+        if self.folder is not None:
+            files = [JsonLines(self.folder / "metrics.jsonl"), Csv(self.folder / "metrics.csv")]
+        for sink in [*files, *self._sinks]:
+            stack.callback(sink.close)
+        return [*files, *self._sinks]
+
+    def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
+        settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
+        saved = time.monotonic()
+        if self.finished:  # the process may have ended between the last checkpoint and `close`
+            self._engine.close()
+        while not self.finished:
+            if self._engine.needs_compiling():
+                yield Progress("compiling", self.done, settings.steps, unit=self.unit)
+                self._engine.compile()
+                pace.restart()
+            boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
+            taken = self._advance(pace.chunk, boundary - self.done)
+            self._check_finite()
+            pace.add_chunk(taken)
+            live = self._engine.peek()
+            rows = self._report(sinks, self._select_q_weights()) if self.done >= boundary else ()
+            due = time.monotonic() - saved >= settings.save_seconds
+            if self.folder is not None and (due or self.finished or interrupts.received is not None):
+                self._save()
+                saved = time.monotonic()
+            if self.finished:
+                self._engine.close()
+            rate = self._engine.rate(pace.rate)
+            left = (settings.steps - self.done) / rate if rate else 0.0
+            every = rate * len(self.members)
+            yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit)
+            interrupts.leave()
+
+    def _advance(self, most: int, until: int) -> int:
+        """Run one chunk; if an environment fails, save a checkpoint first."""
+        try:
+            return self._engine.advance(most, until)
+        except EnvironmentFailure as error:
+            if self.folder is None:
+                raise
+            self._save(self._engine.environments_before())
+            fix = f"fix: repair the environment, then continue with `tidelog resume {self.folder}`"
+            raise EnvironmentFailure(f"{error}; the progress until then is saved in {self.folder}. {fix}") from error
+
+    def _check_finite(self) -> None:
+        failures = self._engine.failures()
+        if failures:
+            member, update = failures[0]
+            raise DivergenceError(
+                f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
+                f"{_block_text(update)}, expected finite numbers. fix: lower the learning rates; use scale='standard' "
+                "or a reward_scaling if rewards or features have an extreme scale; use a discount below 1 if episodes "
+                f"never end. {self._checkpoint_text()}"
+            )
+
+    def _checkpoint_text(self) -> str:
+        if self.folder is None:
+            return "The run has no folder, therefore there is no checkpoint"
+        return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
+
+    def _select_q_weights(self) -> list[dict[str, float]]:
+        """Set each member's weight of Q by the lists of held-out events; return the metrics of these lists."""
+        if self._q_weight_selection is None:
+            return [{} for _ in self.members]
+        metrics = []
+        for member in self.members:
+            weight, lists = self._q_weight_selection(self._policy_of(member))
+            state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
+            self._engine.replace_state(member.index, state)
+            metrics.append(lists)
+        return metrics
+
+    def _report(self, sinks: list[Sink], lists: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
+        """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
+        rows = []
+        for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
+            state = self._engine.state(member.index)
+            held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
+            evaluation = evaluate(self._policy_of(member), self.record.options.evaluate, self._evaluators)
+            row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
+            row |= {**training, **held_out_lists, **held_out, **evaluation}
+            rows.append(row)
+            if self._selection.take(member.index, row):
+                self._keep_best(member.index, self._policy_of(member, best=True))
+        self._warn_of_collapse(rows)
+        for row in rows:
+            for sink in sinks:
+                sink.write(row)
+        self.metrics += rows
+        return tuple(rows)
+
+    def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Warn if a watched metric of a member is below a quarter of its best value."""
+        for member, row in zip(self.members, rows, strict=True):
+            for name in collapsed_metrics(getattr(member.algorithm, "watched_metrics", ()), row, self.metrics):
+                warnings.warn(
+                    f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
+                    "below a quarter of its best value: fewer and fewer items are recommended. fix: lower the weight "
+                    "of Q or its learning rate, or raise the threshold",
+                    CollapseWarning,
+                    stacklevel=2,
+                )
+
+    def _keep_best(self, index: int, policy: Policy) -> None:
+        self._best[index] = policy
+        if self.folder is not None:
+            policy.save(self._best_folder(index))
+
+    def _best_folder(self, index: int) -> Path:
+        if self.folder is None:
+            raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
+        return self.folder / "best" / f"member-{index}"
+
+    def _checkpoints(self) -> Checkpoints:
+        if self.folder is None:
+            raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
+        return Checkpoints(self.folder / "checkpoints", self.record.options.keep)
+
+    def _save(self, environments: list[Any] | None = None) -> None:
+        if self._saved != (self.update, self._engine.position):  # a round may have no update
+            states = self._engine.environments() if environments is None else environments
+            memory = self._selection.memory()
+            engine = self._engine
+            checkpoint = Checkpoint(
+                engine.learners, engine.position, memory, states, engine.pending_params(), engine.piece_names()
+            )
+            self._checkpoints().save(self.update, checkpoint)
+            engine.delete_other_pieces(self._checkpoints().piece_names())
+            self._saved = (self.update, engine.position)
+
+
+def _block_text(update: int) -> str:
+    """Return the update, or the range of updates of its block, as text."""
+    return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
+
+
+class CollapseWarning(UserWarning):
+    """A policy's recommendations are much less diverse than before."""
+
+
+def collapsed_metrics(
+    watched_metrics: Sequence[str], row: Mapping[str, Any], before: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return the watched metrics that are below a quarter of their best value for the first time in this report."""
+    names = []
+    for name in (name for name in row if name in watched_metrics):
+        values = [old[name] for old in before if name in old and old["member"] == row["member"]]
+        if values and row[name] < COLLAPSE_SHARE * max(values) <= values[-1]:
+            names.append(name)
+    return names
+
+
+class _Pace:
+    """The number of updates per chunk, and their rate."""
+
+    def __init__(self, settings_steps: int) -> None:
+        self.chunk, self.rate = min(10, settings_steps), 0.0
+        self._since = time.monotonic()
+
+    def restart(self) -> None:
+        """Restart the clock after a compilation."""
+        self._since = time.monotonic()
+
+    def add_chunk(self, updates: int) -> None:
+        """Update the rate and the chunk size after a chunk."""
+        seconds = max(time.monotonic() - self._since, 1e-6)
+        self.rate = updates / seconds
+        if updates >= self.chunk:
+            self.chunk = max(1, min(2 * self.chunk, int(self.rate * CHUNK_SECONDS)))
+        self._since = time.monotonic()
+
+
+def _copy(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, tree)

@@ -1,0 +1,66 @@
+"""Selection of the best report, and early stopping."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tidelog.errors import ConfigError, nearest
+from tidelog.training.runs.options import Options
+from tidelog.training.runs.sinks import KEYS
+
+
+class Selection:
+    """The best value of one metric per member; a smaller loss is better, a larger value of any other metric.
+
+    The prefix `max:` or `min:` of the metric's name sets the direction.
+    """
+
+    def __init__(self, options: Options, memory: Mapping[str, Any] | None = None) -> None:
+        self._name, self._sign = _direction(options.best)
+        self._patience, self._members = options.patience, 0
+        memory = memory or {}
+        self.best: dict[int, float] = {int(k): v for k, v in memory.get("best", {}).items()}
+        self._waited: dict[int, int] = {int(k): v for k, v in memory.get("waited", {}).items()}
+
+    def check(self, metrics: Collection[str]) -> None:
+        """Raise ConfigError if the metric of `best` is not one of these."""
+        if self._name is not None and self._name not in metrics:
+            known = [name for name in metrics if name not in KEYS]
+            raise ConfigError(f"best = '{self._name}': this run has no such metric; {nearest(self._name, known)}")
+
+    def take(self, member: int, row: Mapping[str, Any]) -> bool:
+        """Read a report; return True if it is the member's best so far."""
+        if self._name is None:
+            return False
+        value = float(row.get(self._name, math.nan))  # a report may lack it, for example if no episode ended
+        better = math.isfinite(value) and (
+            member not in self.best or self._sign * value > self._sign * self.best[member]
+        )
+        if better:
+            self.best[member] = value
+        self._waited[member] = 0 if better else self._waited.get(member, 0) + 1
+        return better
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no member has had a better report for `patience` reports."""
+        return self._patience is not None and bool(self._waited) and min(self._waited.values()) >= self._patience
+
+    def best_member(self) -> int | None:
+        """Return the member with the best report of all members."""
+        return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
+
+    def memory(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"best": self.best, "waited": self._waited}
+
+
+def _direction(best: str | None) -> tuple[str | None, float]:
+    if best is None:
+        return None, 1.0
+    for word, sign in (("max:", 1.0), ("min:", -1.0)):
+        if best.startswith(word):
+            return best[len(word) :], sign
+    return best, -1.0 if best.endswith("loss") else 1.0

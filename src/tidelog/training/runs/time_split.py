@@ -1,0 +1,131 @@
+"""The split of interactions by time: the earlier period is for training, the later period is held out.
+
+The held-out period also selects the weight of Q in the score of a list. A log of chosen items shows the value of chosen
+items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tidelog.algorithms.core.contract import Algorithm, StoreSpec
+from tidelog.data.scaling import Scaler
+from tidelog.errors import ConfigError, LogError
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.next_item import StoredInteractions, store_interactions
+from tidelog.runtime.ranking import MARKS, Found, order_found
+from tidelog.training.engine.learner import Stores
+
+WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
+MOST_EVENTS = 2_048  # limit of held-out events with lists
+LENGTH = 10  # of those lists
+_DECIDES = f"reward_ndcg@{LENGTH}"
+LISTS = tuple(  # metric names of the lists for the held-out period
+    f"held_out/{name}"
+    for name in (f"hit@{LENGTH}", f"ndcg@{LENGTH}", f"reward@{LENGTH}", _DECIDES, "coverage", "entropy", "q_weight")
+)
+
+
+class TimeSplit:
+    """Interactions split by time; with `held_out` 0 nothing is held out."""
+
+    mapped = False
+
+    def __init__(self, log: Interactions, held_out: float) -> None:
+        self.log = log
+        self._split = log.split(share=held_out) if held_out > 0 else None
+        self.train = log if self._split is None else self._split.train
+
+    @property
+    def held_out_ids(self) -> list[Any]:
+        """The time from which events are held out."""
+        return [] if self._split is None else [f"from {self._split.at}"]
+
+    def sketches(self) -> dict[str, Any]:
+        """Return no sketches, because lists are not judged as decisions are."""
+        return {}
+
+    def scaler(self, observations: bool, rewards: Any) -> Scaler:
+        """Return a scaler without scales; an algorithm may scale its rewards itself."""
+        return Scaler()
+
+    def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
+        """Return the stores that training reads."""
+        return self._stores(algorithm, self.train)
+
+    def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, StoredInteractions] | None:
+        """Return the stores that validation reads, or None if nothing is held out."""
+        return None if self._split is None else self._stores(algorithm, self._split.test)
+
+    def q_weight_selection(self) -> QWeightSelection | None:
+        """Return the selection of the weight of Q, or None if nothing is held out."""
+        return None if self._split is None else QWeightSelection(self._split.test)
+
+    def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
+        return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
+
+
+def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
+    if len(log) < 2:
+        raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
+    return store_interactions(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
+
+
+def check_list_options(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
+    """Raise ConfigError for options of `fit` that have no effect on interactions."""
+    if scale is not None:
+        raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale. fix: drop scale")
+    if split_seed:
+        raise ConfigError(
+            f"split_seed = {split_seed}: interactions are split by time, not at random. fix: drop split_seed"
+        )
+    if episodes:
+        raise ConfigError(
+            f"evaluate: found the environments {', '.join(episodes)}, but a policy of lists cannot act in them. fix: "
+            "pass a function of the policy"
+        )
+
+
+class QWeightSelection:
+    """Lists for a sample of held-out events; the sample is the same at every report."""
+
+    def __init__(self, log: Interactions) -> None:
+        targets = log.targets
+        most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
+        if len(targets) > most:
+            targets = np.sort(np.random.default_rng(0).permutation(targets)[:most])
+        self._log, self._rows = log, targets
+
+    def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
+        """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists."""
+        ranker = policy.ranker()
+        k = min(LENGTH, ranker.items)
+        histories, events = self._log.histories(self._rows, policy.algorithm.history)
+        allowed = np.ones((len(self._rows), ranker.items + 1), bool)
+        allowed[:, 0] = False
+        users = self._log.features_of(self._log.user[self._rows])
+        scores = ranker.find(histories, events, k, allowed, users)
+        q_weight = policy.algorithm.q_weight
+        results = [(w, self._metrics(scores, k, w)) for w in (WEIGHTS if q_weight is None else (float(q_weight),))]
+        weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
+        return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
+
+    def _metrics(self, scores: Found, k: int, weight: float) -> dict[str, float]:
+        items, _ = order_found(scores, k, weight)
+        hits = items == self._log.item[self._rows][:, None]
+        gain = np.where(hits, 1.0 / np.log2(np.arange(k) + 2.0), 0.0).sum(axis=1)
+        reward = self._log.reward[self._rows].astype(np.float64)
+        counts = np.bincount(items.reshape(-1)).astype(np.float64)
+        share = counts[counts > 0] / counts.sum()
+        return {
+            f"hit@{LENGTH}": float(hits.any(axis=1).mean()),
+            f"ndcg@{LENGTH}": float(gain.mean()),
+            f"reward@{LENGTH}": float((hits.any(axis=1) * reward).mean()),
+            _DECIDES: float((gain * reward).mean()),
+            "coverage": float((counts > 0).sum() / len(self._log.items)),
+            "entropy": float(-(share * np.log(share)).sum()),
+        }

@@ -1,0 +1,278 @@
+"""An algorithm of one's own: what `tl.register` refuses and fills in, the two examples, and the command line."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import tidelog as tl
+from examples.cql import CQL
+from examples.td3_bc import TD3BC
+from tests.algorithms.worlds import world
+from tidelog.algorithms.core import registry
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.names import algorithm_class, load_plugin
+from tidelog.cli import main
+
+TINY = {"hidden": (16, 16), "batch_size": 32}
+OWN = {name: registry.ALGORITHMS.pop(name) for name in ("cql", "td3-bc")}  # other files know the built-in ones alone
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered():
+    """The two examples, registered while this file runs."""
+    registry.ALGORITHMS.update(OWN)
+    yield
+    for name in OWN:
+        registry.ALGORITHMS.pop(name, None)
+
+
+@pytest.fixture
+def table():
+    """The table of names, which is restored afterwards."""
+    before = dict(registry.ALGORITHMS)
+    yield registry.ALGORITHMS
+    registry.ALGORITHMS.clear()
+    registry.ALGORITHMS.update(before)
+
+
+class Weights(NamedTuple):
+    actor: jax.Array
+    target_actor: jax.Array
+
+
+def mean_action(**methods):
+    """A class that learns the mean of the logged actions, with other methods in place of its own."""
+
+    class MeanAction:
+        """The mean of the logged actions."""
+
+        rate: float = 0.5
+        learning_rate: float = 0.1
+
+        takes = (tl.Continuous,)
+
+        def init(self, spec, key):
+            return Weights(jnp.zeros(spec.action.size), jnp.zeros(spec.action.size))
+
+        def loss(self, state, batch, key):
+            error = jnp.mean(jnp.square(state.actor - batch.data.action), axis=-1)
+            return {"actor": self.rate * batch.mean(error)}, {"size": jnp.sum(jnp.abs(state.actor))}
+
+        def act(self, params, observation):
+            return jnp.broadcast_to(params.actor, (len(next(iter(observation.values()))), len(params.actor)))
+
+    for name, method in methods.items():
+        if method is None:
+            delattr(MeanAction, name)
+        else:
+            setattr(MeanAction, name, method)
+    return tl.hyperparameters(MeanAction)
+
+
+def test_the_short_form_learns_and_is_what_optax_does_by_hand(table):
+    cls = tl.register("mean-action")(mean_action())
+    log = world("continuous")
+    algorithm, spec = cls(), log.spec
+    state = algorithm.init(spec, jax.random.key(0))
+    assert state._fields == ("actor", "target_actor", "opt_states", "step", "updates", "key")
+    action = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (8, 2)), jnp.float32)
+    batch = Batch(tl.types.Decision({}, action, None), jnp.arange(8))
+    (phase,) = algorithm.phases()
+    adam = optax.adam(0.1)
+    own, opt_state, target = jnp.zeros(2), adam.init(jnp.zeros(2)), jnp.zeros(2)
+    for _ in range(3):
+        state, feedback = phase.step(algorithm, state, batch)
+        gradient = jax.grad(lambda w: 0.5 * jnp.mean(jnp.mean(jnp.square(w - action), axis=-1)))(own)
+        change, opt_state = adam.update(gradient, opt_state)
+        own = own + change
+        target = 0.995 * target + 0.005 * own
+    np.testing.assert_allclose(state.actor, own, rtol=1e-5)
+    np.testing.assert_allclose(state.target_actor, target, rtol=1e-5)
+    assert set(feedback.metrics) == {"actor_loss", "size"}
+    assert set(phase.losses(algorithm, state, batch, state.key)) == {"actor_loss"}
+    run = tl.fit(algorithm, log, 200, progress=False)
+    scaled = np.asarray(log.action).mean(axis=0)
+    np.testing.assert_allclose(run.policy()({n: a[:1] for n, a in log.observation.items()})[0], scaled, atol=0.1)
+
+
+@pytest.mark.parametrize("example", [TD3BC(**TINY), CQL(**TINY)], ids=["td3-bc", "cql"])
+def test_the_examples_conform(example):
+    passed = tl.testing.check_algorithm(example)
+    assert len(passed) >= 14
+    assert any("without JAX" in one for one in passed)
+
+
+def test_a_built_in_algorithm_conforms_with_a_memory_too():
+    passed = tl.testing.check_algorithm(tl.BC(hidden=(16,), batch_size=16, recurrent_size=4, window=3))
+    assert {"continuous", "discrete"} <= {one.rsplit("(", 1)[1].split()[0] for one in passed}
+
+
+def no_gradient(self, state, batch, key):
+    return {"actor": 0.0 * jnp.sum(state.actor)}, {}
+
+
+def one_per_row(self, state, batch, key):
+    return {"actor": jnp.mean(jnp.square(state.actor - batch.data.action), axis=-1)}, {}
+
+
+def of_another_network(self, state, batch, key):
+    return {"critic": jnp.sum(state.actor)}, {}
+
+
+def one_number(self, params, observation):
+    return jnp.zeros(len(next(iter(observation.values()))))
+
+
+@pytest.mark.parametrize(
+    ("methods", "told"),
+    [
+        ({"loss": no_gradient}, "unchanged after 12 updates: actor, target_actor"),
+        ({"loss": no_gradient}, "rate has an effect .*neither training nor sampled actions"),
+        ({"loss": one_per_row}, r"'actor' has shape \(.*\), expected one number. fix: use batch.mean"),
+        ({"loss": of_another_network}, "returns 'critic', but the state has no network of this name"),
+        ({"act": one_number}, r"`act` returns shape \(200,\), expected \(200, 2\)"),
+    ],
+)
+def test_the_checks_name_what_is_wrong(table, methods, told):
+    cls = tl.register("wrong-one")(mean_action(**methods))
+    with pytest.raises(tl.testing.ConformanceError, match=told):
+        tl.testing.check_algorithm(cls)
+
+
+@pytest.mark.parametrize(
+    ("methods", "told"),
+    [
+        ({"init": None}, "MeanAction has no init. fix"),
+        ({"loss": None}, r"MeanAction has no loss \(or phases\)"),
+        ({"act": None}, r"no act \(or distribution\)"),
+        ({"takes": ()}, r"takes = \(\): expected the supported kinds of action space"),
+    ],
+)
+def test_register_names_the_method_that_is_missing(table, methods, told):
+    with pytest.raises(tl.ConfigError, match=told):
+        tl.register("mean-action")(mean_action(**methods))
+    assert "mean-action" not in table
+
+
+def test_register_refuses_names_and_classes(table):
+    with pytest.raises(tl.ConfigError, match="the name 'Mean Action' is invalid"):
+        tl.register("Mean Action")
+    with pytest.raises(tl.ConfigError, match=r"'iql' is taken by tidelog.algorithms.iql.IQL"):
+        tl.register("iql")(mean_action())
+    with pytest.raises(tl.ConfigError, match=r"'ppo' is taken by tidelog.algorithms.ppg.PPG"):
+        tl.register("ppo")(mean_action())
+    with pytest.raises(tl.ConfigError, match=r"object has no hyper-parameters. fix: put @hyperparameters below"):
+        tl.register("mean-action")(object)
+    with pytest.raises(tl.ConfigError, match=r"no algorithm 'mean-actoin'.*--plugin MODULE"):
+        algorithm_class("mean-actoin")
+
+
+def test_a_state_of_other_things_is_refused(table):
+    def plain(self, spec, key):
+        return {"actor": jnp.zeros(2)}
+
+    def lost(self, spec, key):
+        return NamedTuple("Lost", [("actor", jax.Array), ("target_critic", jax.Array)])(jnp.zeros(2), jnp.zeros(2))
+
+    log = world("continuous")
+    for init, told in ((plain, "init returned dict .*expected a NamedTuple"), (lost, "target_critic follows 'critic'")):
+        cls = tl.register("mean-action")(mean_action(init=init))
+        with pytest.raises(tl.ConfigError, match=told):
+            cls().init(log.spec, jax.random.key(0))
+        table.pop("mean-action")
+
+
+def test_a_policy_without_a_distribution_has_no_probabilities(table):
+    def first(self, params, observation, mask=None):
+        return jnp.zeros(len(next(iter(observation.values()))), int)
+
+    def init(self, spec, key):
+        return Weights(jnp.zeros(2), jnp.zeros(2))
+
+    def loss(self, state, batch, key):
+        return {"actor": jnp.sum(jnp.square(state.actor - 1.0))}, {}
+
+    cls = tl.register("mean-action")(mean_action(act=first, init=init, loss=loss, takes=(tl.Discrete,)))
+    log = world("discrete")
+    policy = tl.fit(cls(), log, 1, train=False).policy()
+    with pytest.raises(tl.SpecError, match=r"MeanAction has no probabilities of actions. fix: give it a method"):
+        policy.probabilities({name: leaf[:1] for name, leaf in log.observation.items()})
+
+
+def test_an_algorithm_in_the_short_form_is_fine_tuned(table):
+    cls = tl.register("mean-action")(mean_action())
+    log = tl.collect("Pendulum-v1", episodes=2, seed=0)
+    run = tl.finetune(tl.fit(cls(), log, 4, progress=False), "Pendulum-v1", 20, progress=False)
+    assert run.finished
+
+
+def test_an_algorithm_of_other_actions_needs_a_log(table):
+    cls = tl.register("mean-action")(mean_action(takes=(tl.MultiDiscrete,)))
+    with pytest.raises(tl.ConfigError, match=r"no random log has actions that MeanAction takes. fix: pass log="):
+        tl.testing.check_algorithm(cls)
+
+
+def test_a_policy_that_reads_no_mask_refuses_a_log_with_masks(table):
+    def first(self, params, observation):
+        return jnp.zeros(len(next(iter(observation.values()))), int)
+
+    cls = mean_action(act=first, takes=(tl.Discrete,))
+    cls = tl.register("mean-action")(cls)
+    with pytest.raises(tl.SpecError, match=r"does not read masks.*give MeanAction.act an argument `mask`"):
+        tl.fit(cls(), world("discrete"), 1)
+
+
+def test_fields_of_other_types_are_refused():
+    class Odd:
+        table: dict = {}  # noqa: RUF012
+
+    class Bare:
+        rate: float
+
+    with pytest.raises(tl.ConfigError, match=r"Odd.table has the type dict, which has no text form"):
+        tl.hyperparameters(Odd)
+    with pytest.raises(tl.ConfigError, match=r"Bare.rate has no default. fix: write rate: float = \.\.\."):
+        tl.hyperparameters(Bare)
+
+
+PLUGIN = """
+import jax.numpy as jnp
+import tidelog as tl
+from typing import NamedTuple
+
+class State(NamedTuple):
+    actor: object
+
+@tl.register("constant-action")
+@tl.hyperparameters
+class Constant:
+    learning_rate: float = tl.number(0.1, least=0.0, help="of Adam")
+    takes = (tl.Continuous,)
+    def init(self, spec, key):
+        return State(jnp.zeros(spec.action.size))
+    def loss(self, state, batch, key):
+        return {"actor": batch.mean(jnp.mean((state.actor - batch.data.action) ** 2, axis=-1))}, {}
+    def act(self, params, observation):
+        return jnp.broadcast_to(params.actor, (len(next(iter(observation.values()))), len(params.actor)))
+"""
+
+
+def test_a_plugin_is_a_subcommand_that_resumes(tmp_path, monkeypatch, capsys, table):
+    (tmp_path / "my_plugin.py").write_text(PLUGIN)
+    monkeypatch.chdir(tmp_path)
+    world("continuous").save("log")
+    train = ["train", "constant-action", "--data", "log", "--steps", "20", "--out", "run"]
+    assert main(train) == 2
+    assert "no algorithm 'constant-action'" in capsys.readouterr().err
+    assert main([*train, "--plugin", "my_plugin", "--learning-rate", "0.2"]) == 0
+    assert tl.load("run").record.algorithms()[0].learning_rate == pytest.approx(0.2)
+    assert main(["--plugin=my_plugin", "resume", "run"]) == 0
+    assert main(["--plugin", "no_such_module", "resume", "run"]) == 2
+    assert "--plugin: importing no_such_module failed: ModuleNotFoundError" in capsys.readouterr().err
+    (tmp_path / "broken_plugin.py").write_text("1 / 0")
+    with pytest.raises(tl.ConfigError, match="importing broken_plugin failed: ZeroDivisionError"):
+        load_plugin("broken_plugin")

@@ -1,0 +1,353 @@
+"""D4RL, OGBench and ReAgent files made here from one log: what is known of each step is what was put in."""
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from tidelog.data.io.readers import read_any, read_d4rl, read_npz, read_ogbench, read_reagent, validate
+from tidelog.data.log import Log
+from tidelog.errors import LogError
+from tidelog.types import Codes, Continuous, Discrete, Image, Vector
+
+LENGTHS = (4, 2, 5, 1, 3) * 3
+ROWS = sum(LENGTHS)
+ENDS = np.isin(np.arange(ROWS), np.cumsum(LENGTHS) - 1)
+DIED = ENDS & (np.repeat(np.arange(len(LENGTHS)), LENGTHS) % 3 == 0)
+
+
+def walk() -> dict[str, np.ndarray]:
+    """Observations now and afterwards, where the last of an episode is followed by something of its own."""
+    rng = np.random.default_rng(3)
+    observation = rng.normal(size=(ROWS, 3)).astype(np.float32)
+    following = np.roll(observation, -1, axis=0)
+    following[ENDS] = rng.normal(size=(int(ENDS.sum()), 3))
+    return {
+        "observation": observation, "next_observation": following, "terminated": DIED, "truncated": ENDS & ~DIED,
+        "action": rng.uniform(-1, 1, (ROWS, 2)).astype(np.float32), "reward": rng.normal(size=ROWS).astype(np.float32),
+        "episode": np.repeat(np.arange(len(LENGTHS)), LENGTHS),
+    }  # fmt: skip
+
+
+WALK = walk()
+EXPECTED = Log.from_arrays(**WALK)
+
+
+def hdf5(path: Path, *left_out: str, **changes: Any) -> Path:
+    arrays = {
+        "observations": WALK["observation"], "actions": WALK["action"], "rewards": WALK["reward"][:, None],
+        "terminals": WALK["terminated"], "timeouts": WALK["truncated"], "next_observations": WALK["next_observation"],
+        "infos/qpos": np.zeros((ROWS, 2)), "metadata/algorithm": "SAC", **changes,
+    }  # fmt: skip
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            if name not in left_out:
+                file[name] = values
+    return path
+
+
+def notes(log: Log) -> str:
+    return " ".join(one.found for one in log.report.notes if one.check == "converted")
+
+
+def test_d4rl(tmp_path: Path) -> None:
+    path = hdf5(tmp_path / "a.hdf5")
+    log = read_d4rl(path)
+    assert log.fingerprint() == EXPECTED.fingerprint() == read_any(path).fingerprint()
+    assert "infos, metadata" in notes(log)
+    assert validate(path).ok
+
+
+def test_d4rl_without_next_observations_knows_nothing_after_a_timeout(tmp_path: Path) -> None:
+    log = read_d4rl(hdf5(tmp_path / "a.h5", "next_observations"))
+    assert log.fingerprint() == Log.from_arrays(**{**WALK, "next_observation": None}).fingerprint()
+    np.testing.assert_array_equal(log.has_target, ~WALK["truncated"])
+
+
+def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path) -> None:
+    log = read_d4rl(hdf5(tmp_path / "a.hdf5", "timeouts"))
+    assert log.fingerprint() == EXPECTED.fingerprint()
+    assert "10 episodes end where next_observations are discontinuous" in notes(log)
+    log = read_d4rl(hdf5(tmp_path / "b.hdf5", "timeouts", "next_observations"))
+    np.testing.assert_array_equal(log.terminated, DIED)
+    assert "only terminals end an episode" in notes(log)
+
+
+def test_d4rl_ends_in_a_partial_episode_that_is_truncated(tmp_path: Path) -> None:
+    cut = {name: values[: ROWS - 1] for name, values in WALK.items()}
+    log = read_d4rl(
+        hdf5(
+            tmp_path / "a.hdf5", "infos/qpos", observations=cut["observation"], actions=cut["action"],
+            rewards=cut["reward"], terminals=cut["terminated"], timeouts=cut["truncated"].astype(np.float32),
+            next_observations=cut["next_observation"],
+        )
+    )  # fmt: skip
+    assert log.fingerprint() == Log.from_arrays(**cut).fingerprint()
+    assert log.truncated[-1]
+    assert [one.rows for one in log.report.warnings if one.check == "no end flag"] == [(ROWS - 1,)]
+
+
+@pytest.mark.parametrize(
+    ("left_out", "changes", "check"),
+    [
+        (("rewards",), {}, "missing column"),
+        (("observations", "observations"), {"obs": 1}, "missing column"),
+        ((), {"rewards": np.zeros(3)}, "wrong length"),
+        ((), {"terminals": np.full(ROWS, 2)}, "flag neither true nor false"),
+        ((), {"observations": np.full((ROWS, 3), np.nan)}, "NaN or infinity"),
+        ((), {"next_observations": np.zeros((ROWS, 3))}, "next observation contradicts the following row"),
+        ((), {"next_observations": np.zeros((ROWS, 4))}, "changing shapes"),
+        ((), {"terminals": np.array(["no"] * ROWS, "S")}, "non-numeric text"),
+        ((), {"actions": np.array(["up"] * ROWS, "S")}, "non-numeric text"),
+        ((), {"observations": np.zeros((ROWS, 3, 2))}, "changing shapes"),
+    ],
+)
+def test_broken_d4rl_files(left_out: tuple[str, ...], changes: dict[str, Any], check: str, tmp_path: Path) -> None:
+    path = hdf5(tmp_path / "a.hdf5", *left_out, **changes)
+    with pytest.raises(LogError, match=check):
+        read_d4rl(path)
+    assert check in {one.check for one in validate(path).errors}
+
+
+@pytest.mark.parametrize("name", ["a.hdf5", "a.npz", "a.json", "a.json.gz", "a.json.bz2"])
+def test_files_that_are_none_of_these(name: str, tmp_path: Path) -> None:
+    for content in (None, b"", b"hello", hdf5(tmp_path / "b.hdf5").read_bytes()[:900]):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        assert [one.check for one in validate(tmp_path / name).errors] == ["unreadable file"]
+        with pytest.raises(LogError, match="unreadable file"):
+            read_any(tmp_path / name)
+
+
+def regular(path: Path, **changes: Any) -> Path:
+    arrays = {
+        "observations": WALK["observation"], "next_observations": WALK["next_observation"], "actions": WALK["action"],
+        "terminals": ENDS.astype(np.float32), "rewards": WALK["reward"], "masks": 1.0 - DIED, "qpos": np.zeros(ROWS),
+    }  # fmt: skip
+    np.savez(path, **{**arrays, **changes})
+    return path
+
+
+def downloaded(path: Path, *more: str, compact: bool = False) -> Path:
+    """T + 1 rows an episode: the last observation stands behind each, with an action that led nowhere."""
+    after = np.flatnonzero(ENDS) + 1
+    rows = {name: np.insert(WALK[name], after, 0, axis=0) for name in ("observation", "action", "reward")}
+    last = after + np.arange(len(after))
+    rows["observation"][last] = WALK["next_observation"][ENDS]
+    terminals = np.zeros(ROWS + len(after), np.float32)
+    terminals[last] = 1
+    masks = np.insert(1.0 - DIED, after, 1)
+    arrays = {"observations": rows["observation"], "actions": rows["action"], "terminals": terminals}
+    if compact:
+        arrays |= {"valids": 1 - terminals, "terminals": np.minimum(terminals + np.append(terminals[1:], 1), 1)}
+    optional = {"rewards": rows["reward"], "masks": masks}
+    np.savez(path, **arrays, **{name: optional[name] for name in more})
+    return path
+
+
+def test_ogbench_in_three_layouts(tmp_path: Path) -> None:
+    log = read_ogbench(regular(tmp_path / "a.npz"))
+    assert log.fingerprint() == EXPECTED.fingerprint() == read_any(tmp_path / "a.npz").fingerprint()
+    assert "not read: qpos" in notes(log)
+    for compact in (False, True):
+        log = read_ogbench(downloaded(tmp_path / "b.npz", "rewards", "masks", compact=compact))
+        assert log.fingerprint() == EXPECTED.fingerprint()
+        assert "15 last rows of recordings" in notes(log)
+
+
+def test_ogbench_as_downloaded_has_neither_rewards_nor_terminations(tmp_path: Path) -> None:
+    log = read_ogbench(downloaded(tmp_path / "a.npz"))
+    assert log.reward is None
+    assert not log.terminated.any()
+    assert log.has_target.all()
+    np.testing.assert_array_equal(log.observation["observation"], EXPECTED.observation["observation"])
+
+
+def test_ogbench_masks_inside_a_recording_split_it(tmp_path: Path) -> None:
+    masks = 1.0 - DIED
+    masks[1] = 0
+    log = read_ogbench(regular(tmp_path / "a.npz", masks=masks))
+    assert len(log.episodes) == len(LENGTHS) + 1
+    assert [len(episode) for episode in log.episodes[:3]] == [2, 2, 2]
+    np.testing.assert_array_equal(log.terminated, masks == 0)
+    np.testing.assert_array_equal(log.transitions.next_observation["observation"], WALK["next_observation"])
+    assert "1 rows with masks 0 inside a recording" in notes(log)
+
+
+def test_ogbench_pictures_and_choices(tmp_path: Path) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (ROWS, 8, 6, 3), np.uint8)
+    following = np.roll(pictures, -1, axis=0)
+    choices = np.arange(ROWS, dtype=np.int32) % 4
+    log = read_ogbench(regular(tmp_path / "a.npz", observations=pictures, next_observations=following, actions=choices))
+    assert log.spec.observation == {"observation": Image(8, 6, 3)}
+    assert log.spec.action == Discrete(4)
+    assert log.observation["observation"].dtype == np.uint8
+    np.testing.assert_array_equal(log.transitions.observation["observation"], pictures)
+    np.testing.assert_array_equal(log.transitions.next_observation["observation"], following)
+
+
+@pytest.mark.parametrize(
+    ("changes", "check"),
+    [({"rewards": np.zeros(3)}, "wrong length"), ({"terminals": np.float32(1)}, "wrong length"),
+     ({"masks": np.ones((ROWS, 2))}, "wrong length"), ({"terminals": np.array(["no"] * ROWS)}, "non-numeric text"),
+     ({"actions": np.array([{}], object)}, "unreadable file"), ({"rewards": np.full(ROWS, np.inf)}, "NaN or infinity")],
+)  # fmt: skip
+def test_broken_ogbench_files(changes: dict[str, Any], check: str, tmp_path: Path) -> None:
+    path = regular(tmp_path / "a.npz", **changes)
+    with pytest.raises(LogError, match=check):
+        read_ogbench(path)
+    assert validate(path).errors[0].check == check
+
+
+def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **WALK)
+    assert read_any(tmp_path / "a.npz").fingerprint() == EXPECTED.fingerprint()
+    with pytest.raises(LogError, match="missing column"):
+        read_ogbench(tmp_path / "a.npz")
+    regular(tmp_path / "b.npz")
+    with pytest.raises(LogError, match="did you mean 'observation'"):
+        read_npz(tmp_path / "b.npz")
+
+
+def decisions(vector: bool = False, **changes: Any) -> list[dict[str, Any]]:
+    """The same walk as lines; actions are the signs of the first dimension, or vectors."""
+    rows = []
+    for row in range(ROWS):
+        chosen = "left" if WALK["action"][row, 0] < 0 else "right"
+        following = None if DIED[row] else {str(k): float(WALK["next_observation"][row, k]) for k in range(3)}
+        one = {
+            "mdp_id": f"m{WALK['episode'][row]}",
+            "sequence_number": row,
+            "state_features": {str(k): float(WALK["observation"][row, k]) for k in (2, 0, 1)},
+            "action": {"7": float(WALK["action"][row, 0]), "8": float(WALK["action"][row, 1])} if vector else chosen,
+            "reward": float(WALK["reward"][row]),
+            "action_probability": 0.5,
+            "possible_actions": ["right", "left", "stay"],
+            "next_state_features": following,
+            "ds": "2020-01-01",
+        }
+        rows.append({name: changes.get(name, value) for name, value in one.items() if changes.get(name, 0) is not None})
+    return rows
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> Path:
+    text = "\n".join(map(json.dumps, rows)).encode()
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(path.suffix, bytes)
+    path.write_bytes(pack(text))
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.bz2"])
+def test_reagent(name: str, tmp_path: Path) -> None:
+    log = read_any(written(tmp_path / name, decisions()))
+    assert log.spec.action == Discrete(3, ("left", "right", "stay"))
+    assert log.spec.observation == {"numeric": Vector(3, tuple(f"state_features.{k}" for k in range(3)))}
+    left = WALK["action"][:, 0] < 0
+    given = {**WALK, "action": np.where(left, 0, 1), "actions": 3, "propensity": np.full(ROWS, 0.5)}
+    given |= {"episode": np.char.add("m", WALK["episode"].astype(str)), "followed": ~DIED}
+    expected = Log.from_arrays(**given, action_mask=np.ones((ROWS, 3), bool))
+    for column, values in expected.columns().items():
+        found = log.columns()[column.replace("observation/observation", "observation/numeric")]
+        np.testing.assert_array_equal(found, values, err_msg=column)
+    assert "5 episodes end without a next state, which ReAgent counts as terminated" in notes(log)
+    assert "not read: ds" in notes(log)
+
+
+def test_reagent_vectors_of_actions_and_shuffled_lines(tmp_path: Path) -> None:
+    rows = decisions(vector=True)
+    log = read_reagent(written(tmp_path / "a.json", rows))
+    assert isinstance(log.spec.action, Continuous)
+    assert log.spec.action.names == ("action.7", "action.8")
+    np.testing.assert_array_equal(log.action, WALK["action"])
+    assert "not read: ds, possible_actions" in notes(log)
+    first = [row["mdp_id"] for row in rows].index
+    rest = [row for place, row in enumerate(rows) if first(row["mdp_id"]) != place]
+    np.random.default_rng(0).shuffle(rest)  # type: ignore[arg-type]
+    firsts = [row for place, row in enumerate(rows) if first(row["mdp_id"]) == place]
+    assert read_reagent(written(tmp_path / "b.json", firsts + rest)).fingerprint() == log.fingerprint()
+
+
+def test_reagent_without_next_states_ends_in_terminations(tmp_path: Path) -> None:
+    log = read_reagent(written(tmp_path / "a.json", decisions(next_state_features=None)))
+    np.testing.assert_array_equal(log.terminated, ENDS)
+    assert "15 episodes end without a next state" in notes(log)
+
+
+def test_reagent_lines_that_were_sampled_keep_their_next_states(tmp_path: Path) -> None:
+    kept = [row for place, row in enumerate(decisions()) if place % 3]
+    log = read_reagent(written(tmp_path / "a.json", kept))
+    rows = np.flatnonzero(np.arange(ROWS) % 3)
+    assert log.steps == len(rows)
+    order = np.argsort([row["sequence_number"] for row in kept])
+    np.testing.assert_array_equal(log.transitions.followed, ~DIED[rows][order])
+    after = log.transitions.next_observation["numeric"]
+    np.testing.assert_array_equal(after[~DIED[rows]], WALK["next_observation"][rows][~DIED[rows]])
+    assert "episodes end there" in notes(log)
+    assert not (log.terminated & ~DIED[rows]).any()
+
+
+def test_reagent_features_that_lack_are_filled_and_flagged(tmp_path: Path) -> None:
+    rows = decisions(next_state_features=None)
+    del rows[2]["state_features"]["1"]
+    path = written(tmp_path / "a.json", rows)
+    log = read_reagent(path)
+    leaf = log.spec.observation["numeric"]
+    assert isinstance(leaf, Vector)
+    mean = np.float32(np.delete(WALK["observation"][:, 1], 2).mean(dtype=np.float64))
+    assert leaf.names[3:] == ("state_features.1 missing",)
+    assert leaf.fills == (("state_features.1", float(mean)),)
+    assert log.observation["numeric"][2, 1] == mean
+    np.testing.assert_array_equal(np.flatnonzero(log.observation["numeric"][:, 3]), [2])
+    with pytest.raises(LogError, match="missing value"):
+        read_reagent(path, missing="error")
+
+
+def test_reagent_masks_of_flags_and_of_names(tmp_path: Path) -> None:
+    names = [["left", "right", "stay"] if row % 2 else ["left", "right"] for row in range(ROWS)]
+    flags = [[1, 1, row % 2] for row in range(ROWS)]
+    for key, lists in (("possible_actions", names), ("possible_actions_mask", flags)):
+        rows = decisions()
+        for row, given in zip(rows, lists, strict=True):
+            row[key] = given
+        log = read_reagent(written(tmp_path / "a.json", rows))
+        assert log.action_mask is not None
+        np.testing.assert_array_equal(log.transitions.mask, np.asarray(flags, bool))
+    numbered = [{**row, "action": row["action"] == "right", "possible_actions": ["0", "1"]} for row in decisions()]
+    for row in numbered:
+        row["action"] = str(int(row["action"]))
+    assert read_reagent(written(tmp_path / "b.json", numbered)).spec.action == Discrete(2)
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [({"mdp_id": None}, "missing column"), ({"action": None}, "missing column"),
+     ({"state_features": None}, "missing column"), ({"state_features": {}}, "missing column"),
+     ({"state_features": [1, 2]}, "missing column"),
+     ({"reward": "much"}, "non-numeric text"), ({"action_probability": 0.0}, "propensity out of range"),
+     ({"sequence_number": 3}, "duplicate step"), ({"sequence_number": "x"}, "steps cannot be ordered"),
+     ({"possible_actions": ["stay"]}, "logged action masked out")],
+)  # fmt: skip
+def test_broken_reagent_files(change: dict[str, Any], check: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "a.json", decisions(next_state_features=None, **change))
+    assert check in {one.check for one in validate(path).errors}
+    with pytest.raises(LogError, match=check):
+        read_reagent(path)
+
+
+def test_reagent_states_that_are_no_maps_are_not_filled(tmp_path: Path) -> None:
+    for key in ("state_features", "next_state_features"):
+        rows = decisions()
+        rows[1][key] = [1.0, 2.0, 3.0]
+        with pytest.raises(LogError, match=f"1 lines whose {key} is not a map"):
+            read_reagent(written(tmp_path / "a.json", rows))
+
+
+def test_codes_stay_numbers_where_a_format_has_no_categories(tmp_path: Path) -> None:
+    whole = np.arange(ROWS)[:, None]
+    log = read_d4rl(hdf5(tmp_path / "a.hdf5", "next_observations", observations=whole))
+    assert not any(isinstance(leaf, Codes) for leaf in log.spec.observation.values())

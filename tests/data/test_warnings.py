@@ -1,0 +1,130 @@
+"""Every warning and note by a log of its own; the log is read all the same."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.data.visits import mapping, visits, with_next
+from tidelog.data.core.registry import CHECKS
+from tidelog.data.io.readers import read_log
+from tidelog.data.log import Log
+
+ROWS = 24
+EPISODE = np.repeat(np.arange(12), 2)
+RNG = np.random.default_rng(1)
+ENDS = np.arange(ROWS) % 2 == 1
+CLEAN: dict[str, Any] = {
+    "observation": RNG.normal(size=(ROWS, 2)).astype(np.float32), "action": np.arange(ROWS) % 3, "actions": 3,
+    "reward": RNG.normal(size=ROWS).astype(np.float32), "episode": EPISODE, "terminated": ENDS,
+}  # fmt: skip
+CONTINUOUS = {"action": RNG.normal(size=(ROWS, 2)).astype(np.float32), "actions": None}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("both flags set", {"truncated": ENDS}),
+    ("unordered rows", {"episode": EPISODE[::-1], "step": np.arange(ROWS)[::-1], "terminated": ~ENDS}),
+    ("unordered rows", {"episode": np.tile(np.arange(12), 2), "terminated": np.arange(ROWS) >= 12}),
+    ("no end flag", {"terminated": None}),
+    ("no bootstrap target", {"terminated": None, "truncated": ENDS}),
+    ("terminations ignored", {"terminations": "ignore"}),
+    ("no reward", {"reward": None}),
+    ("constant reward", {"reward": np.ones(ROWS, np.float32)}),
+    ("one action only", {"action": np.ones(ROWS, int)}),
+    ("constant observation column", {"observation": np.ones((ROWS, 1), np.float32)}),
+    ("extreme scale", {"observation": 1e6 * CLEAN["observation"]}),
+    ("few episodes", {"episode": np.repeat(np.arange(2), 12), "terminated": None}),
+    ("gap in steps", {"episode": np.repeat(np.arange(8), 3), "step": np.array([0, 1, 2] * 7 + [0, 1, 5]),
+                      "terminated": np.arange(ROWS) % 3 == 2}),
+    ("equal episode returns", {"reward": ENDS.astype(np.float32)}),
+    ("duplicated observation columns", {"observation": CLEAN["observation"][:, [0, 1, 0]]}),
+    ("extreme scale", {"observation": 1e-6 * CLEAN["observation"]}),
+    ("suspicious leak", {"observation": np.stack([CLEAN["reward"], CLEAN["observation"][:, 0]], axis=1)}),
+    ("suspicious leak", {"observation": np.roll(CLEAN["reward"], 1)}),
+    ("suspicious leak", {"observation": CLEAN["action"].astype(np.float32)}),
+    ("unbalanced actions", {"actions": 4}),
+    ("unbalanced actions", {"action": np.stack([np.arange(ROWS) % 3, np.arange(ROWS) % 2], axis=1), "actions": [3, 3]}),
+    ("gap in time", {"time": np.cumsum(np.where(np.arange(ROWS) == 7, 100.0, 1.0))}),
+    ("gap in time", {"time": (np.arange(ROWS) + 5_000 * (np.arange(ROWS) > 6)).astype("datetime64[s]")}),
+    ("time runs backwards", {"step": np.arange(ROWS), "time": np.where(np.arange(ROWS) == 7, 2, np.arange(ROWS))}),
+    ("duplicated rows", {name: value[np.arange(ROWS) // 2 % 6 * 2 + np.arange(ROWS) % 2]
+                         if isinstance(value, np.ndarray) and name != "episode" else value
+                         for name, value in CLEAN.items()}),
+    ("possible cluster column", {"time": np.arange(ROWS) // 4 * np.timedelta64(1, "D") + np.datetime64("2024-01-01T09"),
+                                 "step": np.arange(ROWS), "reward": (np.arange(ROWS) // 4 * 3).astype(np.float32)}),
+    ("actions inferred", {"actions": None}),
+    ("bounds inferred", CONTINUOUS),
+    ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),
+]  # fmt: skip
+
+
+def said(log: Log) -> set[str]:
+    return {problem.check for problem in log.report.problems}
+
+
+@pytest.mark.parametrize(("check", "change"), CASES)
+def test_each_remark_is_made_and_the_log_is_read(check: str, change: dict[str, Any]) -> None:
+    log = Log.from_arrays(**{**CLEAN, **change})
+    assert check in said(log), log.report.text()
+    assert log.steps == ROWS
+
+
+def test_a_clean_log_calls_for_no_remark() -> None:
+    log = Log.from_arrays(**CLEAN)
+    assert not said(log), log.report.text()
+
+
+def test_a_rare_action_is_named_by_its_word() -> None:
+    words = np.array(["give", "wait"])[(np.arange(500) % 2) | (np.arange(500) > 3)]
+    rng = np.random.default_rng(0)
+    log = Log.from_arrays(observation=rng.normal(size=500), action=words, reward=rng.normal(size=500), terminated=True)
+    problem = next(one for one in log.report.warnings if one.check == "unbalanced actions")
+    assert problem.found == "1 of 2 actions in very few rows: give"
+
+
+def test_gaps_are_named_by_row_and_length() -> None:
+    time = np.cumsum(np.where(np.arange(ROWS) == 7, 3600, 1)).astype("datetime64[s]")
+    problem = next(one for one in Log.from_arrays(**CLEAN, time=time).report.warnings if one.check == "gap in time")
+    assert (problem.rows, problem.found) == ((8,), "steps of up to 1:00:00")
+
+
+def test_equal_rewards_by_chance_in_a_few_rows_are_no_leak() -> None:
+    log = Log.from_arrays(observation=np.arange(9.0), action=[0, 1, 0] * 3, reward=np.arange(9.0), terminated=True)
+    assert "suspicious leak" not in said(log)
+
+
+def test_a_check_that_is_switched_off_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every case above and every broken file depends on the check of its name."""
+    for check, change in CASES:
+        with monkeypatch.context() as patch:
+            patch.setitem(CHECKS, check, replace(CHECKS[check], run=None))
+            assert check not in said(Log.from_arrays(**{**CLEAN, **change}))
+
+
+def test_blank_lines_are_passed_over_and_said(tmp_path: Any) -> None:
+    lines = visits().write_csv().split("\n")
+    path = tmp_path / "blank.csv"
+    path.write_text("\r\n".join([*lines[:3], "", *lines[3:], ""]))
+    log = read_log(path, mapping())
+    assert said(log) == {"blank lines", "no bootstrap target"}
+    assert log.fingerprint() == read_log(visits(), mapping()).fingerprint()
+
+
+def test_many_words(tmp_path: Any) -> None:
+    frame = pl.DataFrame({"o": [f"w{row}" for row in range(300)], "a": [0, 1] * 150, "r": range(300)})
+    log = read_log(frame, {"observation": "o", "action": "a", "reward": "r", "terminated": True, "actions": 2})
+    assert said(log) == {"many categories"}
+
+
+def test_rows_without_a_bootstrap_target_are_counted_once_per_truncated_episode() -> None:
+    problem = next(one for one in read_log(visits(), mapping()).report.warnings if one.check == "no bootstrap target")
+    assert problem.count == 6
+    assert problem.rows == (8, 13, 21, 26, 34, 39)
+    assert not read_log(
+        with_next(visits()), mapping(next_observation=["next_age", "next_sofa", "next_ward"])
+    ).report.warnings
+
+
+def test_every_remark_has_a_log() -> None:
+    elsewhere = {"blank lines", "many categories", "converted", "filled"}
+    assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}

@@ -1,0 +1,145 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.ope.made import bandit, evidence_of, random_log
+from tidelog.errors import ConfigError, SpecError
+from tidelog.ope.estimators.bandit import (
+    BANDIT,
+    clipped_ips,
+    direct_method,
+    doubly_robust,
+    dr_optimistic_shrinkage,
+    ips,
+    mips,
+    same_kind,
+    self_normalised_dr,
+    snips,
+    switch_dr,
+)
+
+
+def by_hand():
+    """Weights 4, 1/2, 1 and 0."""
+    return evidence_of(
+        [1, 1, 1, 1],
+        reward=[1, 2, 3, 4],
+        target=[0.8, 0.2, 0.5, 0.0],
+        behaviour=[0.2, 0.4, 0.5, 0.5],
+        model=[0.5, 2, 1, 3],
+        model_target=[1, 2, 0, 1],
+    )
+
+
+def test_by_hand():
+    evidence = by_hand()
+    assert ips(evidence).estimate == pytest.approx((4 + 1 + 3 + 0) / 4)
+    assert snips(evidence).estimate == pytest.approx(8 / 5.5)
+    assert clipped_ips(evidence, 2.0).estimate == pytest.approx((2 + 1 + 3) / 4)
+    assert direct_method(evidence).estimate == pytest.approx(1.0)
+    # corrections: 4 * 1/2 = 2, 1/2 * 0 = 0, 1 * 2 = 2, 0
+    assert doubly_robust(evidence).contributions == pytest.approx([3.0, 2.0, 2.0, 1.0])
+    assert self_normalised_dr(evidence).estimate == pytest.approx(1.0 + 4 / 5.5)
+    assert switch_dr(evidence, 2.0).contributions == pytest.approx([1.0, 2.0, 2.0, 1.0])
+    # s = 4: 4 * 4 / (16 + 4) = 0.8 in place of 4, and 4 * 1 / (1 + 4) = 0.8 in place of 1
+    assert dr_optimistic_shrinkage(evidence, 4.0).contributions == pytest.approx([1.4, 2.0, 1.6, 1.0])
+
+
+def test_the_loggers_own_policy_is_worth_the_mean_reward():
+    evidence = bandit()
+    same = replace(evidence, target=evidence.behaviour)
+    for estimator in (ips, snips, clipped_ips):
+        assert estimator(same).estimate == pytest.approx(evidence.reward.mean(), abs=1e-12)
+
+
+def test_a_model_of_zero_leaves_importance_sampling():
+    nothing = bandit(model=np.zeros(200), model_target=np.zeros(200))
+    assert doubly_robust(nothing).contributions == pytest.approx(ips(nothing).contributions, abs=1e-12)
+    assert self_normalised_dr(nothing).estimate == pytest.approx(snips(nothing).estimate, abs=1e-12)
+    assert switch_dr(nothing, np.inf).estimate == pytest.approx(ips(nothing).estimate, abs=1e-12)
+
+
+def test_a_model_that_reproduces_the_rewards_is_the_direct_method():
+    evidence = bandit()
+    known = replace(evidence, model=evidence.reward)
+    for estimator in (doubly_robust, self_normalised_dr, switch_dr, dr_optimistic_shrinkage):
+        assert estimator(known).estimate == pytest.approx(direct_method(known).estimate, abs=1e-12)
+
+
+def test_the_ends_of_the_dials():
+    evidence = bandit()
+    robust, alone = doubly_robust(evidence).contributions, direct_method(evidence).contributions
+    assert (evidence.target / evidence.behaviour).max() > 10  # so that the default cuts
+    assert switch_dr(evidence, np.inf).contributions == pytest.approx(robust, abs=1e-12)
+    assert switch_dr(evidence, 0.0).contributions == pytest.approx(alone, abs=1e-12)
+    assert abs(switch_dr(evidence).estimate - robust.mean()) > 1e-3
+    assert dr_optimistic_shrinkage(evidence, np.inf).contributions == pytest.approx(robust, abs=1e-12)
+    assert dr_optimistic_shrinkage(evidence, 1e12).contributions == pytest.approx(robust, abs=1e-6)
+    assert dr_optimistic_shrinkage(evidence, 0.0).contributions == pytest.approx(alone, abs=1e-12)
+    assert clipped_ips(evidence, np.inf).estimate == ips(evidence).estimate
+    assert clipped_ips(evidence, 0.0).estimate == 0.0
+
+
+def test_a_constant_reward_moves_self_normalised_estimates_by_itself():
+    evidence = bandit()
+    moved = replace(evidence, reward=evidence.reward - 5.0)
+    for estimator in (snips, self_normalised_dr):
+        assert estimator(moved).estimate - estimator(evidence).estimate == pytest.approx(-5.0, abs=1e-12)
+    assert abs(ips(moved).estimate - ips(evidence).estimate + 5.0) > 0.1
+
+
+@pytest.mark.parametrize("estimator", [ips, doubly_robust])
+def test_right_on_average_over_everything_that_can_happen(estimator):
+    # two contexts, equally likely, three actions; the mean over logged actions in proportion is the exact value
+    target, logger = np.array([[0.7, 0.2, 0.1], [0.0, 0.5, 0.5]]), np.array([[0.2, 0.3, 0.5], [0.6, 0.3, 0.1]])
+    reward, model = np.array([[1.0, 2, 4], [0, -1, 5]]), np.array([[3.0, -1, 2], [1, 1, 1]])
+    evidence = evidence_of(
+        [1] * 6,
+        reward=reward.ravel(),
+        target=target.ravel(),
+        behaviour=logger.ravel(),
+        model=model.ravel(),
+        model_target=np.repeat((target * model).sum(1), 3),
+    )
+    found = (logger / 2).ravel() @ estimator(evidence).contributions
+    assert found == pytest.approx((target * reward).sum() / 2, abs=1e-12)
+
+
+def test_marginalised_importance_sampling_by_hand_and_at_its_ends():
+    evidence = evidence_of(
+        [1, 1],
+        reward=[2, 3],
+        target=[0.5, 0.3],
+        behaviour=[0.2, 0.1],
+        target_all=[[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]],
+        behaviour_all=[[0.2, 0.6, 0.2], [0.5, 0.4, 0.1]],
+    )
+    action = np.array([0, 2])
+    # kinds {0, 1} and {2}: weights (0.5 + 0.2) / (0.2 + 0.6) and 0.3 / 0.1
+    kinds = same_kind(np.array([0, 0, 1]), action)
+    assert mips(evidence, kinds).contributions == pytest.approx([2 * 0.7 / 0.8, 3 * 3.0])
+    # an embedding seen with probability 0.1, 0.4, 0 under the actions: (0.05 + 0.08) / (0.02 + 0.24)
+    seen = np.array([[0.1, 0.4, 0.0], [0, 0, 1]])
+    assert mips(evidence, seen).contributions == pytest.approx([2 * 0.13 / 0.26, 9.0])
+    each = mips(evidence, same_kind(np.arange(3), action))
+    assert each.contributions == pytest.approx(ips(evidence).contributions, abs=1e-12)
+    alike = mips(evidence, same_kind(np.zeros(3, int), action))
+    assert alike.estimate == pytest.approx(2.5, abs=1e-12)  # nothing tells actions apart: the mean reward
+    with pytest.raises(SpecError, match="step 1: the logger has probability 0 for the observed embedding"):
+        mips(evidence, np.array([[1, 1, 1], [0, 0, 0]]))
+    with pytest.raises(SpecError, match=r"likelihood has shape .*: expected \(2, 3\)"):
+        mips(evidence, np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("estimator", BANDIT.values())
+def test_longer_episodes_are_refused(estimator):
+    with pytest.raises(SpecError, match=r"the longest here has 2\. fix: use a sequential estimator"):
+        estimator(random_log([1, 2]))
+
+
+def test_wrong_dials_are_refused():
+    with pytest.raises(ConfigError, match="shrinkage = -1: expected at least 0"):
+        dr_optimistic_shrinkage(bandit(), -1)
+    with pytest.raises(ConfigError, match="largest = nan: expected at least 0"):
+        clipped_ips(bandit(), np.nan)

@@ -1,0 +1,287 @@
+"""Tests of assumptions find what was built in, and no more; episodes that belong together are found and counted."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.ope.cases import episodes as chain
+from tests.ope.cases import outcome, rules, treated
+from tests.ope.made import random_log
+from tidelog import Limits, Log, judge
+from tidelog.envs.treatment import clinician
+from tidelog.ope.assumptions.independence import (
+    ENDS,
+    LEVEL,
+    LOGGER,
+    NEXT,
+    REWARDS,
+    Dependence,
+    failing,
+    history_dependence,
+    relative_time,
+    time_dependence,
+    with_detected_clusters,
+)
+from tidelog.ope.assumptions.partial_identification import unusual_action_count
+from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators.sequential import logged_return, weighted_dr
+from tidelog.ope.estimators.support import standard_error, support_of
+from tidelog.ope.evidence.episodes import clusters_of, episode_folds
+from tidelog.ope.evidence.propensities import with_time
+from tidelog.ope.models.tabular import number_observations
+
+
+def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):
+    """A send pays less, by `effect`, for every ten sends before it; with `seen` the count is observed."""
+    generator = np.random.default_rng(seed)
+    action = (generator.random((episodes, steps)) < 0.3).astype(int)
+    before = action.cumsum(1) - action
+    reward = action * (1.0 - 0.1 * effect * before) + generator.normal(0, 0.2, action.shape)
+    context = before if seen else generator.integers(0, 2, action.shape)
+    return Log.from_arrays(
+        observation=context.ravel(), action=action.ravel(), reward=reward.ravel(), actions=2,
+        episode=np.repeat(np.arange(episodes), steps), terminated=np.tile(np.arange(steps) == steps - 1, episodes),
+    )  # fmt: skip
+
+
+def drifting(rows=1500, seed=0, logger=0.0, reward=0.0):
+    generator = np.random.default_rng(seed)
+    when = np.sort(generator.random(rows))
+    context = generator.integers(0, 3, rows)
+    chance = 0.5 + logger * (when - 0.5)
+    action = (generator.random(rows) < chance).astype(int)
+    return Log.from_arrays(
+        observation=context, action=action, actions=2, time=when,
+        reward=generator.normal(0, 1, rows) + reward * (when - 0.5),
+    )  # fmt: skip
+
+
+def asked(log, question, folds=5):
+    states = number_observations(log)
+    found = question(log, episode_folds(log, folds, 0), states)
+    return {one.outcome: one for one in found}
+
+
+def test_an_effect_of_past_actions_is_found_and_named():
+    found = asked(sends(), history_dependence)[REWARDS]
+    assert found.fails
+    assert any(cause in found.cause for cause in ("same action was taken before", "past rewards", "number of the step"))
+    assert found.correlation < 0
+    assert "partial correlation -0." in found.sentence
+
+
+def test_what_is_observed_is_no_history():
+    assert not asked(sends(seen=True), history_dependence)[REWARDS].fails
+    assert not asked(sends(effect=0.0), history_dependence)[REWARDS].fails
+
+
+def test_the_level_holds_where_nothing_is_added():
+    """Four questions on 12 logs of a Markov state: at a level of 0.0025 each, two failures have odds of 1 in 170."""
+    found = [asked(treated(clinician(), 600, seed=seed), history_dependence).values() for seed in range(12)]
+    assert LEVEL == 0.0025
+    assert sum(one.fails for answers in found for one in answers) <= 1
+    p_values = np.array([one.p_value for answers in found for one in answers])
+    assert 0.25 < np.mean(p_values < 0.5) < 0.75
+
+
+@pytest.mark.parametrize("seed", [24, 29])
+def test_what_rounding_leaves_of_a_clock_is_no_effect(seed):
+    """The hour moves by 8 at each decision: where no episode ends in between, its residual is rounding alone."""
+    assert not asked(treated(clinician(), 600, seed=seed), history_dependence)[NEXT].fails
+
+
+@pytest.mark.parametrize(("episodes", "seed", "outcome"), [(600, 4, ENDS), (600, 35, ENDS), (2500, 3, LOGGER)])
+def test_two_rare_things_that_met_in_no_row_are_not_related(episodes, seed, outcome):
+    """Rows where both would have happened are missing by chance: the products that are there spread too little."""
+    assert not asked(treated(clinician(), episodes, seed=seed), history_dependence)[outcome].fails
+
+
+def test_functions_stand_in_for_a_table():
+    log = sends()
+    found = {one.outcome: one for one in history_dependence(log, episode_folds(log, 2, 0), None)}
+    assert found[REWARDS].fails
+    assert not found[LOGGER].fails
+
+
+def test_drift_of_logger_and_rewards():
+    moved, still = asked(drifting(logger=0.8, reward=2.0), time_dependence), asked(drifting(), time_dependence)
+    assert moved[LOGGER].fails
+    assert moved[REWARDS].fails
+    assert not still[LOGGER].fails
+    assert not still[REWARDS].fails
+
+
+def test_a_table_in_time_follows_the_logger():
+    log = drifting(logger=0.8)
+    folds, when = episode_folds(log, 5, 0), relative_time(log)
+
+    def suffices(states):
+        return not {one.outcome: one for one in time_dependence(log, folds, states)}[LOGGER].fails
+
+    _, states = with_time(log, number_observations(log), folds, when, suffices)
+    assert states.size > number_observations(log).size
+    assert suffices(states)
+    _, same = with_time(
+        drifting(), number_observations(drifting()), folds, relative_time(drifting()), lambda states: True
+    )
+    assert same.size <= 2 * number_observations(drifting()).size
+
+
+def test_no_time_and_no_history_no_question():
+    log = drifting()
+    assert time_dependence(replace(log, time=None), episode_folds(log, 5, 0), number_observations(log)) == []
+    assert history_dependence(log, episode_folds(log, 5, 0), number_observations(log)) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "estimated", "horizon", "rule"),
+    [
+        ("history", False, 2, "markov"),  # visits decide
+        ("history", False, 50, None),  # products decide: no state is needed
+        ("logger", True, 50, "logger_history"),
+        ("logger", False, 50, None),
+        ("drift", True, 50, "drift"),
+        ("drift", False, 50, None),
+    ],
+)
+def test_what_fails_refuses_what_rests_on_it(where, estimated, horizon, rule):
+    from tests.ope.cases import QUICK
+
+    one = Dependence(REWARDS if where == "history" else LOGGER, "the last action 1", 1e-6, 0.1, 0.3, fails=True)
+    told = {"drift": [one]} if where == "drift" else {"history": [one]}
+    found = outcome(chain(2.0, estimated=estimated), replace(QUICK, horizon=horizon), **told)
+    assert (rule in rules(found)) if rule else not {"markov", "logger_history", "drift"} & set(rules(found))
+    if rule:
+        assert "the last action 1 still predicts" in found.findings[-1].sentence or len(found.findings) > 1
+
+
+def test_failing_sorts_by_strength_and_keeps_to_the_question():
+    weak, strong = (Dependence(REWARDS, name, 1e-6, share, 0.1, fails=True) for name, share in (("a", 0.1), ("b", 0.2)))
+    other = Dependence(LOGGER, "c", 1e-6, 0.9, 0.1, fails=True)
+    assert failing([weak, strong, other], (REWARDS,)) == [strong, weak]
+
+
+def test_a_policy_beyond_the_logged_frequency_of_an_action():
+    evidence = chain(0.5, length=3)
+    assert not unusual_action_count(evidence).outside
+    always = np.repeat(evidence.action.reshape(-1, 3).sum(1) <= 1, 3)
+    rare = replace(evidence, occupancy=np.where(evidence.action == 1, 6.0, 0.1) * np.where(always, 1.0, 1.0))
+    assert unusual_action_count(rare).beyond
+    assert unusual_action_count(rare).action in (0, 1)
+
+
+def people(users=40, events=25, correlation=0.5, seed=0, **more):
+    generator = np.random.default_rng(seed)
+    user = np.repeat(np.arange(users), events)
+    reward = np.sqrt(correlation) * generator.normal(size=users)[user]
+    reward = reward + np.sqrt(1 - correlation) * generator.normal(size=len(user))
+    return user, Log.from_arrays(
+        observation=generator.integers(0, 3, len(user)), action=generator.integers(0, 2, len(user)), actions=2,
+        reward=reward, **{name: values(user) if callable(values) else values for name, values in more.items()},
+    )  # fmt: skip
+
+
+def test_rows_of_clusters_are_sums():
+    ratios = Ratios(np.array([[1.0], [2], [4]]), np.ones((3, 1)))
+    together = ratios.clustered(np.array([0, 1, 0]))
+    assert together.numerators.ravel().tolist() == [5, 2]
+    assert together.denominators.ravel().tolist() == [2, 1]
+    assert together.estimate == ratios.estimate
+    assert (together.episodes, len(together)) == (3, 2)
+    assert ratios.clustered(None) is ratios
+
+
+def test_a_difference_of_sums_and_episodes_is_over_clusters():
+    clusters = np.array([0, 1, 0, 1])
+    one, two = means(np.arange(4.0)).clustered(clusters), means(np.ones(4))
+    assert one.minus(two).estimate == pytest.approx(0.5)
+    assert len(one.minus(two)) == 2
+
+
+def test_large_logs_add_up_clusters_block_by_block(monkeypatch):
+    evidence = random_log([3, 1, 2, 4] * 20)
+    clusters = np.arange(80) % 7
+    object.__setattr__(evidence, "clusters", clusters)
+    whole = weighted_dr(evidence).minus(logged_return(evidence)).clustered(clusters)
+    monkeypatch.setattr("tidelog.ope.estimators.sequential.CELLS", 50)
+    monkeypatch.setattr("tidelog.ope.estimators.sequential.BLOCK", 40)
+    parts = weighted_dr(evidence).minus(logged_return(evidence))
+    assert len(parts) == 7
+    assert parts.contributions == pytest.approx(whole.contributions)
+
+
+def test_the_error_of_a_mean_over_clusters():
+    """Five copies of every value: the error is that of a fifth of the rows."""
+    values = np.random.default_rng(0).normal(size=200)
+    copies, clusters = np.tile(values, 5), np.tile(np.arange(200), 5)
+    assert standard_error(copies, clusters) == pytest.approx(standard_error(values))
+    assert standard_error(copies) < 0.5 * standard_error(values)
+
+
+def test_effective_sizes_count_clusters():
+    evidence = random_log([1] * 100)
+    alone = support_of(evidence)
+    object.__setattr__(evidence, "clusters", np.arange(100) // 10)
+    found = support_of(evidence)
+    assert (alone.episodes, found.episodes) == (100, 10)
+    assert found.effective_sample_size <= 10
+    assert found.largest_weight >= alone.largest_weight
+
+
+def test_folds_keep_clusters_whole():
+    user, log = people(cluster=lambda user: user)
+    folds = episode_folds(log, 5, 0)
+    assert all(len(set(folds[user == one])) == 1 for one in range(40))
+    assert np.array_equal(clusters_of(log), user)
+    assert clusters_of(people()[1]) is None
+
+
+@pytest.mark.parametrize("name", ["user_id", "customer"])
+def test_a_person_that_no_role_names_is_a_cluster(name):
+    user, log = people(extra={name: np.repeat(np.arange(40), 25)})
+    found = with_detected_clusters(log)
+    assert np.array_equal(clusters_of(found.log), user)
+    assert f"same '{name}'" in found.notes[0]
+    assert "fix:" in found.notes[0]
+
+
+def test_too_few_clusters_are_pointed_out():
+    _, log = people(users=12, events=80, extra={"store_id": np.repeat(np.arange(12), 80)})
+    found = with_detected_clusters(log)
+    assert clusters_of(found.log) is None
+    assert "'store_id' may identify dependent episodes" in found.notes[0]
+
+
+def test_independent_rows_stay_alone():
+    _, log = people(correlation=0.0)
+    found = with_detected_clusters(log)
+    assert found.log is log
+    assert found.notes == ()
+    _, named = people(cluster=lambda user: user)
+    assert with_detected_clusters(named).log is named
+
+
+def test_copies_are_one_cluster():
+    generator = np.random.default_rng(0)
+    reward = np.tile(generator.normal(size=100), 5)
+    context, action = np.tile(generator.integers(0, 3, 100), 5), np.tile(generator.integers(0, 2, 100), 5)
+    log = Log.from_arrays(observation=context, action=action, actions=2, reward=reward)
+    found = with_detected_clusters(log)
+    assert np.array_equal(clusters_of(found.log)[:100], clusters_of(found.log)[100:200])
+    assert "exact copies" in found.notes[0]
+
+
+class Even:
+    def probabilities(self, seen, mask=None):
+        return np.full((len(seen["observation"]), 2), 0.5)
+
+
+def test_worst_episodes_are_resampled_by_cluster():
+    """The distribution of returns in a verdict has wider bands where events of one person belong together."""
+    recorded = {"propensity": lambda user: np.full(len(user), 0.5)}
+    logs = people(**recorded)[1], people(**recorded, cluster=lambda user: user)[1]
+    limits = Limits(replicates=1000, effective_episodes=25.0)  # there are few people
+    risks = [judge(Even(), log, limits=limits, ledger=False).risk for log in logs]
+    alone, together = (risk.cvar.policy.high - risk.cvar.policy.low for risk in risks)
+    assert together > 1.2 * alone

@@ -1,0 +1,284 @@
+"""Intervals by hand, by SciPy and by how often they cover; and of several comparisons and looks together."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap, norm, t
+
+from tests.ope.made import bandit, evidence_of, random_log
+from tests.ope.noise import differences
+from tidelog.errors import ConfigError
+from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
+from tidelog.ope.estimators.intervals import (
+    METHODS,
+    Confidence,
+    critical_values,
+    interval,
+    normal_deviate,
+    replicates,
+    spent_error,
+)
+from tidelog.ope.estimators.ratios import Ratios, means
+from tidelog.ope.estimators.sequential import logged_return, weighted_dr, wis
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_coverage_of_a_mean_of_normal_values(method):
+    generator = np.random.default_rng(0)
+    logs = [interval(means(generator.normal(3.0, 2.0, 50)), method) for _ in range(500)]
+    covered = np.mean([low <= 3.0 <= high for _, low, high in logs])
+    assert 0.92 < covered < 0.98  # three standard errors of 500 trials are 0.03
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_coverage_of_a_self_normalised_mean_of_skewed_values(method):
+    # weights log-normal, rewards exponential plus the weight: E[w r] / E[w] = 1 + E[w^2]
+    generator = np.random.default_rng(1)
+    spread, logs = 0.5, []
+    for _ in range(500):
+        weights = generator.lognormal(-(spread**2) / 2, spread, 150)
+        reward = generator.exponential(1.0, 150) + weights
+        logs.append(interval(Ratios((weights * reward)[:, None], weights[:, None]), method))
+    true = 1 + np.exp(spread**2)
+    covered = np.mean([low <= true <= high for _, low, high in logs])
+    assert 0.89 < covered < 0.98
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+@pytest.mark.parametrize("rows", [20, 200])  # of 20, the ratio's median replicate is a tenth of a standard error off
+def test_the_bootstrap_agrees_with_scipys(method, rows):
+    generator = np.random.default_rng(1)
+    weights = generator.lognormal(0, 1.0, rows)
+    reward = weights + generator.exponential(1.0, rows)
+    kinds = {
+        "mean": (means(reward), lambda r, w, axis: r.mean(axis)),
+        "ratio": (
+            Ratios((weights * reward)[:, None], weights[:, None]),
+            lambda r, w, axis: (w * r).sum(axis) / w.sum(axis),
+        ),
+    }
+    # ours are expanded for few rows (Hesterberg 2015): SciPy is asked for the level of the expanded normal quantile
+    many = 400_000 if rows == 20 else 100_000
+    level = 2 * norm.cdf(t.ppf(0.975, rows - 1) * np.sqrt(rows / (rows - 1))) - 1 if method == "bca" else 0.95
+    for kind, (ratios, statistic) in kinds.items():
+        theirs = bootstrap(
+            (reward, weights), statistic, paired=True, vectorized=True, n_resamples=many, method=method,
+            confidence_level=level, rng=generator,
+        )  # fmt: skip
+        ours = interval(ratios, method, Confidence(replicates=many))
+        # the quantiles' own error is about 0.02 standard errors, more far in the tail of few rows
+        assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=0.06 * theirs.standard_error), kind
+        assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=0.06 * theirs.standard_error), kind
+
+
+def test_bca_leans_towards_the_long_tail():
+    ratios = means(np.random.default_rng(0).exponential(1.0, 40))
+    plain, corrected = interval(ratios, "percentile"), interval(ratios, "bca")
+    assert corrected.low > plain.low
+    assert corrected.high > plain.high
+
+
+def test_students_t_by_hand():
+    # values 1, 2, 3, 6: mean 3, variance (4 + 1 + 0 + 9) / 3, t(3, 0.975) = 3.18245
+    half = 3.182446305 * np.sqrt(14 / 3 / 4)
+    found = interval(means([1.0, 2, 3, 6]), "t")
+    assert found == pytest.approx((3.0, 3 - half, 3 + half))
+    assert interval(means([5.0]), "t") == (5.0, -np.inf, np.inf)
+
+
+def test_empirical_bernstein_by_hand():
+    # 1,000 values, half 0 and half 1, delta 0.025 on each side: log(2 / 0.025) = log 80, variance 250 / 999
+    values = np.tile([0.0, 1.0], 500)
+    half = np.sqrt(2 * 250 / 999 * np.log(80) / 1000) + 7 * np.log(80) / (3 * 999)
+    found = interval(means(values), "bernstein", Confidence(bounds=(0.0, 1.0)))
+    assert found == pytest.approx((0.5, 0.5 - half, 0.5 + half))
+    # stretching values and bounds stretches the interval
+    stretched = interval(means(10 * values - 3), "bernstein", Confidence(bounds=(-3.0, 7.0)))
+    assert stretched == pytest.approx((2.0, 2 - 10 * half, 2 + 10 * half))
+    wide = interval(means(values[:4]), "bernstein", Confidence(bounds=(0.0, 1.0)))
+    assert wide == (0.5, 0.0, 1.0)  # no wider than the bounds
+
+
+def test_bernstein_says_what_it_needs():
+    with pytest.raises(ConfigError, match="needs bounds"):
+        interval(ips(bandit()), "bernstein")
+    with pytest.raises(ConfigError, match=r"bounds = \(0.0, 0.5\): the contributions are outside, from .* to "):
+        interval(ips(bandit()), "bernstein", Confidence(bounds=(0.0, 0.5)))
+    with pytest.raises(ConfigError, match="supports only plain means over episodes"):
+        interval(snips(bandit()), "bernstein", Confidence(bounds=(-1e9, 1e9)))
+    with pytest.raises(ConfigError, match="supports only plain means over episodes"):
+        interval(ips(bandit()).grouped(10), "bernstein", Confidence(bounds=(-1e9, 1e9)))
+    assert interval(doubly_robust(bandit()), "bernstein", Confidence(bounds=(-1e3, 1e3))).low > -1e3
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_a_constant_reward_moves_the_whole_interval_of_a_difference_by_nothing(method):
+    evidence = random_log([3] * 60)
+    moved = random_log([3] * 60, reward=evidence.reward + 100.0)
+    for estimator in (wis, weighted_dr):
+        before = interval(estimator(evidence).minus(logged_return(evidence)), method)
+        after = interval(estimator(moved).minus(logged_return(moved)), method)
+        assert after == pytest.approx(before, abs=1e-8)
+
+
+def test_replicates_come_from_the_seed_alone():
+    ratios = weighted_dr(random_log([2] * 30))
+    one, two = (replicates(ratios, Confidence(seed=seed)) for seed in (0, 1))
+    assert (one == replicates(ratios, Confidence())).all()
+    assert not (one == two).any()
+    assert len(replicates(ratios, Confidence(replicates=777))) == 777
+    assert one.std() == pytest.approx(ratios.contributions.std() / np.sqrt(30), rel=0.35)
+
+
+def test_joint_replicates_of_a_difference():
+    # the policy is the logger: the difference is 0 on every replicate, not two noises
+    evidence = random_log([2] * 30)
+    same = random_log([2] * 30, target=evidence.behaviour)
+    assert abs(replicates(wis(same).minus(logged_return(same)), Confidence())).max() < 1e-12
+    found = interval(wis(same).minus(logged_return(same)))
+    assert found == pytest.approx((0.0, 0.0, 0.0), abs=1e-12)
+
+
+def test_more_than_ten_thousand_episodes_are_drawn_in_groups():
+    reward = np.random.default_rng(0).normal(size=25_000)
+    found = interval(means(reward), "percentile")
+    assert found.high - found.low == pytest.approx(2 * 1.96 / np.sqrt(25_000), rel=0.1)
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_replicates_without_weight_widen_the_interval(method):
+    # one of five episodes has weight: a third of the replicates miss it, and nothing is known there
+    evidence = evidence_of([1] * 5, reward=[1, 2, 3, 4, 5], target=[0, 0, 1, 0, 0], behaviour=[0.5] * 5)
+    assert interval(snips(evidence), method) == (3.0, -np.inf, np.inf)
+    nowhere = evidence_of([1] * 5, reward=[1, 2, 3, 4, 5], target=[0] * 5, behaviour=[0.5] * 5)
+    assert np.isnan(interval(snips(nowhere), method)).all()
+
+
+@pytest.mark.parametrize("method", ["percentile", "bca", "t"])
+def test_level_and_constants(method):
+    ratios = ips(bandit())
+    wide, narrow = (interval(ratios, method, Confidence(level=level)) for level in (0.99, 0.5))
+    assert wide.low < narrow.low < narrow.high < wide.high
+    assert interval(means(np.full(20, 4.0)), method) == pytest.approx((4.0, 4.0, 4.0))
+
+
+def test_wrong_words_are_refused():
+    with pytest.raises(ConfigError, match="unknown interval method 'bcaa': did you mean 'bca'"):
+        interval(ips(bandit()), "bcaa")
+    with pytest.raises(ConfigError, match="level = 95: expected a number between 0 and 1"):
+        Confidence(level=95)
+    with pytest.raises(ConfigError, match=r"replicates = .*: expected at least 1"):
+        Confidence(replicates=0)
+    with pytest.raises(ConfigError, match=r"bounds = \(1\.0, 1\.0\): expected \(low, high\) with low < high"):
+        Confidence(bounds=(1.0, 1.0))
+    assert set(METHODS) == {"percentile", "bca", "t", "bernstein"}
+
+
+def correlated(correlation, policies=6, rows=4000, seed=0):
+    """Means of correlated normal values, one a policy, with very different spreads."""
+    generator = np.random.default_rng(seed)
+    shared, own = generator.standard_normal((rows, 1)), generator.standard_normal((rows, policies))
+    values = np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own
+    return [means(column * 10.0**at) for at, column in enumerate(values.T)]
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
+def test_the_critical_value_is_that_of_brute_force(correlation):
+    """The quantile of the largest of six correlated normal errors, found with a million draws."""
+    generator = np.random.default_rng(7)
+    shared, own = generator.standard_normal((1_000_000, 1)), generator.standard_normal((1_000_000, 6))
+    errors = np.abs(np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own).max(1)
+    found = critical_values(correlated(correlation), Confidence(0.95, 5000, 1), 0.05)
+    assert found == pytest.approx(np.quantile(errors, 0.95), abs=0.06)
+    assert len(set(found)) == 1
+
+
+def test_one_policy_is_no_family():
+    assert critical_values(correlated(0.0, 1), Confidence(0.95, 1000, 0), 0.05) == pytest.approx([1.959964])
+
+
+def test_policies_without_a_number_keep_their_share_of_the_error():
+    """Three of six have no number, no spread, or lost their weight: Bonferroni; the others share what is left."""
+    known = correlated(0.0)
+    lost = np.zeros((4000, 1))
+    lost[0] = 1.0
+    several = [*known[:3], None, means(np.zeros(4000)), Ratios(lost, lost)]
+    found = critical_values(several, Confidence(0.95, 4000, 0), 0.05)
+    assert found[3:] == pytest.approx(normal_deviate(0.05 / 6))
+    three = critical_values(known[:3], Confidence(0.95, 4000, 0), 0.025)
+    assert found[:3] == pytest.approx(three)
+
+
+def test_errors_beyond_the_replicates_are_shared_evenly():
+    found = critical_values(correlated(0.9), Confidence(0.95, 2000, 0), 0.001)
+    assert found == pytest.approx(normal_deviate(0.001 / 6))
+
+
+def test_looks_spend_the_error_twice_at_most():
+    """The first has what was asked for, all others together as much again."""
+    spent = [spent_error(0.95, number) for number in range(1, 2001)]
+    assert spent[:4] == pytest.approx([0.05, 0.025, 0.05 / 6, 0.05 / 12])
+    assert sum(spent) < 2 * 0.05
+    assert sum(spent) == pytest.approx(0.1, abs=1e-4)
+    assert (np.diff(spent) < 0).all()
+    assert spent_error(0.95, 0) == pytest.approx(0.05), "a look that showed no number"
+
+
+def test_a_widened_interval_has_longer_arms():
+    """As many times as long, and no shorter than so many standard errors."""
+    one = correlated(0.0)[1]
+    plain, wide = (interval(one, "bca", Confidence(0.95, 1000, 0, widening=w)) for w in (1.0, 2.5))
+    error = replicates(one, Confidence(0.95, 1000, 0)).std()
+    assert wide.estimate == plain.estimate
+    normal = t.ppf(0.975, len(one) - 1) * np.sqrt(len(one) / (len(one) - 1))  # expanded for few rows
+    arms = plain.estimate - plain.low, plain.high - plain.estimate
+    longer = wide.estimate - wide.low, wide.high - wide.estimate
+    assert longer == pytest.approx([2.5 * max(arm, normal * error) for arm in arms])
+    skewed = means(np.random.default_rng(0).lognormal(size=100))
+    plain, wide = (interval(skewed, "bca", Confidence(0.95, 1000, 0, widening=w)) for w in (1.0, 1.5))
+    error = replicates(skewed, Confidence(0.95, 1000, 0)).std()
+    assert wide.estimate - wide.low == pytest.approx(1.5 * (t.ppf(0.975, 99) * np.sqrt(100 / 99)) * error), (
+        "the short arm of a skewed estimate"
+    )
+    assert wide.high - wide.estimate == pytest.approx(1.5 * (plain.high - plain.estimate))
+    with pytest.raises(ConfigError, match=r"widening = 0\.5: expected at least 1"):
+        Confidence(widening=0.5)
+
+
+def test_weight_that_is_lost_widens_without_end():
+    lost = np.zeros((50, 1))
+    lost[0] = 1.0
+    found = interval(Ratios(lost, lost), "bca", Confidence(0.95, 1000, 0, widening=2.0))
+    assert found[1:] == (-np.inf, np.inf)
+
+
+def test_twenty_policies_on_noise_are_hardly_ever_better():
+    """200 logs of noise: at once, and one after the other, some policy is called better in at most 5 % of them.
+
+    At once some policy is said to differ in about 10 logs, to either side; each by itself in several times as many.
+    """
+    alone = together = in_turn = 0
+    confidence, looks = Confidence(0.95, 1000, 0), range(1, 21)
+    in_turns = [normal_deviate(spent_error(0.95, number)) / normal_deviate(1.0 - 0.95) for number in looks]
+    for seed in range(200):
+        several = differences(150, 20, seed)
+        at_once = critical_values(several, confidence, 0.05) / normal_deviate(0.05)
+        found = [interval(one, "bca", confidence) for one in several]
+        alone += any(one.low > 0 or one.high < 0 for one in found)
+        different = [at for at, one in enumerate(found) if one.low > 0 or one.high < 0]  # no other is when widened
+        wide = [interval(several[at], "bca", replace(confidence, widening=at_once[at])) for at in different]
+        together += any(one.low > 0 or one.high < 0 for one in wide)
+        wide = [interval(several[at], "bca", replace(confidence, widening=in_turns[at])) for at in different]
+        in_turn += any(one.low > 0 for one in wide)
+    assert alone > 40
+    assert together <= 19, "99 of 100 studies with an error of 5 % have at most 17; 2 for the bootstrap's own"
+    assert in_turn <= 19
+
+
+def test_a_real_difference_is_found_among_policies_at_once():
+    confidence = Confidence(0.95, 1000, 0)
+    several = differences(400, 10, effect=0.5)
+    reach = critical_values(several, confidence, 0.05) / normal_deviate(0.05)
+    assert 1.0 < reach[0] < normal_deviate(0.05 / 10) / normal_deviate(0.05), "correlated: less than Bonferroni"
+    assert all(interval(one, "bca", Confidence(0.95, 1000, 0, widening=reach[0])).low > 0 for one in several)

@@ -1,0 +1,217 @@
+"""Looks are counted: whoever judges, wherever, and however often the same look is repeated."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.ope.noise import noise, random_policies
+from tidelog import CheckpointError, ConfigError, Ledger, judge, open_log
+from tidelog.ope.verdict.ledger import FILE, state_folder
+from tidelog.ope.verdict.limits import Limits
+
+QUICK = Limits(replicates=1000)
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "looks.jsonl"
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_new_policy_is_another_look_at_a_stricter_level(file):
+    log = noise()
+    found = [judge(policy, log, limits=QUICK, ledger=file) for policy in random_policies(4)]
+    assert [one.looks for one in found] == [0, 1, 2, 3]
+    assert [one.level for one in found] == pytest.approx([0.95, 0.975, 1 - 0.05 / 6, 1 - 0.05 / 12])
+    plain = [judge(policy, log, limits=QUICK, ledger=False) for policy in random_policies(4)]
+    assert found[0].difference == plain[0].difference
+    wider = [width(one) / width(two) for one, two in zip(found, plain, strict=True)]
+    assert np.multiply(wider, 1.959964) == pytest.approx([1.959964, 2.241403, 2.638257, 2.865], rel=0.06)
+    assert "judged 3 times before: the interval is widened from 95% to 99.58%" in found[3].paragraph
+    assert found[3].reasons[-1].endswith("widened from 95% to 99.58%")
+    assert "before: the interval is widened" not in found[0].paragraph
+    looks = Ledger.of(log, file).looks
+    assert [look.number for look in looks] == [1, 2, 3, 4]
+    assert [look.decisions["policy"] for look in looks] == [one.decision for one in found]
+    assert looks[0].policies[0]["algorithm"] is None
+    assert looks[0].settings["seed"] == 0
+
+
+def width(verdict):
+    return verdict.difference.high - verdict.difference.low
+
+
+def test_the_same_policy_with_the_same_settings_is_the_same_look(file):
+    log, (one, two) = noise(), random_policies(2)
+    first = judge(one, log, limits=QUICK, ledger=file)
+    assert judge(two, log, limits=QUICK, ledger=file).looks == 1
+    again = judge(random_policies(2)[0], log, limits=QUICK, ledger=file)
+    assert again.to_json() == first.to_json(), "its number stays what it was"
+    looser = judge(one, log, limits=Limits(replicates=1000, pareto_k=9.0), ledger=file)
+    assert looser.looks == 0, "limits move no estimate"
+    assert judge(one, log, limits=QUICK, seed=1, ledger=file).looks == 2, "another seed is another try"
+    assert judge(one, log, limits=QUICK, model="none", ledger=file).looks == 3
+    assert len([line for line in lines_of(file) if line["line"] == "look"]) == 4
+    assert len([line for line in lines_of(file) if line["line"] == "episodes"]) == 1
+
+
+def test_other_episodes_are_not_counted(file):
+    judge(random_policies(1)[0], noise(seed=1), limits=QUICK, ledger=file)
+    found = judge(random_policies(1)[0], noise(seed=2), limits=QUICK, ledger=file)
+    assert (found.looks, found.level) == (0, 0.95)
+
+
+def test_episodes_that_were_part_of_another_set_are_counted(file):
+    log, policies = noise(400), random_policies(3)
+    judge(policies[0], log.take_episodes(range(300)), limits=QUICK, ledger=file)
+    half = judge(policies[1], log.take_episodes(range(150, 400)), limits=QUICK, ledger=file)
+    assert half.looks == 1
+    assert half.context["looks"]["elsewhere"] == pytest.approx(0.6)
+    assert "60.0% of these episodes were judged before as part of another set" in half.paragraph
+    assert "judging a growing log again and again" in half.paragraph
+    grown = judge(policies[0], log, limits=QUICK, ledger=file)
+    assert grown.looks == 2, "the same policy on more episodes is another look"
+    assert grown.context["looks"]["elsewhere"] == pytest.approx(0.75)
+    few = log.take_episodes([0, *range(1, 400, 2)])
+    assert [look.share for look in Ledger.of(few, file).looks] == pytest.approx([151 / 201, 125 / 201, 1.0])
+
+
+def test_the_overlap_of_large_sets_is_estimated(file):
+    """3,000 episodes are more than a sketch holds; those that it cannot speak about are not counted as new."""
+    log, (one, two) = noise(4000), random_policies(2)
+    judge(one, log.take_episodes(range(3000)), limits=QUICK, ledger=file)
+    found = judge(two, log.take_episodes(range(1000, 4000)), limits=QUICK, ledger=file)
+    assert found.looks == 1
+    assert found.context["looks"]["elsewhere"] == pytest.approx(2 / 3, abs=0.06)
+
+
+def test_policies_judged_at_once_are_one_look(file):
+    log, policies = noise(), random_policies(5)
+    assert judge(policies, log, limits=QUICK, ledger=file)[0].looks == 0
+    assert judge(policies[0], log, limits=QUICK, ledger=file).looks == 1
+    assert judge(policies[::-1], log, limits=QUICK, ledger=file)[0].looks == 0, "in any order"
+    look = Ledger.of(log, file).looks[0]
+    assert [one["name"] for one in look.policies] == [f"policy {at}" for at in range(5)]
+    assert len(look.decisions) == 5
+
+
+def test_what_showed_no_number_spends_nothing(file):
+    log, (one, two) = noise(8), random_policies(2)
+    assert judge(one, log, limits=QUICK, ledger=file).decision == "unsupported"
+    assert [look.number for look in Ledger.of(log, file).looks] == [0]
+    assert judge(two, log, limits=QUICK, ledger=file).looks == 0
+
+
+def test_a_log_without_a_place_uses_the_users_state_folder(tmp_path, monkeypatch):
+    log = noise()
+    judge(random_policies(1)[0], log, limits=QUICK)
+    assert state_folder() == Path(os.environ["TIDELOG_STATE"])
+    assert lines_of(state_folder() / FILE)[0]["fingerprint"] == log.fingerprint()
+    monkeypatch.delenv("TIDELOG_STATE")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "xdg"))
+    assert state_folder() == tmp_path / "xdg" / "tidelog"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert state_folder() == tmp_path / "home" / ".local" / "state" / "tidelog"
+    monkeypatch.setenv("TIDELOG_STATE", "off")
+    assert state_folder() is None
+    found = judge(random_policies(1)[0], log, limits=QUICK)
+    assert "could not be recorded in any ledger" in found.paragraph
+    assert not (tmp_path / "home").exists()
+
+
+def test_looks_travel_with_a_saved_log_and_with_a_run(tmp_path, monkeypatch):
+    noise().save(tmp_path / "log")
+    log, (one, two, three) = open_log(tmp_path / "log"), random_policies(3)
+    judge(one, log, limits=QUICK)
+    judge(two, log, limits=QUICK, ledger=Ledger.of(log, runs=[tmp_path / "run"]))
+    assert len(lines_of(tmp_path / "log" / FILE)) == len(lines_of(state_folder() / FILE)) == 5
+    assert len(lines_of(tmp_path / "run" / FILE)) == 3, "from then on"
+    assert open_log(tmp_path / "log").fingerprint() == log.fingerprint()
+    monkeypatch.setenv("TIDELOG_STATE", str(tmp_path / "another machine"))
+    assert judge(three, open_log(tmp_path / "log"), limits=QUICK).looks == 2
+    taken = noise()
+    assert judge(three, taken, limits=QUICK, ledger=Ledger.of(taken, runs=[tmp_path / "run"])).looks == 2
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_place_that_cannot_be_written_is_still_read(tmp_path):
+    noise().save(tmp_path / "log")
+    log, (one, two) = open_log(tmp_path / "log"), random_policies(2)
+    judge(one, log, limits=QUICK)
+    (tmp_path / "log" / FILE).chmod(0o400)
+    (tmp_path / "log").chmod(0o500)
+    assert judge(two, log, limits=QUICK).looks == 1
+    assert len(Ledger.of(log).looks) == 2
+
+
+def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TIDELOG_STATE", str(tmp_path / "file" / "state"))
+    found = judge(random_policies(1)[0], noise(), limits=QUICK)
+    assert found.context["looks"]["recorded"] is False
+    assert "could not be recorded in any ledger" in found.paragraph
+    with pytest.raises(ConfigError, match=r"cannot be written\. fix: use another file in ledger="):
+        judge(random_policies(1)[0], noise(), limits=QUICK, ledger=tmp_path / "file" / "looks.jsonl")
+
+
+@pytest.mark.parametrize("damage", [
+    b"{", b"[]\n", b'{"line": "look"}\n', b'{"line": "else"}\n', b"\xff\n",
+    b'{"line": "decisions", "key": "x", "decisions": {}}\n',
+    b'{"line": "episodes", "fingerprint": "x", "sketch": {}}\n',
+])  # fmt: skip
+def test_a_damaged_line_is_refused_by_its_number(damage, file):
+    log = noise()
+    judge(random_policies(1)[0], log, limits=QUICK, ledger=file)
+    whole = file.read_bytes()
+    file.write_bytes(whole + damage)
+    message = r"looks\.jsonl, line 4: not a line of a ledger.*fix: remove that line"
+    with pytest.raises(CheckpointError, match=message):
+        judge(random_policies(2)[1], log, limits=QUICK, ledger=file)
+    with pytest.raises(CheckpointError, match=message):
+        Ledger.of(log, file).looks  # noqa: B018
+    assert file.read_bytes() == whole + damage
+    file.write_bytes(whole)
+    assert judge(random_policies(2)[1], log, limits=QUICK, ledger=file).looks == 1
+
+
+def test_ledgers_that_are_none_are_refused(file):
+    log = noise()
+    with pytest.raises(ConfigError, match="ledger = True: expected a file"):
+        judge(random_policies(1)[0], log, ledger=True)
+    with pytest.raises(ConfigError, match="the ledger of another log"):
+        judge(random_policies(1)[0], log, ledger=Ledger.of(noise(seed=5), file))
+    found = judge(random_policies(1)[0], log, limits=QUICK, ledger=False)
+    assert "judged before is unknown (ledger=False)" in found.paragraph
+    assert not file.exists()
+
+
+TAKING = """
+import sys
+from tests.ope.noise import noise
+from tidelog import Ledger
+ledger = Ledger.of(noise(50), sys.argv[1])
+for place in range(25):
+    name = f"{sys.argv[2]}-{place}"
+    taken = ledger.record_look([{"name": name, "algorithm": None, "identity": name}], {})
+    ledger.record_decisions(taken, {name: "worse"})
+"""
+
+
+def test_processes_that_judge_at_once_get_different_numbers(file):
+    root = Path(__file__).resolve().parents[2]
+    running = [subprocess.Popen([sys.executable, "-c", TAKING, str(file), str(one)], cwd=root) for one in range(3)]
+    assert [one.wait() for one in running] == [0, 0, 0]
+    looks = Ledger.of(noise(50), file).looks
+    assert [look.number for look in looks] == list(range(1, 76))
+    assert all(look.decisions for look in looks)
+    assert len({look.key for look in looks}) == 75
+    assert {look.policies[0]["name"][0] for look in looks} == {"0", "1", "2"}

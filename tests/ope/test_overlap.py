@@ -1,0 +1,187 @@
+"""A policy knows what it learnt from: fingerprints of episodes, sketches of logs, and what runs remember of them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.training.runs import LOSS, bc, begin, finish, stop_at
+from tidelog import CheckpointError, Log, collect, load, load_policy, read_log
+from tidelog.data import overlap
+from tidelog.data.overlap import Overlap, Sketch, episode_hashes
+from tidelog.training.runs.policies import policy_of_run
+from tidelog.training.runs.record import Record
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Some 3,000 one-step episodes: more than a sketch keeps."""
+    seen, done = np.random.default_rng(0).random((3000, 2)), np.arange(3000) % 4
+    return Log.from_arrays(observation=seen, action=done, reward=seen[:, 0], terminated=True)
+
+
+def test_every_episode_has_a_fingerprint_of_its_own(log, many):
+    for one in (log, many):
+        hashes = episode_hashes(one)
+        assert len(np.unique(hashes)) == len(one.episodes)
+        np.testing.assert_array_equal(episode_hashes(one, np.array([3, 5])), hashes[[3, 5]])
+        np.testing.assert_array_equal(episode_hashes(one.take_episodes([5, 3])), hashes[[5, 3]])
+
+
+def test_fingerprints_are_the_same_in_every_process():
+    log = Log.from_arrays(observation=np.eye(2), action=[0, 1], reward=[0.5, -1.0], terminated=True)
+    assert [f"{h:016x}" for h in episode_hashes(log)] == FINGERPRINTS
+
+
+FINGERPRINTS = ["84bda218bde95c05", "776c38eebb607d5c"]
+
+
+@pytest.mark.parametrize("what", ["action", "reward", "episode_ids", "observation"])
+def test_whatever_changes_changes_the_fingerprint(what, log):
+    if what == "observation":
+        seen = log.observation["numeric"].copy()
+        seen[log.position[log.starts[2]]] += 1.0
+        other = replace(log, observation={**log.observation, "numeric": seen})
+    else:
+        values = getattr(log, what).copy()
+        values[2 if what == "episode_ids" else log.starts[2]] += 1000 if what == "episode_ids" else 1
+        other = replace(log, **{what: values})
+    changed = episode_hashes(log) != episode_hashes(other)
+    assert changed.nonzero()[0].tolist() == [2]
+
+
+def test_the_order_of_steps_counts():
+    seen, flags = np.zeros((2, 1)), [False, True]
+    one, two = (
+        Log.from_arrays(observation=seen, action=a, reward=[0, 0], terminated=flags, episode=["a", "a"], actions=2)
+        for a in ([0, 1], [1, 0])
+    )
+    assert episode_hashes(one)[0] != episode_hashes(two)[0]
+
+
+def test_the_order_of_columns_and_of_words_does_not_count(tmp_path):
+    table = "who,a,x,y,ward\n1,low,1,2,b\n2,high,3,4,a\n"
+    (tmp_path / "one.csv").write_text(table)
+    (tmp_path / "two.csv").write_text(table.replace("2,high,3,4,a\n", "3,none,3,4,c\n"))
+    mapping = {"episode": "who", "action": "a", "observation": ["x", "y", "ward"], "terminated": True}
+    one = read_log(tmp_path / "one.csv", mapping)
+    two = read_log(tmp_path / "two.csv", {**mapping, "observation": ["ward", "y", "x"]})
+    assert one.spec != two.spec
+    assert (episode_hashes(one) == episode_hashes(two)).tolist() == [True, False]
+
+
+def test_pictures_count_pixel_by_pixel(monkeypatch):
+    pictures = np.random.default_rng(0).integers(0, 255, (6, 4, 4, 1)).astype(np.uint8)
+    log = Log.from_arrays(observation=pictures, action=[0, 1] * 3, reward=[0.0] * 6, terminated=True)
+    monkeypatch.setattr(overlap, "PIXELS", 20)
+    in_parts = episode_hashes(log)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(in_parts, episode_hashes(log))
+    pictures[4, 3, 3, 0] ^= 1
+    other = Log.from_arrays(observation=pictures, action=[0, 1] * 3, reward=[0.0] * 6, terminated=True)
+    assert (episode_hashes(other) != in_parts).nonzero()[0].tolist() == [4]
+
+
+def test_up_to_so_many_episodes_the_overlap_is_exact(log):
+    kept = Sketch.of(log, np.arange(20))
+    assert kept.overlap(log) == Overlap(30, 20, True)
+    assert kept.overlap(log, np.arange(20, 30)) == Overlap(10, 0, True)
+    assert kept.overlap(log).exceeds(0.5)
+    assert not kept.overlap(log).exceeds(0.7)
+    assert not Overlap(100, 1, True).exceeds(0.01)
+    assert Overlap(100, 2, True).exceeds(0.01)
+
+
+def test_of_more_episodes_a_sample_tells(many, monkeypatch):
+    monkeypatch.setattr(overlap, "BLOCK", 700)
+    train, held_out = many.split_ordinals(0.8, 0)
+    sketch = Sketch.of(many, train)
+    assert len(sketch.smallest) == overlap.SIZE < sketch.episodes == 2400
+    clean, whole = sketch.overlap(many, held_out), sketch.overlap(many)
+    assert clean.shared == 0
+    assert 200 < clean.known < 320
+    assert not clean.exceeds(0.01)
+    assert abs(whole.share - 0.8) < 0.05
+    assert whole.exceeds(0.01)
+    mixed = sketch.overlap(many, np.concatenate([held_out, train[:60]]))
+    assert mixed.exceeds(0.01)
+    assert Sketch.from_json(json.loads(json.dumps(sketch.to_json()))).overlap(many) == whole
+
+
+@pytest.mark.parametrize(("known", "shared", "more"), [
+    (1, 1, True), (50, 1, False), (50, 3, True), (10**6, 1000, False), (80_000, 1000, True), (0, 0, False),
+])  # fmt: skip
+def test_a_sample_says_no_more_than_it_can(known, shared, more):
+    assert Overlap(known, shared, False).exceeds(0.01) == more
+
+
+def test_sketches_of_two_logs_join(many):
+    parts = np.array_split(np.arange(3000), 3)
+    joined = Sketch.of(many, parts[0]).joined(Sketch.of(many, parts[1]))
+    np.testing.assert_array_equal(joined.smallest, Sketch.of(many, np.arange(2000)).smallest)
+    assert joined.episodes == 2000
+    few = Sketch.of(many, np.arange(10)).joined(Sketch.of(many, np.arange(5, 15)))
+    assert (few.episodes, few.overlap(many)) == (15, Overlap(3000, 15, True))
+
+
+def test_logs_without_rewards_are_compared_without(many):
+    bare = replace(many, reward=None)
+    assert Sketch.of(bare).overlap(many).share == 1.0
+    assert Sketch.of(many).joined(Sketch.of(bare)) is None
+
+
+def test_a_run_remembers_what_its_policies_learnt_from(log, saved, tmp_path):
+    run = finish(begin(bc(), log, tmp_path / "run", best=LOSS, seeds=[0, 3]))
+    held_out = log.split_ordinals(0.8, 0)[1]
+    run.best_policy().save(tmp_path / "best")
+    policies = [run.policy(3), run.best_policy(), load_policy(tmp_path / "best"), load(tmp_path / "run", log).policy(),
+                policy_of_run(tmp_path / "run"), policy_of_run(tmp_path / "run", 3)]  # fmt: skip
+    for policy in policies:
+        learnt_from, kept = (Sketch.from_json(policy.origin[name]) for name in ("learnt_from", "held_out"))
+        assert learnt_from.overlap(log) == Overlap(30, 24, True)
+        assert learnt_from.overlap(log, held_out).shared == 0
+        assert kept.overlap(log, held_out).shared == len(held_out)
+    assert [policy.origin["chosen_by"] for policy in policies] == [None, LOSS, LOSS, None, LOSS, None]
+    assert learnt_from_these(collect("treatment", episodes=20, seed=9), policies[0]) == 0
+
+
+def learnt_from_these(log, policy):
+    return Sketch.from_json(policy.origin["learnt_from"]).overlap(log).shared
+
+
+def test_patience_chooses_the_last_policy_too(log):
+    run = stop_at(begin(bc(), log, best=f"min:{LOSS}", patience=9), 1)
+    assert run.policy().origin["chosen_by"] == LOSS
+    run = stop_at(begin(bc(), log, best="imitation_loss", patience=9), 1)
+    assert run.policy().origin["chosen_by"] is None
+
+
+def test_parts_from_another_run_bring_what_it_learnt_from(log, tmp_path):
+    finish(begin(bc(), log, tmp_path / "one", split_seed=0))
+    run = begin(bc(), log, tmp_path / "two", split_seed=1, warm_start={"actor": tmp_path / "one"})
+    theirs, ours = log.split_ordinals(0.8, 0)[0], log.split_ordinals(0.8, 1)[0]
+    both = len(set(theirs.tolist()) | set(ours.tolist()))
+    assert learnt_from_these(log, run.policy()) == both
+    forget_sketches(tmp_path / "one")
+    unknown = begin(bc(), log, warm_start={"actor": tmp_path / "one"})
+    assert "learnt_from" not in unknown.policy().origin
+
+
+def forget_sketches(folder):
+    content = json.loads((folder / "run.json").read_text())
+    del content["sketches"]
+    (folder / "run.json").write_text(json.dumps(content))
+
+
+def test_old_run_folders_are_read_without_a_sketch(log, tmp_path):
+    finish(begin(bc(), log, tmp_path / "run"))
+    forget_sketches(tmp_path / "run")
+    assert Record.read(tmp_path / "run").sketches == {}
+    assert "learnt_from" not in policy_of_run(tmp_path / "run").origin
+
+
+@pytest.mark.parametrize("broken", [{}, {"episodes": 3, "rewards": True, "smallest": "xyz"}, {"smallest": 3}])
+def test_a_broken_sketch_is_refused(broken):
+    with pytest.raises(CheckpointError, match="is malformed"):
+        Sketch.from_json(broken)

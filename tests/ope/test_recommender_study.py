@@ -1,0 +1,81 @@
+import dataclasses
+
+import jax
+import pytest
+
+from benchmarks import recommender
+from benchmarks.mistaken import Mistaken
+from tests.algorithms.recommenders import batch, described, fresh, small
+from tests.conformance.cases import differ, same
+from tidelog.algorithms.core.optimisation import gradient_step
+from tidelog.algorithms.core.running_statistics import add_batch
+from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.metrics.baselines import Markov, Popularity
+from tidelog.recommend.recommender_bcq import critic_inputs
+from tidelog.training.engine.learner import as_arrays
+
+
+def stub(log, study, seed):
+    return {recommender.BCQ: Markov.of(log), recommender.ENCODER: Popularity.of(log)}
+
+
+def made():
+    """A small log of the simulator's, its last fifth held out."""
+    log = recommender.logged_visits(0)
+    split = log.split(share=0.2)
+    return split.train, recommender.next_events(log, split.test.targets).with_history
+
+
+def test_the_simulators_study_plays_whatever_ranks(monkeypatch):
+    monkeypatch.setattr(recommender, "LEARNT", (stub,))
+    monkeypatch.setattr(recommender, "VISITS", 300)
+    monkeypatch.setattr(recommender, "PLAYED", 300)
+    found = recommender.satiation_study("satiation", [recommender.satiation_seed("satiation", 0)])
+    assert found["values"][recommender.BCQ] == found["values"]["last-item Markov"]
+    assert found["values"][recommender.ENCODER] == found["values"]["popularity"]
+    # Popularity shows one item again and again, the editor's favourite: its user is bored by it and tired.
+    assert found["values"]["popularity"][0] < found["exact"]["logger"]
+    assert found["exact"]["best within support 0.3"] == pytest.approx(7.36, abs=5e-3)
+
+
+def test_a_table_has_baselines_and_what_is_learnt(monkeypatch):
+    monkeypatch.setattr(recommender, "LEARNT", (stub,))
+    monkeypatch.setattr(recommender, "VISITS", 500)
+    log, cases = made()
+    monkeypatch.setitem(recommender.REAL, "made", lambda: (log, cases, log.events))
+    monkeypatch.setitem(recommender.STEPS, "made", 1)
+    monkeypatch.setitem(recommender.SETTINGS, "made", {})
+    found = recommender.real_study("made", [recommender.real_seed("made", seed) for seed in (0, 1)])
+    names = [{row["ranker"] for row in found["rows"] if row["seed"] == seed} for seed in (0, 1)]
+    assert names[1] == {recommender.BCQ, recommender.ENCODER}
+    assert names[0] == names[1] | {"popularity", "last-item Markov", "last item and event", "item-kNN", "own frequency"}
+    assert found["differences"][0] == found["differences"][1]
+    assert set(found["differences"][0]) == {"all", "clicked", "shown"}
+
+
+def test_what_was_learnt_is_compared_seed_by_seed():
+    found = {recommender.BCQ: [8.0, 9.0, 10.0], recommender.ENCODER: [6.0, 7.0, 8.0]}
+    said = recommender.beside(found, {"logger": 6.0, "best within support 0.2": 9.0})
+    assert said["minus encoder alone"] == [2.0, 2.0, 2.0]
+    assert said["minus logger"][0] == 3.0
+    assert said["share of best within support"][0] == pytest.approx(1.0)
+
+
+def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
+    h = small(joint=False, threshold=0.01)
+    wrong = Mistaken(**{field.name: getattr(h, field.name) for field in dataclasses.fields(h)})
+    log = described()
+    state, row = fresh(h, log), batch(h, log)
+    right, other = (one.phases()[1].step(as_arrays(one), state, row)[0] for one in (h, wrong))
+    assert differ(right.critic, other.critic)
+    same(right.next_item, other.next_item)
+    seen = critic_inputs(state, row.data)
+    _, chosen = page.values(h, state, row, seen, jax.random.key(0))
+    taken = row._replace(data=row.data._replace(items=row.data.items.at[:, -h.targets :].set(chosen[:, :-1])))
+    target = page.target_value(h, state._replace(rewards=add_batch(state.rewards, row)), row.data, page.values(
+        h, state, row, seen, jax.random.key(0))[0])  # fmt: skip
+    vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
+    by_hand = gradient_step(
+        page.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None
+    )
+    same(by_hand.network, other.critic, atol=1e-5)

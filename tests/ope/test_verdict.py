@@ -1,0 +1,748 @@
+"""Each decision on logs and evidence with known answers, each limit and veto, and answers where there is no number."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tests.ope.cases import (
+    NOTHING_KNOWN,
+    QUICK,
+    Told,
+    bandit,
+    best_treatments,
+    episodes,
+    mostly,
+    outcome,
+    rules,
+    treated,
+)
+from tests.training.runs import LOSS, bc, begin, finish
+from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
+from tidelog.data.overlap import Overlap
+from tidelog.envs.treatment import clinician, exact_value
+from tidelog.ope.estimators.estimate import ESTIMATORS, Supports
+from tidelog.ope.estimators.sequential import logged_return
+from tidelog.ope.estimators.support import pareto_k
+from tidelog.ope.evidence import policy_evidence
+from tidelog.ope.models.tabular import Values
+from tidelog.ope.verdict import decide as deciding
+from tidelog.ope.verdict.checks import Reuse, violated_preconditions
+from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, evaluate, take_episodes, worst_case
+from tidelog.ope.verdict.judge import verdict_risk
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import weight_histogram
+from tidelog.types import MultiDiscrete
+
+# Decisions from evidence made by hand.
+
+
+@pytest.mark.parametrize(("gain", "decision"), [(0.5, "better"), (-0.5, "worse"), (0.0, "no difference shown")])
+@pytest.mark.parametrize("evidence", [bandit, episodes])
+def test_the_sign_of_the_truth_decides(gain, decision, evidence):
+    found = outcome(evidence(gain))
+    assert found.decision == decision
+    assert found.findings == []
+    gained = gain * (0.8 - 0.5) if evidence is bandit else 3 * gain * (0.6 - 0.5)
+    assert found.difference.low < gained < found.difference.high
+    own = logged_return(evidence(gain)).estimate
+    assert found.logger.estimate == pytest.approx(own)
+
+
+def test_the_difference_is_bootstrapped_jointly():
+    """What the policy shares with the logger cancels: the interval is narrower than either mean's."""
+    found = outcome(bandit(0.5, chance=0.55))
+    wide = found.estimates["wdr"]
+    assert found.difference.high - found.difference.low < 0.6 * (wide.high - wide.low)
+
+
+@pytest.mark.parametrize(("changes", "rule", "number"), [
+    ({"effective_episodes": 500}, "effective_sample_size", "at least 500"),
+    ({"effective_share": 0.9}, "effective_sample_size", "at least 540"),
+    ({"largest_weight": 0.002}, "largest_weight", "at most 0.2%"),
+    ({"pareto_k": -9.0}, "pareto_k", "limit -9"),
+])  # fmt: skip
+def test_every_limit_on_support_can_be_broken(changes, rule, number):
+    found = outcome(bandit(), dataclasses.replace(QUICK, **changes))
+    assert found.decision == "unsupported"
+    assert rules(found) == [rule]
+    assert number in found.findings[0].sentence
+    assert found.findings[0].advice
+
+
+def test_wrong_propensities_show_in_the_mean_weight():
+    wrong = bandit(behaviour=np.full(600, 0.4))
+    found = outcome(wrong)
+    assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
+    assert "mean weight is 1.25 (expected 1.00)" in found.findings[0].sentence
+    assert outcome(wrong, dataclasses.replace(QUICK, mean_weight_errors=50.0)).decision == "better"
+
+
+def test_actions_that_the_logger_hardly_took_are_unsupported():
+    rare = np.tile([0.96, 0.04], (600, 1))
+    found = outcome(bandit(behaviour_all=rare))
+    assert rules(found) == ["unsupported_mass"]
+    assert "80.0% of the policy's actions" in found.findings[0].sentence
+    assert outcome(bandit(behaviour_all=rare), dataclasses.replace(QUICK, unsupported_mass=0.81)).decision == "better"
+
+
+def test_weight_that_went_where_the_log_never_is_is_no_error_of_estimates():
+    """A quarter of what the policy does was never tried; the mean weight lacks that quarter, within odds of 1.5."""
+    lost = bandit(2.0, target=0.75 * bandit().target, estimated=True, behaviour_all=np.full((600, 2), 0.5))
+    assert outcome(lost).decision == "better", "wrong propensities, as far as these can say"
+    rare = np.tile([0.02, 0.5], (600, 1))
+    asked = dataclasses.replace(QUICK, unsupported_mass=0.3)
+    found = outcome(dataclasses.replace(lost, behaviour_all=rare, target_all=np.tile([0.25, 0.75], (600, 1))), asked)
+    assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
+    assert "the policy takes actions that the logger never took" in found.findings[0].sentence
+
+
+def test_what_few_episodes_earned_is_no_basis():
+    reward = np.zeros(600)
+    reward[[3, 101, 333]] = 9.0
+    flat = {"model": np.full(600, 0.045), "model_target": np.full(600, 0.045), "model_all": np.full((600, 2), 0.045)}
+    rare = bandit(reward=reward, **flat)
+    found = outcome(rare)
+    assert (found.decision, rules(found)) == ("unsupported", ["earning_episodes"])
+    assert "rests on about 3.1 episodes" in found.findings[0].sentence
+    assert outcome(rare, dataclasses.replace(QUICK, earning_episodes=2.0)).decision != "unsupported"
+
+
+def clicked(places, *, policy_rows=200, count=600):
+    """Clicks at these rows; the policy takes what stands in the first rows only, with weight 3."""
+    reward = np.zeros(count)
+    reward[places] = 1.0
+    target = np.where(np.arange(count) < policy_rows, 1.0, 0.0)
+    flat = np.full(count, reward.mean())
+    both = np.stack([flat, flat], axis=1)
+    return bandit(
+        reward=reward, behaviour=np.full(count, 1.0 / 3.0), target=target, model=flat, model_target=flat, model_all=both
+    )
+
+
+def test_no_click_is_no_harm_where_hardly_one_was_to_be_expected():
+    """Nine clicks in 600 rows, none where the policy goes, whose 200 rows let expect three."""
+    found = outcome(clicked(np.arange(210, 600, 45)))
+    assert (found.decision, rules(found)) == ("unsupported", ["earning_episodes"])
+    assert "rests on about 3.1 episodes" in found.findings[0].sentence
+    many = outcome(clicked(np.arange(210, 600, 12)))  # 33 clicks: eleven were to be expected
+    assert many.decision == "worse"
+
+
+def test_rare_clicks_are_counted_in_clusters_where_there_are_some():
+    """Fifteen clicks in 600 rows; in 300 people of two rows each as many are to be expected as in 600 people."""
+    evidence = clicked(np.arange(0, 600, 40))
+    alone = Case(evidence, None, NOTHING_KNOWN, QUICK).earning(200.0)
+    together = Case(dataclasses.replace(evidence, clusters=np.arange(600) // 2), None, NOTHING_KNOWN, QUICK).earning(
+        100.0
+    )
+    assert alone == pytest.approx(5.0, rel=0.1)
+    assert together == pytest.approx(alone, rel=0.1)
+
+
+def test_two_clicks_of_one_person_carry_as_much_as_one():
+    """Fifteen people of two rows, who click in both: fifteen influences, not thirty, of which a third is expected."""
+    evidence = clicked(np.sort(np.r_[np.arange(0, 600, 40), np.arange(1, 600, 40)]))
+    in_people = dataclasses.replace(evidence, clusters=np.arange(600) // 2)
+    assert Case(in_people, None, NOTHING_KNOWN, QUICK).earning(100.0) == pytest.approx(5.5, rel=0.1)
+
+
+def test_returns_that_are_all_the_same_need_no_episode():
+    assert Case(clicked([]), None, NOTHING_KNOWN, QUICK).earning(200.0) == np.inf
+
+
+def test_many_clicks_under_the_policy_speak_for_themselves():
+    """Ten clicks in 600 rows, nine of them where the policy goes: more than any chance would bring."""
+    found = outcome(clicked([*range(0, 180, 20), 400]))
+    assert found.decision == "better"
+
+
+def test_long_products_contradict_where_they_have_support():
+    """Nearly no weight on what was earned: ratios of visits say what the model says, which is far too high."""
+    high = {"model": np.full(1200, 9.0), "model_target": np.full(1200, 9.0), "model_all": None}
+    lied = episodes(-1.0, occupancy=0.01 + 1e-4 * (np.arange(1200) % 7), **high)
+    limits = dataclasses.replace(QUICK, horizon=2, mean_weight_errors=1e9, highest_return=20.0)
+    found = outcome(lied, limits)
+    assert found.difference.low > 0
+    assert (found.decision, set(rules(found))) == ("no difference shown", {"contradiction"})
+    assert any("'drl' finds the policy better, 'wis' finds it worse" in one.sentence for one in found.findings)
+    seen = evaluate(Case(lied, None, NOTHING_KNOWN, limits), Supports(lied))
+    few = seen._replace(by_products=dataclasses.replace(seen.by_products, effective_sample_size=3.0))
+    assert apply_limits(few, limits, NOTHING_KNOWN) == ("better", []), "products of long episodes are mostly noise"
+
+
+def test_long_episodes_are_judged_by_visits_or_not_at_all():
+    short = dataclasses.replace(QUICK, horizon=2)
+    assert outcome(episodes(), short).decision == "better"
+    assert Case(episodes(), None, Reuse(None, None, None), short).deciding == "drl"
+    assert Case(episodes(), None, Reuse(None, None, None), QUICK).deciding == "wdr"
+    blind = outcome(episodes(occupancy=None), short)
+    assert (blind.decision, rules(blind)) == ("unsupported", ["horizon"])
+    assert "up to 3 decisions: products of probabilities carry no information beyond 2" in blind.findings[0].sentence
+    assert not np.isfinite(blind.difference.estimate)
+
+
+def test_visits_have_support_of_their_own():
+    short = dataclasses.replace(QUICK, horizon=2)
+    weights = episodes().occupancy.copy()
+    weights[:3] = 500.0
+    found = outcome(episodes(occupancy=weights), short)
+    assert found.decision == "unsupported"
+    assert "largest_weight" in rules(found)
+    assert outcome(episodes(occupancy=weights)).decision == "better", "products of probabilities have theirs"
+    halved = outcome(episodes(occupancy=0.5 * episodes().occupancy), short)
+    assert rules(halved) == ["mean_weight"]
+    assert "occupancy-weighted terminations average 0.5 (expected 1.00)" in halved.findings[0].sentence
+    assert "--discount 0.9" in halved.findings[0].advice
+
+
+def test_visits_that_five_episodes_carry_are_no_basis():
+    """Ratios of 60 at five first steps, which the model rates too low: most of the difference is theirs."""
+    short = dataclasses.replace(QUICK, horizon=2)
+    plain = episodes()
+    first = 3 * np.arange(20, 400, 80)
+    weights, rated = plain.occupancy.copy(), plain.model.copy()
+    weights[first], rated[first] = 60.0, plain.model[first] - 1.5
+    evidence = episodes(occupancy=weights, model=rated)
+    found = outcome(evidence, short)
+    assert found.difference.low > 0.15, "the true difference"
+    assert (found.decision, rules(found)) == ("unsupported", ["carrying_episodes"])
+    assert "rests on about 3.5 episodes" in found.findings[0].sentence
+    assert outcome(evidence, dataclasses.replace(short, carrying_episodes=3.0)).decision == "better"
+    assert outcome(evidence, dataclasses.replace(QUICK, carrying_episodes=1e9)).decision == "better", "products decide"
+
+
+@pytest.mark.parametrize(("sign", "side"), [(1.0, "highest"), (-1.0, "lowest")])
+def test_a_mean_return_that_no_episode_had_is_not_credible(sign, side):
+    """Nearly no weight on what was earned, and a model that promises 9 where the log has at most 3."""
+    wrong = {"model": np.full(1200, sign * 9.0), "model_target": np.full(1200, sign * 9.0), "model_all": None}
+    evidence = episodes(occupancy=0.01 + 1e-4 * (np.arange(1200) % 7), **wrong)
+    limits = dataclasses.replace(QUICK, horizon=2, mean_weight_errors=1e9)
+    found = outcome(evidence, limits)
+    assert found.decision == "unsupported"
+    assert "range" in rules(found)
+    assert f"the {side} return of any episode in the log" in found.findings[0].sentence
+    possible = dataclasses.replace(limits, **{f"{side}_return": sign * 20.0})
+    assert "range" not in rules(outcome(evidence, possible))
+
+
+def test_a_step_without_any_weight_is_no_number():
+    target = np.where(np.arange(1200) % 3 == 2, 0.0, 0.5)
+    found = outcome(episodes(target=target))
+    assert found.decision == "unsupported"
+    assert "weight" in rules(found)
+
+
+@pytest.mark.parametrize(("changes", "attribute"), [
+    ({"level": 0.8}, "difference"), ({"replicates": 1500}, "difference"), ({"groups": 100}, "difference"),
+])  # fmt: skip
+def test_how_intervals_are_made_counts(changes, attribute):
+    one, two = outcome(bandit()), outcome(bandit(), dataclasses.replace(QUICK, **changes))
+    assert getattr(one, attribute).low != getattr(two, attribute).low
+    assert one.estimates["wdr"].low != two.estimates["wdr"].low
+    if "level" in changes:
+        assert two.difference.low > one.difference.low
+        assert two.estimates["wdr"].level == 0.8
+
+
+def test_a_contradiction_shows_no_difference():
+    """The model rates everything far too low: weighted residuals mend that, the model alone does not."""
+    low = {"model": np.full(600, -5.0), "model_target": np.full(600, -5.0)}
+    found = outcome(bandit(**low))
+    assert found.difference.low > 0
+    assert (found.decision, rules(found)) == ("no difference shown", ["contradiction"])
+    assert "'wdr' finds the policy better, 'dm' finds it worse" in found.findings[0].sentence
+    high = {"model": np.full(600, 5.0), "model_target": np.full(600, 5.0)}
+    found = outcome(bandit(-0.5, **high))
+    assert found.difference.high < 0
+    assert (found.decision, rules(found)) == ("no difference shown", ["contradiction"])
+    long = {"model": np.full(1200, -9.0), "model_target": np.full(1200, -9.0)}
+    assert "'fqe'" in outcome(episodes(1.0, **long)).findings[0].sentence
+
+
+def test_what_cannot_be_earned_is_said(steady, monkeypatch):
+    """Networks on a tiny log may rate beginnings at what no episode can earn."""
+    log = Log.from_arrays(**steady)
+    wild = Values(*(np.full(shape, 99.0) for shape in (log.steps, log.steps, (log.steps, 2))))
+    monkeypatch.setattr(policy_evidence, "tabular_values", lambda *rest: wild)
+    found = judge(Copies(0.75), log, limits=QUICK)
+    assert found.estimates["fqe"].note == "outside the range that an episode can earn (0 to 3)"
+    assert "'fqe'" in found.paragraph
+    assert "outside the range that an episode can earn: do not use it" in found.paragraph
+    assert "wis" not in found.paragraph
+
+
+def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():
+    """Visits a tenth too rare and 5 more for each of three steps: 'mwl' finds a loss, and decides nothing."""
+    more = 5.0 * np.tile([3.0, 2.0, 1.0], 400)
+    plain = episodes(2.0)
+    rated = {"model": plain.model + more, "model_target": plain.model_target + more}
+    evidence = episodes(2.0, reward=plain.reward + 5.0, occupancy=0.9 * plain.occupancy, model_all=None, **rated)
+    found = outcome(evidence, dataclasses.replace(QUICK, mean_weight_errors=1e6))
+    assert found.estimates["mwl"].high < found.logger.low
+    assert found.estimates["drl"].low > found.logger.high
+    assert (found.decision, found.findings) == ("better", [])
+
+
+def test_limits_can_rule_again_on_what_was_shown():
+    """The same decision under every set of limits as from the start, without an interval made anew."""
+    low = {"model": np.full(600, -5.0), "model_target": np.full(600, -5.0)}
+    sets = [QUICK, *(dataclasses.replace(QUICK, **change) for change in (
+        {"effective_episodes": 500}, {"largest_weight": 0.002}, {"pareto_k": -9.0}, {"unsupported_mass": 0.0},
+        {"mean_weight_errors": 0.0},
+    ))]  # fmt: skip
+    for evidence in (bandit(), bandit(-0.5), bandit(**low), bandit(behaviour=np.full(600, 0.4)), episodes(0.2)):
+        seen = evaluate(Case(evidence, None, NOTHING_KNOWN, QUICK), Supports(evidence))
+        for limits in sets:
+            again = outcome(evidence, limits)
+            assert apply_limits(seen, limits, NOTHING_KNOWN) == (again.decision, again.findings)
+
+
+def test_estimated_propensities_may_be_off_by_what_the_odds_allow():
+    """Weights of 1.25 on average: far from 1 in standard errors, and within odds of 1.5."""
+    wrong = bandit(2.0, behaviour=np.full(600, 0.4), estimated=True)
+    assert outcome(wrong).decision == "better"
+    found = outcome(wrong, dataclasses.replace(QUICK, odds_ratio=1.2))
+    assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
+    assert "a factor of 1.2 where propensities are estimated" in found.findings[0].sentence
+    assert found.findings[0].advice.startswith("record the probability")
+    assert outcome(bandit(behaviour=np.full(600, 0.4))).findings[0].advice.startswith("check the propensity column")
+
+
+def test_a_model_alone_never_yields_better():
+    high = {"model": np.full(600, 5.0), "model_target": np.full(600, 5.0)}
+    found = outcome(bandit(0.0, **high))
+    assert found.estimates["dm"].low > found.logger.high
+    assert found.decision == "no difference shown"
+
+
+def test_only_what_a_constant_leaves_alone_may_contradict():
+    assert {name for name, one in ESTIMATORS.items() if one.vetoes} == {
+        "snips", "dm", "wis", "wpdis", "wdr", "fqe", "drl",
+    }  # fmt: skip
+
+
+def test_with_estimated_propensities_better_must_survive_a_hidden_cause():
+    strong, weak = outcome(bandit(2.0, estimated=True)), outcome(bandit(0.2, estimated=True))
+    assert strong.decision == "better"
+    assert (weak.decision, rules(weak)) == ("no difference shown", ["sensitivity"])
+    assert "odds of 1.5" in weak.findings[0].sentence
+    assert outcome(bandit(0.2)).decision == "better"
+    assert outcome(bandit(0.2, estimated=True), dataclasses.replace(QUICK, odds_ratio=1.0)).decision == "better"
+    assert outcome(bandit(2.0, estimated=True), dataclasses.replace(QUICK, odds_ratio=40.0)).decision != "better"
+    assert outcome(bandit(-0.3, estimated=True)).decision == "worse"
+
+
+@pytest.mark.parametrize("limits", [QUICK, dataclasses.replace(QUICK, horizon=2)])
+def test_a_hidden_cause_can_sway_products_and_visits(limits):
+    def worst(odds):
+        changed = dataclasses.replace(limits, odds_ratio=odds)
+        return worst_case(Case(episodes(estimated=True), None, Reuse(None, None, None), changed))
+
+    low = outcome(episodes(estimated=True), limits).difference.low
+    assert worst(1.0) == pytest.approx(low)
+    assert worst(1.5) < worst(1.1) < low
+
+
+def test_some_episodes_of_evidence_are_evidence():
+    whole = episodes()
+    part = take_episodes(whole, np.array([2, 5]))
+    np.testing.assert_array_equal(part.reward, whole.reward[[6, 7, 8, 15, 16, 17]])
+    np.testing.assert_array_equal(part.starts, [0, 3, 6])
+    assert CELLS > 1e6
+
+
+def test_of_a_cluster_all_episodes_are_drawn_or_none(monkeypatch):
+    whole = bandit(clusters=np.arange(600) // 3)
+    monkeypatch.setattr(deciding, "CELLS", 100)
+    part = deciding._at_most(whole, 0)
+    assert 90 < part.episodes <= 100
+    assert set(np.bincount(part.clusters)) == {3}
+    assert deciding._at_most(bandit(), 0).episodes == 100
+
+
+def test_what_picked_the_checkpoint_cannot_show_that_it_is_better():
+    these, others = Overlap(600, 600, True), Overlap(600, 0, True)
+    picked = Reuse(Overlap(600, 0, True), LOSS, these)
+    found = outcome(bandit(), reuse=picked)
+    assert (found.decision, rules(found)) == ("no difference shown", ["chosen"])
+    assert LOSS in found.findings[0].sentence
+    assert outcome(bandit(), reuse=Reuse(None, LOSS, others)).decision == "better"
+    assert outcome(bandit(), reuse=Reuse(None, None, these)).decision == "better"
+    assert outcome(bandit(-0.5), reuse=picked).decision == "worse"
+
+
+def test_what_was_learnt_from_cannot_judge():
+    found = outcome(bandit(), reuse=Reuse(Overlap(600, 7, True), None, None))
+    assert (found.decision, rules(found)) == ("unsupported", ["overlap"])
+    assert "1.2% of the episodes" in found.findings[0].sentence
+    assert outcome(bandit(), reuse=Reuse(Overlap(600, 6, True), None, None)).decision == "better"
+    lenient = dataclasses.replace(QUICK, overlap=0.02)
+    assert outcome(bandit(), lenient, Reuse(Overlap(600, 7, True), None, None)).decision == "better"
+
+
+def test_the_clone_is_compared_on_the_same_episodes():
+    found = outcome(bandit(), cloning=bandit(chance=0.5))
+    assert found.from_bc.low < 0.15 < found.from_bc.high
+    assert outcome(bandit(), cloning=bandit()).from_bc == pytest.approx((0, 0, 0))
+    assert outcome(bandit()).from_bc is None
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("effective_share", 1.5), ("level", 0.0), ("replicates", 999), ("replicates", 1000.0), ("odds_ratio", 0.5),
+    ("horizon", 0), ("pareto_k", "a"), ("overlap", True), ("largest_weight", float("nan")),
+])  # fmt: skip
+def test_limits_that_cannot_be_meant_are_refused(name, value):
+    with pytest.raises(ConfigError, match=name):
+        Limits(**{name: value})
+
+
+def test_weights_that_are_equal_up_to_rounding_have_no_heavy_tail():
+    weights = np.repeat([0.2, 1.0, 3.0], 200)
+    rounded = weights * (1 + 1e-7 * np.random.default_rng(0).random(600))
+    assert pareto_k(rounded) == pytest.approx(pareto_k(weights), abs=1e-3)
+    assert pareto_k(rounded) < 0.7
+
+
+# Verdicts on logs.
+
+
+@pytest.fixture(scope="module")
+def varied():
+    """The optimal treatments in half of the decisions, any by chance in the others."""
+    return treated(mostly(best_treatments(), 0.5), 1500)
+
+
+@pytest.fixture(scope="module")
+def better(varied):
+    return judge(Told(mostly(best_treatments(), 0.8)), varied, limits=QUICK, context={"name": "told"})
+
+
+def test_a_better_policy_is_found_better(better):
+    assert better.decision == "better"
+    gained = exact_value(mostly(best_treatments(), 0.8)) - exact_value(mostly(best_treatments(), 0.5))
+    assert better.difference.low < gained < better.difference.high
+    assert "The policy would earn about" in better.paragraph
+    assert "try it on a small share" in better.paragraph
+    assert better.reasons[0].endswith("lies above 0")
+    assert better.deciding == "wdr"
+    assert better.difference_from_bc.low > 0
+    assert "up to its recorded end (5 steps at most)" in better.estimand
+
+
+def test_a_worse_policy_is_found_worse(varied):
+    found = judge(Told(mostly(best_treatments(), 0.1)), varied, limits=QUICK)
+    assert found.decision == "worse"
+    assert "do not use it" in found.paragraph
+    assert found.difference.high < 0
+
+
+def test_the_clinician_is_no_different_from_the_clinician():
+    found = judge(Told(clinician()), treated(clinician(), 800), limits=QUICK, model="tabular")
+    assert found.decision == "no difference shown"
+    assert "which chance alone can explain" in found.paragraph
+    assert found.support.effective_sample_size == pytest.approx(800)
+
+
+def test_what_the_clinician_hardly_does_is_unsupported():
+    """On the clinician's own log even the optimal treatments: what they do is too rare in it."""
+    found = judge(Told(best_treatments()), treated(clinician(), 800), limits=QUICK, model="tabular")
+    assert found.decision == "unsupported"
+    assert len(found.reasons) >= 2
+    assert "Any number for it would be a guess" in found.paragraph
+    assert "let the logger vary its decisions more" in found.paragraph
+
+
+def test_a_verdict_is_a_json_file(better, varied):
+    content = json.loads(json.dumps(better.to_json(), allow_nan=False))
+    assert content["decision"] == "better"
+    context = content["context"]
+    assert context["log"] == {"fingerprint": varied.fingerprint(), "steps": varied.steps, "episodes": 1500}
+    assert context["policy"] == {"algorithm": None, "kind": "Told"}
+    assert context["propensities"] == "recorded"
+    assert context["model"] == "tabular"
+    assert context["limits"]["replicates"] == 1000
+    assert context["name"] == "told"
+    assert context["seed"] == 0
+    assert set(context["versions"]) >= {"tidelog", "jax", "numpy"}
+    assert sum(content["weights"]["counts"]) + content["weights"]["zeros"] == 1500
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_doing_what_the_logger_did_is_no_difference(steps, seed):
+    """A rule made the log; the same rule as a policy differs by what rounding leaves, and by nothing else."""
+    generator = np.random.default_rng(seed)
+    seen = generator.integers(0, 3, 600).astype(float)
+    ends = np.arange(600) % steps == steps - 1
+    log = Log.from_arrays(
+        observation=seen[:, None], action=(seen > 0).astype(int), reward=0.7 * seen + generator.normal(size=600),
+        terminated=ends, propensity=np.ones(600), actions=2,
+    )  # fmt: skip
+
+    class Rule:
+        def probabilities(self, observation, mask=None):
+            return np.eye(2)[(next(iter(observation.values()))[:, 0] > 0).astype(int)]
+
+    for propensities in (None, "estimated"):
+        found = judge(Rule(), log, propensities=propensities, seed=seed, limits=QUICK)
+        assert (found.decision, tuple(found.difference)) == ("no difference shown", (0.0, 0.0, 0.0))
+        assert "the policy does what the logger did" in found.paragraph
+        assert json.dumps(found.to_json())
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, None, True, "a"])
+def test_a_seed_that_is_none_is_refused(seed, varied):
+    for ask in (judge, estimate):
+        with pytest.raises(ConfigError, match="expected a whole number of at least 0"):
+            ask(Told(best_treatments()), varied, seed=seed)
+
+
+def test_without_a_model_a_log_of_single_decisions_is_unsupported_too():
+    log = Log.from_arrays(
+        observation=np.arange(80.0)[:, None] % 2, action=np.arange(80) // 2 % 2, reward=np.arange(80.0) % 7,
+        terminated=np.ones(80, bool), propensity=np.full(80, 0.5),
+    )  # fmt: skip
+    found = judge(Copies(0.75), log, model="none", limits=QUICK)
+    assert found.decision == "unsupported"
+    assert "there is no model of action values" in found.paragraph
+
+
+def test_a_blur_of_discrete_actions_is_refused_and_odds_without_end(varied):
+    with pytest.raises(ConfigError, match=r"bandwidth = 0\.2: expected continuous actions"):
+        judge(Told(best_treatments()), varied, bandwidth=0.2)
+    with pytest.raises(ConfigError, match="odds_ratio = inf: expected 1 to 1e"):
+        Limits(odds_ratio=np.inf)
+
+
+@pytest.mark.parametrize("parts", [(0.7, 0.6, 0.1), (1.0, 1.0 + 1e-15, 0.3)])
+def test_weights_that_differ_by_rounding_have_a_histogram(parts):
+    weights = np.concatenate([[0.0], 10.0 / np.asarray(parts) * np.asarray(parts), 1.0 / np.asarray(parts)])
+    for found in (weights, weights[:4], np.array([23.80952291, 23.809522911, 0.0])):
+        made = weight_histogram(found)
+        assert sum(made["counts"]) + made["zeros"] == len(found)
+        assert (np.diff(made["log10_edges"]) > 0).all()
+
+
+def test_the_seed_decides_everything(varied):
+    policy = Told(mostly(best_treatments(), 0.8))
+    one, two, three = (judge(policy, varied, seed=seed, limits=QUICK) for seed in (3, 3, 4))
+    assert one.to_json() == two.to_json()
+    assert one.difference.low != three.difference.low
+
+
+def test_other_propensities_can_be_asked_for(varied):
+    policy = Told(mostly(best_treatments(), 0.8))
+    estimated = judge(policy, varied, propensities="estimated", limits=QUICK)
+    assert estimated.context["propensities"] == "estimated"
+    assert all(row.estimated for row in estimated.estimates)
+    assert "the recorded decisions were estimated" in estimated.paragraph
+    bare = dataclasses.replace(varied, propensity=None)
+    assert judge(policy, bare, limits=QUICK, ledger=False).difference == estimated.difference
+    given = judge(policy, bare, propensities=np.asarray(varied.propensity), limits=QUICK, ledger=False)
+    assert given.difference == judge(policy, varied, limits=QUICK, ledger=False).difference
+
+
+@pytest.fixture(scope="module")
+def steady():
+    """Episodes of three steps, two states and two actions; the right one earns 1, half of the time."""
+    generator = np.random.default_rng(1)
+    state, action = generator.integers(2, size=(2, 2400))
+    end = np.arange(2400) % 3 == 2
+    return {
+        "observation": state,
+        "action": action,
+        "reward": 1.0 * ((state == action) & (generator.random(2400) < 0.5)),
+        "episode": np.arange(2400) // 3,
+        "terminated": end,
+        "truncated": np.zeros(2400, bool),
+        "propensity": np.full(2400, 0.5),
+        "next_observation": np.where(end, state, np.roll(state, -1)),
+    }
+
+
+class Copies:
+    """Does what is seen, with some probability."""
+
+    def __init__(self, share):
+        self.share = share
+
+    def probabilities(self, observation, mask=None):
+        seen = next(iter(observation.values()))[:, 0]
+        return np.where(seen[:, None] == np.arange(2), self.share, 1 - self.share)
+
+
+@pytest.mark.parametrize(("share", "decision"), [(0.75, "better"), (0.25, "worse"), (0.51, "no difference shown")])
+def test_a_constant_on_every_reward_changes_no_verdict(share, decision, steady):
+    found = [
+        judge(Copies(share), Log.from_arrays(**{**steady, "reward": steady["reward"] + shift}), limits=QUICK)
+        for shift in (0.0, -10.0, 100.0)
+    ]
+    assert {one.decision for one in found} == {decision}
+    for one in found[1:]:
+        assert one.difference == pytest.approx(found[0].difference, abs=0.01)
+    plain = [one.estimates["is"].estimate - one.logger.estimate for one in found]
+    assert share == 0.51 or plain[1] != pytest.approx(plain[0], abs=0.02), "plain importance sampling fails this"
+
+
+# Answers where there is no number.
+
+
+def continuous(count=40, **changes):
+    seen = np.random.default_rng(0).random((count, 1))
+    arrays = {
+        "observation": seen,
+        "action": seen - 0.5,
+        "reward": seen[:, 0],
+        "terminated": True,
+        "bounds": [[-1.0], [1.0]],
+    }
+    return Log.from_arrays(**{**arrays, **changes})
+
+
+@pytest.fixture(scope="module")
+def gaussian():
+    """A policy for continuous actions."""
+    return finish(begin(bc(), continuous(), steps=2, every=2, held_out=0.0)).policy()
+
+
+@pytest.mark.parametrize(("count", "said"), [(1, "1 episode is too few"), (9, "9 episodes are too few")])
+def test_too_few_episodes_are_no_basis(count, said, varied):
+    found = judge(Told(clinician()), varied.take_episodes(range(count)), limits=QUICK)
+    assert found.decision == "unsupported"
+    assert said in found.reasons[0]
+    assert len(found.estimates) == 0
+    assert found.logger.estimate == pytest.approx(varied.statistics().returns["mean"], abs=1)
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_equal_returns_tell_nothing(varied):
+    found = judge(Told(clinician()), dataclasses.replace(varied, reward=np.zeros(varied.steps, np.float32)))
+    assert found.decision == "unsupported"
+    assert "every episode earned exactly 0" in found.reasons[0]
+
+
+def test_a_single_choice_among_continuous_actions_has_no_probability(gaussian):
+    found = judge(gaussian, continuous(reward=np.arange(40.0)), limits=QUICK)
+    assert found.decision == "unsupported"
+    assert "has no probability" in found.reasons[-1]
+    assert "bandwidth=0.2" in found.paragraph
+    assert "sample=True" in found.paragraph
+
+
+def test_a_blurred_policy_says_what_the_blur_costs(gaussian):
+    small = dataclasses.replace(QUICK, effective_episodes=25.0)  # 40 episodes are enough to be tried
+    found = judge(gaussian, continuous(reward=np.arange(40.0)), bandwidth=0.5, limits=small)
+    assert len(found.estimates) > 0
+    assert found.context["bandwidth"] == 0.5
+    assert found.context["smoothing"] is not None
+    assert "noise of 0.5" in found.estimand
+    assert "which changes its value by" in found.paragraph
+
+
+def test_a_logger_who_never_varies_leaves_no_propensities(gaussian):
+    log = continuous(action=np.zeros((40, 1)), reward=np.arange(40.0))
+    found = judge(gaussian, log, sample=True, limits=QUICK)
+    assert found.decision == "unsupported"
+    assert "always chose the same value" in found.reasons[-1]
+
+
+def test_several_choices_at_once_need_recorded_propensities(varied):
+    several = MultiDiscrete((2, 3))
+    log = dataclasses.replace(varied, spec=dataclasses.replace(varied.spec, action=several), propensity=None)
+    asked = {"sample": True, "bandwidth": None, "propensities": None}
+    found = violated_preconditions(None, log, np.arange(1500.0), **asked)
+    assert [finding.rule for finding in found] == ["propensities"]
+    assert violated_preconditions(None, log, np.arange(1500.0), **{**asked, "propensities": np.ones(log.steps)}) == []
+
+
+def test_a_policy_is_not_judged_on_what_it_learnt_from(log, varied):
+    run = finish(begin(bc(), varied, held_out=0.5, steps=5, every=5, best=LOSS))
+    train, held_out = varied.split(0.5, seed=0)
+    on_train = judge(run.policy(), train, sample=True, limits=QUICK, model="tabular")
+    assert on_train.decision == "unsupported"
+    assert "learnt from 100.0% of the episodes" in on_train.reasons[0]
+    assert on_train.context["overlap"]["learnt_from"]["share"] == 1.0
+    on_held_out = judge(run.policy(), held_out, sample=True, limits=QUICK, model="tabular")
+    assert not any("learnt from" in reason for reason in on_held_out.reasons)
+    assert on_held_out.context["overlap"]["learnt_from"]["shared"] == 0
+    assert on_held_out.context["policy"]["algorithm"] == "bc"
+    assert "learnt_from" not in on_held_out.context["policy"]
+    best = judge(run.best_policy(), held_out, sample=True, limits=QUICK, model="tabular")
+    assert best.context["overlap"]["chosen_by"] == LOSS
+
+
+def test_what_is_no_policy_or_does_not_fit_is_refused(varied, gaussian):
+    with pytest.raises(SpecError, match="expected a policy, found str"):
+        judge("runs/iql", varied)
+    with pytest.raises(SpecError, match="expected a policy, found Told"):
+        judge(Told, varied)
+    with pytest.raises(LogError, match="expected a log, found str"):
+        judge(Told(clinician()), "visits.csv")
+    with pytest.raises(SpecError, match="this log"):
+        judge(gaussian, varied)
+    with pytest.raises(SpecError, match="no rewards"):
+        judge(Told(clinician()), dataclasses.replace(varied, reward=None))
+    with pytest.raises(ConfigError, match="discount"):
+        judge(Told(clinician()), varied, discount=1.5)
+    with pytest.raises(ConfigError, match="level"):
+        judge(Told(clinician()), varied, level=2.0)
+    with pytest.raises(ConfigError, match="did you mean 'tabular'"):
+        judge(Told(clinician()), varied, model="tabullar")
+    with pytest.raises(SpecError, match="add up to 1"):
+        judge(Told(2 * clinician()), varied)
+    with pytest.raises(SpecError, match="shape"):
+        judge(Told(clinician()[:, :3]), varied)
+
+
+# Risk beside the mean.
+
+
+class Prefers:
+    """Takes the first of two actions so often."""
+
+    def __init__(self, first):
+        self.first = first
+
+    def probabilities(self, observation, mask=None):
+        return np.tile([self.first, 1 - self.first], (len(next(iter(observation.values()))), 1))
+
+
+def gambles(rows=6000, seed=0):
+    """The first of two actions earns 1.5 on average and loses 4 in a fifth of its cases; the second earns 1."""
+    generator = np.random.default_rng(seed)
+    action = generator.integers(0, 2, rows)
+    lost = generator.random(rows) < 0.2
+    reward = np.where(action == 0, np.where(lost, -4.0, 2.875), 1.0) + 0.1 * generator.standard_normal(rows)
+    return Log.from_arrays(
+        observation=generator.standard_normal((rows, 2)), action=action, reward=reward,
+        terminated=np.ones(rows, bool), propensity=np.full(rows, 0.5),
+    )  # fmt: skip
+
+
+def test_better_on_average_and_worse_in_the_tail():
+    found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
+    assert found.decision == "better"
+    assert "better on average, but its bad episodes are worse: its worst 10 % of episodes earn" in found.paragraph
+    assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
+    assert found.risk.probability.logger.low < 0.5 * 0.2 < found.risk.probability.logger.high
+    assert found.risk_reason is None
+    content = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert content["risk"]["alpha"] == 0.1
+    wide = judge(Prefers(0.85), gambles(), cvar=0.5, limits=QUICK)
+    assert wide.risk.alpha == 0.5
+    with pytest.raises(ConfigError, match="cvar = 2: expected a share"):
+        judge(Prefers(0.85), gambles(50), cvar=2)
+
+
+def test_where_there_is_no_distribution_the_reason_is_said():
+    few = judge(Prefers(0.85), gambles(5))
+    assert (few.decision, few.risk) == ("unsupported", None)
+    assert "a log that cannot show the mean" in few.risk_reason
+    evidence = episodes(0.5)
+    more = {"alpha": 0.1, "bad_outcome": None, "limits": QUICK, "seed": 0}
+    risk, reason = verdict_risk(evidence, "better", visits=True, **more)
+    assert risk is None
+    assert "up to 3 decisions" in reason
+    assert verdict_risk(evidence, "better", visits=False, **more)[0].episodes == 400

@@ -1,0 +1,57 @@
+"""Windows of interactions: every event is a target once, and no later event is read."""
+
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.algorithms.recommenders import described
+from tidelog.recommend.next_item import Windows, store_interactions
+
+
+def columns(log, length, targets):
+    store = store_interactions(log, targets, slates=True, users=True)
+    unit = Windows(length, targets, 0.9)
+    count, rows = unit.rows(store)
+    return np.asarray(rows), unit.gather(store, rows), count
+
+
+@pytest.mark.parametrize(("length", "targets"), [(6, 3), (4, 4), (5, 1), (50, 7)])
+def test_every_event_counts_in_exactly_one_window_with_what_came_before(length, targets):
+    log = described()
+    assert 0 < log.terminated.sum() < len(log) / 2
+    rows, (data, weight, valid, *_), count = columns(log, length, targets)
+    assert weight is None
+    assert count == len(rows)
+    grid = rows[:, None] + np.arange(1 - targets, 1)
+    valid = np.asarray(valid)
+    np.testing.assert_array_equal(np.sort(grid[valid]), np.arange(len(log)))
+    np.testing.assert_array_equal(np.asarray(data.chosen)[valid], log.item[grid[valid]])
+    np.testing.assert_allclose(np.asarray(data.reward)[valid], log.reward[grid[valid]])
+    np.testing.assert_allclose(np.asarray(data.discount)[valid], 0.9 * ~log.terminated[grid[valid]])
+    np.testing.assert_array_equal(np.asarray(data.slate)[valid], log.slate[grid[valid]])
+    np.testing.assert_array_equal(data.user, log.user_features[log.user[rows]])
+    for window, row in enumerate(rows):
+        expected = [*log.histories([row], length)[0][0].tolist(), log.item[row]]
+        assert np.asarray(data.items)[window].tolist() == expected
+    np.testing.assert_array_equal(np.asarray(data.items) > 0, np.asarray(data.events) > 0)
+
+
+def test_only_scored_events_count_and_earlier_ones_are_their_history():
+    log = described().split().test
+    rows, (data, _, valid, *_), _ = columns(log, 6, 3)
+    grid = rows[:, None] + np.arange(-2, 1)
+    np.testing.assert_array_equal(np.sort(grid[np.asarray(valid)]), log.targets)
+    assert (np.asarray(data.items)[:, 0] > 0).any()
+
+
+def test_states_stand_before_what_was_taken_and_following_ones_behind_it():
+    _, (data, *_), count = columns(described(), 6, 3)
+    read = jnp.broadcast_to(jnp.arange(7.0)[None, :, None], (count, 7, 1))
+    assert data.states(read)[0, :, 0].tolist() == [3.0, 4.0, 5.0]
+    assert data.next_states(read)[0, :, 0].tolist() == [4.0, 5.0, 6.0]
+
+
+def test_a_log_without_slates_has_none_in_its_windows():
+    assert columns(replace(described(), slate=None), 6, 3)[1].data.slate is None

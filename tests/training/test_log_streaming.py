@@ -1,0 +1,121 @@
+"""A log on disk trains to the same bits as in memory, and never comes into memory whole."""
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.algorithms.worlds import world
+from tidelog import ConfigError
+from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Window
+from tidelog.data.scaling import Scaler
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.engine import log_streaming as streams
+from tidelog.training.engine.log_streaming import Stream, is_mapped
+from tidelog.training.engine.stores import stored
+
+KEEP = StoreSpec(("reward", "terminated"))
+TINY = {"hidden": (8, 8), "batch_size": 8}
+
+
+@pytest.fixture(scope="module", params=["discrete", "continuous"])
+def both(request, tmp_path_factory):
+    log = world(request.param)
+    path = tmp_path_factory.mktemp("log") / "a.tidelog"
+    log.save(path)
+    return log, tl.open_log(path, memory_map=True)
+
+
+@pytest.mark.parametrize(
+    "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.5), Window(NStep(2, 0.9), 4, 2), Window(LoggedAction(), 3, 1)]
+)
+def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
+    log, mapped = both
+    assert is_mapped(mapped)
+    assert not is_mapped(log)
+    store, stream = stored(log, KEEP, Scaler()), Stream(mapped, KEEP, Scaler())
+    count, table = unit.rows(store)
+    assert stream.count(unit) == count
+    indices = np.random.default_rng(0).integers(0, count, 40)
+    rows = indices if table is None else np.asarray(table)[indices]
+    assert np.array_equal(stream.rows(unit, indices), rows)
+    offset = (np.random.default_rng(1).integers(0, unit.length, 40),) if isinstance(unit, Window) else ()
+    small, slots = stream.fetch(rows, unit, *offset)
+    whole, part = unit.gather(store, rows, *offset), unit.gather(small, slots, *offset)
+    counts = whole.data.real if whole.valid is not None else np.ones(len(rows), bool)
+    if whole.valid_steps is not None:
+        assert np.array_equal(whole.valid_steps, part.valid_steps)
+    for wanted, found in zip(leaves(whole[:3]), leaves(part[:3]), strict=True):
+        assert np.array_equal(np.asarray(wanted)[np.asarray(counts)], np.asarray(found)[np.asarray(counts)])
+
+
+@pytest.mark.parametrize("keep", [KEEP, StoreSpec(())], ids=["values", "decisions"])
+def test_weights_from_disk_are_those_in_memory(keep, tmp_path):
+    weight = np.random.default_rng(0).gamma(2.0, size=len(world("discrete"))).astype(np.float32)
+    log = world("discrete", weight=weight)
+    log.save(tmp_path / "log")
+    mapped = tl.open_log(tmp_path / "log", memory_map=True)
+    unit = NStep(1, 0.9) if keep is KEEP else LoggedAction()
+    for episodes in (None, np.asarray([0, 3, 4, 9])):
+        kept = log if episodes is None else log.take_episodes(episodes)
+        store, stream = stored(kept, keep, Scaler()), Stream(mapped, keep, Scaler(), episodes)
+        count, table = unit.rows(store)
+        assert stream.count(unit) == count
+        small, slots = stream.fetch(stream.rows(unit, np.arange(count)), unit)
+        rows = np.arange(count) if table is None else np.asarray(table)
+        assert np.array_equal(np.asarray(small.weight)[slots], np.asarray(store.weight)[rows])
+
+
+def leaves(gathered):
+    import jax
+
+    return jax.tree.leaves(gathered)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options"),
+    [
+        (tl.IQL(**TINY), {}),
+        (tl.IQL(n_step=3, **TINY), {"held_out": 0.3, "scale": "standard"}),
+        (tl.IQL(recurrent_size=4, window=3, burn_in=1, **TINY), {}),
+        (tl.IQL(recurrent_size=4, window=6, burn_in=2, n_step=2, **TINY), {"held_out": 0.3}),
+        (tl.BC(**TINY), {"held_out": 0.3}),
+    ],
+    ids=["iql", "n-step, held out, scaled", "memory", "memory, n-step, held out", "bc"],
+)
+def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_BLOCK", 5)
+    runs = [tl.fit(algorithm, log, 12, every=6, **options) for log in both]
+    assert fingerprint(runs[0].learners()) == fingerprint(runs[1].learners())
+    held_out = [[v for k, v in row.items() if "held_out" not in k] for run in runs for row in run.metrics]
+    assert held_out[:2] == held_out[2:]
+    assert runs[0].record.held_out == runs[1].record.held_out
+
+
+def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_path, monkeypatch):
+    monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)
+    algorithm = tl.IQL(priority_exponent=0.8, **TINY)
+    whole = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "whole")
+    cut = tl.fit(algorithm, both[1], 20, every=10, out=tmp_path / "cut", save_seconds=0.0, train=False)
+    for now in cut.stream():
+        if now.update >= 8:
+            break
+    resumed = tl.resume(tmp_path / "cut")
+    assert fingerprint(resumed.learners()) == fingerprint(whole.learners())
+    priorities = whole.learners()[0].orders["iql"]
+    assert len(np.unique(np.asarray(priorities.tree.levels[0]))) > 8
+    assert float(priorities.largest) > 1.0
+
+
+def test_a_block_keeps_to_its_bytes(both):
+    stream = Stream(both[1], KEEP, Scaler())
+    assert stream.block(Sampler("log", 8, NStep(1, 0.9))) == streams.LONGEST_BLOCK
+    width = sum(leaf[:1].nbytes for leaf in both[1].observation.values())
+    assert stream.block(Sampler("log", 200_000, NStep(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
+
+
+def test_only_saved_logs_can_stay_on_disk(tmp_path):
+    from tidelog.data.io.readers import read_any
+
+    with pytest.raises(ConfigError, match="convert"):
+        read_any(tmp_path / "a.csv", memory_map=True)
