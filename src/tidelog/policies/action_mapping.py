@@ -117,7 +117,7 @@ def _order(ours: Sequence[str], theirs: Sequence[str], what: str, name: str) -> 
     if set(ours) != set(theirs):
         unmatched = sorted(set(ours).symmetric_difference(theirs))
         raise SpecError(f"{what}: only the policy or only {name} has {', '.join(unmatched[:5])}. fix: use equal names")
-    return np.asarray([list(theirs).index(one) for one in ours])
+    return np.asarray([list(theirs).index(one) for one in ours], np.int64)
 
 
 def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: str) -> NDArray[np.int32] | None:

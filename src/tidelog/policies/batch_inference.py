@@ -43,7 +43,7 @@ def act_on_known(
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
     frame = _table(policy, path)
     unknown = _unknown(frame, policy.spec)
-    is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown])
+    is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     skipped = pl.DataFrame(
         {
             "row": np.flatnonzero(is_unknown) + 1,

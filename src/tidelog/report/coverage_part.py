@@ -143,7 +143,7 @@ def _share_bars(
     """Shares of each action in the log and among the choices of all seeds; shows the most frequent actions."""
     sources = [("log", np.bincount(logged, minlength=count) / logged.size)]
     sources += [(f"c{colour}", np.bincount(acts.ravel(), minlength=count) / acts.size) for colour, acts in chosen]
-    most = np.max([values for _, values in sources], axis=0)
+    most = np.stack([values for _, values in sources]).max(axis=0)
     order = np.argsort(-most, kind="stable")[:_MOST_ACTIONS]
     order = np.sort(order) if count <= _MOST_ACTIONS else order
     labels = [names[place] if names else str(place) for place in order]

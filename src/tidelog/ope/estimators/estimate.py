@@ -181,7 +181,7 @@ def row(
 
 def possible_returns(evidence: Evidence) -> tuple[float, float]:
     """Lowest and highest return of an episode with a length and rewards within the ranges of the log."""
-    powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[evidence.lengths.min() - 1, -1]]
+    powers = np.cumsum(evidence.discount ** np.arange(evidence.horizon))[[int(evidence.lengths.min()) - 1, -1]]
     return float((evidence.reward.min() * powers).min()), float((evidence.reward.max() * powers).max())
 
 

@@ -47,7 +47,7 @@ def trajectory_is(evidence: Evidence) -> Ratios:
 def wis(evidence: Evidence) -> Ratios:
     """Mean return weighted by the whole episode's weight, self-normalised."""
     logs = log_weights(evidence)
-    weights = np.exp(logs - _finite(logs.max()))
+    weights = np.exp(logs - _finite(np.asarray(logs.max())))
     return Ratios((weights * returns(evidence))[:, None], weights[:, None])
 
 

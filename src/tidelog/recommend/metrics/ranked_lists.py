@@ -184,7 +184,7 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
 def diversity(items: Ints, size: int) -> dict[str, float]:
     """Coverage and entropy of lists [C, K] over a catalogue of `size` - 1 items."""
     counts = np.bincount(items.ravel(), minlength=size)[1:]
-    share = counts[counts > 0] / max(counts.sum(), 1)
+    share = counts[counts > 0] / max(int(counts.sum()), 1)
     most = np.log(size - 1) if size > 2 else 1.0
     return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
 
