@@ -161,9 +161,9 @@ def test_register_names_the_method_that_is_missing(table, methods, told):
 def test_register_refuses_names_and_classes(table):
     with pytest.raises(tl.ConfigError, match="the name 'Mean Action' is invalid"):
         tl.register("Mean Action")
-    with pytest.raises(tl.ConfigError, match=r"'iql' is taken by tidelog.algorithms.iql.IQL"):
+    with pytest.raises(tl.ConfigError, match=r"'iql' already belongs to tidelog.algorithms.iql.IQL"):
         tl.register("iql")(mean_action())
-    with pytest.raises(tl.ConfigError, match=r"'ppo' is taken by tidelog.algorithms.ppg.PPG"):
+    with pytest.raises(tl.ConfigError, match=r"'ppo' already belongs to tidelog.algorithms.ppg.PPG"):
         tl.register("ppo")(mean_action())
     with pytest.raises(tl.ConfigError, match=r"object has no hyper-parameters. fix: put @hyperparameters below"):
         tl.register("mean-action")(object)

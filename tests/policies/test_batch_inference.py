@@ -184,3 +184,10 @@ def test_rows_with_unknown_words_can_be_left_out_and_are_told(policy, frame, tmp
     assert acted["action"].to_list() == wanted["action"].to_list()
     write_table(frame.with_columns(kidneys=pl.lit("x")), tmp_path / "none.csv")
     assert act_on_known(policy, tmp_path / "none.csv")[0] is None
+
+
+def test_a_table_without_rows_is_refused(policy, frame, tmp_path):
+    write_table(frame.head(0), tmp_path / "empty.csv")
+    for act in (act_on_table, act_on_known):
+        with pytest.raises(SpecError, match=r"empty\.csv has no rows, expected at least one"):
+            act(policy, tmp_path / "empty.csv")

@@ -34,7 +34,8 @@ def register(name: str) -> Callable[[C], C]:
         other = CONFIGURATIONS[name][0] if name in CONFIGURATIONS else ALGORITHMS.get(name)
         if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
-                f"register: the name '{name}' is taken by {other.__module__}.{other.__qualname__}. fix: choose another"
+                f"register: the name '{name}' already belongs to {other.__module__}.{other.__qualname__}. "
+                "fix: choose another"
             )
         ALGORITHMS[name] = complete(name, cls)
         return cls
