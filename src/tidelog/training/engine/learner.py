@@ -7,6 +7,7 @@ boundaries. Letters: `S` members side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -77,10 +78,25 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
             store.example(draw) if isinstance(store, Stream | OffloadedStore) else store, *_first(draw, store)
         )[0]
 
-    def trace(phase: Phase) -> dict[str, jax.Array]:
-        return phase.step(algorithm, state, _each(phase, example_batch))[1].metrics
+    def names(number: int, phase: Phase) -> tuple[str, ...]:
+        batch = jax.eval_shape(lambda: _each(phase, example_batch))
+        arrays, rest = eqx.partition((algorithm, state, batch), _has_shape)
+        leaves, structure = jax.tree.flatten(rest)
+        return tuple(_metrics.eval_shape(number, tuple(leaves), structure, arrays))  # type: ignore[no-untyped-call]
 
-    return {phase.name: tuple(jax.eval_shape(lambda p=phase: trace(p))) for phase in algorithm.phases()}
+    return {phase.name: names(number, phase) for number, phase in enumerate(algorithm.phases())}
+
+
+def _has_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _metrics(number: int, leaves: tuple[Any, ...], structure: Any, arrays: Any) -> dict[str, jax.Array]:
+    """Return the metrics of one step of a phase; traced once in a process for the same settings and shapes."""
+    algorithm, state, batch = eqx.combine(arrays, jax.tree.unflatten(structure, leaves))
+    metrics: dict[str, jax.Array] = algorithm.phases()[number].step(algorithm, state, batch)[1].metrics
+    return metrics
 
 
 def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
