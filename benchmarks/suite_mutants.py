@@ -1,0 +1,146 @@
+"""Which tier of the tests catches which mistake: every line of `suite_mutations` applied to a copy, one at a time.
+
+`python -m benchmarks.suite_mutants [--only WORDS] [--jobs 2]` copies the checkout once a job, applies a mutation, and
+runs the tests near it, then the rest of the default tier, then the full tier, until a test fails. What was found is
+written to a scratch folder after each mutation, so that a stopped run goes on; the end is
+`benchmarks/results/suite_mutants.json`. The test that fails is run again without the mutation: if it fails there
+too, it proves nothing, and the study stops. The whole takes hours.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import gettempdir
+from typing import Any
+
+from benchmarks.keep import SHARED, keep
+from benchmarks.suite_mutations import MUTATIONS, Mutation
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRATCH = Path(os.environ.get("TIDELOG_SCRATCH", gettempdir())) / "tidelog-suite-mutants"
+COMMAND = "python -m benchmarks.suite_mutants"
+COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+TIERS = {"default": "not full and not slow", "full": "full"}
+LIMIT = 3600  # seconds of one run; a mutation that hangs a test is caught by that
+
+
+def copy(number: int) -> Path:
+    """Copy what the tests need to a folder of its own."""
+    folder = SCRATCH / f"copy-{number}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif source.exists():
+            shutil.copy(source, folder / name)
+    return folder
+
+
+def failing(folder: Path, marks: str, paths: list[str]) -> str | None:
+    """Return the first test that fails among those with the marks, if any."""
+    environment = os.environ | {
+        "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TIDELOG_SHARED": str(SHARED.resolve()),
+        "TIDELOG_CACHE": str(SCRATCH / "programs"),
+    }
+    options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=no", "-rfE", "-m", marks]
+    command = [sys.executable, "-m", "pytest", *options, *paths]
+    try:
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "a test does not end"
+    if done.returncode in (0, 5):  # 5: no test has these marks here
+        return None
+    found = FAILED.search(done.stdout)
+    return found[1] if found else f"pytest ended with {done.returncode}: {(done.stdout + done.stderr)[-300:]}"
+
+
+def caught(folder: Path, mutation: Mutation) -> dict[str, Any]:
+    """Apply one mutation, run the tiers until a test fails, and restore the file."""
+    path = folder / "src" / "tidelog" / mutation.path
+    text = path.read_text()
+    if text.count(mutation.old) != 1:
+        raise SystemExit(
+            f"{mutation.name}: {mutation.old!r} occurs {text.count(mutation.old)} times in {mutation.path}"
+        )
+    path.write_text(text.replace(mutation.old, mutation.new))
+    try:
+        tier, test = first_failure(folder, mutation.near.split())
+    finally:
+        path.write_text(text)
+    if test is not None and "::" in test and failing(folder, TIERS[tier or "full"], [test]):
+        raise SystemExit(f"{test} fails without the mutation {mutation.name!r} too: mend it, then start again")
+    return {"mutation": mutation.name, "path": mutation.path, "caught": tier, "by": test}
+
+
+def first_failure(folder: Path, near: list[str]) -> tuple[str | None, str | None]:
+    """Return the tier and the name of the first test that fails: those near the mutation first, then all."""
+    for tier, marks in TIERS.items():
+        for paths in (near, []):
+            test = failing(folder, marks, paths)
+            if test is not None:
+                return tier, test
+    return None, None
+
+
+def known(mutation: Mutation) -> Path:
+    """The file that holds what was found of one mutation."""
+    return SCRATCH / "found" / (re.sub(r"\W+", "-", mutation.name) + ".json")
+
+
+def main() -> None:
+    """Try every mutation that is not yet known, then keep the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="words that the name or the path of a mutation holds")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--again", action="store_true", help="forget what an earlier run found")
+    asked = parser.parse_args()
+    if asked.again:
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+    (SCRATCH / "found").mkdir(parents=True, exist_ok=True)
+    todo = [one for one in MUTATIONS if asked.only in f"{one.name} {one.path}" and not known(one).exists()]
+    folders: SimpleQueue[Path] = SimpleQueue()
+    for number in range(asked.jobs):
+        folders.put(copy(number))
+
+    def one(mutation: Mutation) -> None:
+        folder = folders.get()
+        try:
+            found = caught(folder, mutation)
+        finally:
+            folders.put(folder)
+        known(mutation).write_text(json.dumps(found))
+        print(f"{found['caught'] or 'NOT CAUGHT'}: {mutation.name} ({found['by']})", flush=True)
+
+    with ThreadPoolExecutor(asked.jobs) as pool:
+        list(pool.map(one, todo))
+    rows = [json.loads(known(mutation).read_text()) for mutation in MUTATIONS if known(mutation).exists()]
+    if len(rows) < len(MUTATIONS):
+        print(f"{len(rows)} of {len(MUTATIONS)} are known; the file is written when all are")
+        return
+    counts = {tier: sum(row["caught"] == tier for row in rows) for tier in (*TIERS, None)}
+    content = {
+        "mutations": len(rows),
+        "caught_by_default": counts["default"],
+        "caught_by_full_only": counts["full"],
+        "not_caught": counts[None],
+        "share_default": counts["default"] / len(rows),
+    }
+    print(keep("suite_mutants", COMMAND, content, rows=rows))
+
+
+if __name__ == "__main__":
+    main()
