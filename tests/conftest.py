@@ -1,30 +1,110 @@
-"""What the whole suite needs: programs are compiled once, and forgotten before a process may hold no more of them."""
+"""What the whole suite needs: its tiers, and programs that are compiled quickly and once.
+
+`pytest` runs the default tier. `pytest -m full` runs what is marked `full`, the cases of a parametrised test that its
+mark `sample` does not name, and the property tests again with more examples. Both have XLA compile in less than half
+the time, into slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
+that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled quickly round
+differently.
+"""
 
 import gc
 import hashlib
+import importlib.util
+import mmap
 import os
+import re
+import time
 from pathlib import Path
 
 import jax
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tidelog.training.engine.cache import use_cache
 
+QUICK_XLA = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": "false"}
+KEPT_DAYS = 14
 MAPS = Path("/proc/self/maps")
-MANY = 20_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several
+MANY = 35_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several
+EXAMPLES = {"default": 20, "full": 300}
+for tier, examples in EXAMPLES.items():
+    settings.register_profile(
+        tier,
+        max_examples=examples,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+
+
+def full_tier(config) -> bool:
+    """Whether the tests marked `full` are asked for."""
+    return re.search(r"(?<!not )\bfull\b", config.option.markexpr) is not None
+
+
+def known(flag: str) -> bool:
+    """Whether the installed XLA has this flag; it ends a process that sets another one."""
+    spec = importlib.util.find_spec("jaxlib")
+    for library in Path(spec.origin).parent.glob("libjax_common*"):
+        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(flag.encode()) >= 0
+    return False
+
+
+def programs(config) -> Path | None:
+    """Return the folder of compiled programs, kept from one run of the suite to the next, without old ones."""
+    if not hasattr(config, "cache"):
+        return None  # -p no:cacheprovider
+    folder = config.cache.mkdir("programs")
+    for file in folder.iterdir():
+        if file.stat().st_mtime < time.time() - KEPT_DAYS * 24 * 3600:
+            file.unlink(missing_ok=True)
+    return folder
+
+
+def pytest_configure(config):
+    settings.load_profile("full" if full_tier(config) else "default")
+    if hasattr(config, "workerinput"):
+        return  # a worker has the environment of the process that started it
+    if "full" in config.option.markexpr:
+        flags = [f"--{flag}={value}" for flag, value in QUICK_XLA.items() if known(flag)]
+        os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()
+    if "TIDELOG_CACHE" not in os.environ and (folder := programs(config)) is not None:
+        os.environ["TIDELOG_CACHE"] = str(folder)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    seen = {}
+    for item in items:
+        sample = item.get_closest_marker("sample")
+        if sample is not None:
+            case = item.callspec.id
+            seen.setdefault((item.location[0], item.originalname), (set(sample.args), set()))[1].add(case)
+            if case not in sample.args:
+                item.add_marker("full")
+        if full_tier(config) and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("full")
+    if "full" in config.option.markexpr:
+        apart = [
+            item for item in items if any(mark.kwargs.get("across_programs") for mark in item.iter_markers("bits"))
+        ]
+        config.hook.pytest_deselected(items=apart)
+        items[:] = [item for item in items if item not in apart]
+    if not any("::" in argument for argument in config.args):
+        unknown = {test: sorted(named - cases) for test, (named, cases) in seen.items() if named - cases}
+        if unknown:
+            raise pytest.UsageError(f"marks `sample` name cases that do not exist: {unknown}")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Compiled programs go where this session ends, not into the user's cache; workers and commands share them."""
+    """Compiled programs do not go into the user's cache; workers and commands share them."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    before = os.environ.get("TIDELOG_CACHE")
-    os.environ["TIDELOG_CACHE"] = before or str(shared / "programs")
+    os.environ.setdefault("TIDELOG_CACHE", str(shared / "programs"))
     use_cache()
-    yield
-    if before is None:
-        del os.environ["TIDELOG_CACHE"]
 
 
 @pytest.fixture(scope="session", autouse=True)

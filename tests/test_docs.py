@@ -98,6 +98,7 @@ def demo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.full
 def test_the_readmes_python_runs(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_readmes_python_runs(
     assert tl.load_policy("policy").spec.action.n == 6
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("script", ["first_policy.py", "own_network.py", "own_environment.py"])
 def test_examples_run(script: str, demo_folder: Path) -> None:
     words = ["tidelog-demo/treatment.csv", "tidelog-demo/columns.toml", "20"] if script == "first_policy.py" else []
@@ -117,6 +119,7 @@ def test_examples_run(script: str, demo_folder: Path) -> None:
     assert done.stdout
 
 
+@pytest.mark.full
 def test_a_policy_of_another_make_is_judged() -> None:
     logs = [str(shared(f"data/obd_small/{logger}/men/men.csv.gz")) for logger in ("random", "bts")]
     command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_open_bandit.py"), *logs]

@@ -6,6 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
@@ -61,8 +62,12 @@ def fresh(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
 
 def batch(h: RecommenderBCQ, log: Interactions, seed: int = 0) -> Any:
     store = store_interactions(log, h.targets, h.negative_weight is not None, h.profile)
-    draw = h.phases()[1].samplers
-    return draw.batch(store, None, jax.random.key(seed), 0.0)[0]
+    return _drawn(h.phases()[1].samplers, store, jax.random.key(seed))
+
+
+@eqx.filter_jit
+def _drawn(sampler: Any, store: Any, key: Any) -> Any:
+    return sampler.batch(store, None, key, jnp.zeros(()))[0]
 
 
 @cache

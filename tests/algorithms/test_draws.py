@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,18 @@ from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
 REWARDS = StoreSpec(("reward", "terminated"))
+
+
+@eqx.filter_jit
+def gathered(unit, store, rows):
+    """Return the data of these rows, as one program."""
+    return unit.gather(store, rows).data
+
+
+@eqx.filter_jit
+def batch_drawn(draw, store):
+    """Return a batch and its indices, as one program."""
+    return draw.batch(store, None, jax.random.key(0), jnp.zeros(()))
 
 
 def ragged(seed: int, kind: str):
@@ -40,6 +53,7 @@ def ragged(seed: int, kind: str):
     )  # fmt: skip
 
 
+@pytest.mark.sample("0-some-1", "2-known-3", "3-some-5")
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @pytest.mark.parametrize(("seed", "kind"), [(0, "some"), (1, "never"), (2, "known"), (3, "some")])
 def test_rows_are_the_reference_windows(seed, kind, n):
@@ -50,7 +64,7 @@ def test_rows_are_the_reference_windows(seed, kind, n):
     assert count == len(rows) == log.has_target.sum()
     gather = jax.jit(lambda gamma, rows: NStep(n, gamma).gather(store, rows).data)
     for gamma in (0.0, 0.9, 1.0):
-        found, wanted = gather(gamma, jnp.asarray(rows)), n_step(log, rows, n, gamma)
+        found, wanted = gather(gamma, rows), n_step(log, rows, n, gamma)
         np.testing.assert_allclose(found.reward, wanted.reward, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found.discount, wanted.discount, rtol=1e-5)
         after = np.asarray(found.next_observation["numeric"])
@@ -63,7 +77,7 @@ def test_masks_follow_their_observations():
     log = world("discrete")
     store = stored(log, REWARDS, Scaler())
     rows = np.flatnonzero(log.has_target)
-    found = NStep(2, 0.9).gather(store, jnp.asarray(rows)).data
+    found = gathered(NStep(2, 0.9), store, rows)
     np.testing.assert_array_equal(found.mask, log.action_mask[log.position[rows]])
     np.testing.assert_array_equal(found.next_mask, log.action_mask[n_step(log, rows, 2, 0.9).next_position])
 
@@ -71,7 +85,7 @@ def test_masks_follow_their_observations():
 def test_a_choice_is_the_decision_alone():
     log = world("discrete")
     rows = np.array([3, 0, 3])
-    found = LoggedAction().gather(stored(log, StoreSpec(()), Scaler()), jnp.asarray(rows)).data
+    found = gathered(LoggedAction(), stored(log, StoreSpec(()), Scaler()), rows)
     for name, leaf in log.observation.items():
         np.testing.assert_array_equal(found.observation[name], leaf[log.position[rows]])
     np.testing.assert_array_equal(found.action, log.action[rows])
@@ -80,17 +94,17 @@ def test_a_choice_is_the_decision_alone():
 
 def test_a_row_without_rewards_is_refused():
     with pytest.raises(TypeError, match="needs the columns 'reward' and 'terminated'"):
-        NStep(1, 0.9).gather(stored(world("discrete"), StoreSpec(()), Scaler()), jnp.arange(3))
+        NStep(1, 0.9).gather(stored(world("discrete"), StoreSpec(()), Scaler()), np.arange(3))
 
 
 def test_exactly_the_usable_rows_are_drawn():
     log = ragged(0, "some")
     store = stored(log, REWARDS, Scaler())
-    batch, indices = Sampler("log", 5000, NStep(3, 0.9)).batch(store, None, jax.random.key(0), jnp.zeros(()))
+    batch, indices = batch_drawn(Sampler("log", 5000, NStep(3, 0.9)), store)
     assert set(np.asarray(batch.rows).tolist()) == set(np.flatnonzero(log.has_target).tolist())
     assert 0 < log.has_target.sum() < len(log)
-    np.testing.assert_array_equal(store.usable[indices], batch.rows)
-    cloned, _ = Sampler("log", 5000, LoggedAction()).batch(store, None, jax.random.key(0), jnp.zeros(()))
+    np.testing.assert_array_equal(np.asarray(store.usable)[indices], batch.rows)
+    cloned, _ = batch_drawn(Sampler("log", 5000, LoggedAction()), store)
     assert set(np.asarray(cloned.rows).tolist()) == set(range(len(log)))
 
 
@@ -111,10 +125,8 @@ def test_a_batch_refuses_errors_of_another_shape():
 
 def test_a_batch_carries_the_logs_weights():
     log = world("discrete", weight=np.arange(65.0))
-    batch, _ = Sampler("log", 8, LoggedAction()).batch(
-        stored(log, StoreSpec(()), Scaler()), None, jax.random.key(0), jnp.zeros(())
-    )
-    np.testing.assert_array_equal(batch.weight, batch.rows / np.float32(32.0))  # over their mean
+    batch, _ = batch_drawn(Sampler("log", 8, LoggedAction()), stored(log, StoreSpec(()), Scaler()))
+    np.testing.assert_array_equal(batch.weight, np.asarray(batch.rows) / np.float32(32.0))  # over their mean
 
 
 def test_weights_have_mean_one_over_the_rows_that_are_read():

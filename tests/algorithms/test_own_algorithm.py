@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,26 +80,32 @@ def test_the_short_form_learns_and_is_what_optax_does_by_hand(table):
     algorithm, spec = cls(), log.spec
     state = algorithm.init(spec, jax.random.key(0))
     assert state._fields == ("actor", "target_actor", "opt_states", "step", "updates", "key")
-    action = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (8, 2)), jnp.float32)
-    batch = Batch(tl.types.Decision({}, action, None), jnp.arange(8))
+    action = np.random.default_rng(0).uniform(-1, 1, (8, 2)).astype(np.float32)
+    batch = Batch(tl.types.Decision({}, action, None), np.arange(8))
     (phase,) = algorithm.phases()
     adam = optax.adam(0.1)
-    own, opt_state, target = jnp.zeros(2), adam.init(jnp.zeros(2)), jnp.zeros(2)
-    for _ in range(3):
-        state, feedback = phase.step(algorithm, state, batch)
+
+    @jax.jit
+    def by_hand(own, opt_state, target):
         gradient = jax.grad(lambda w: 0.5 * jnp.mean(jnp.mean(jnp.square(w - action), axis=-1)))(own)
         change, opt_state = adam.update(gradient, opt_state)
         own = own + change
-        target = 0.995 * target + 0.005 * own
+        return own, opt_state, 0.995 * target + 0.005 * own
+
+    own, opt_state, target = jnp.zeros(2), adam.init(jnp.zeros(2)), jnp.zeros(2)
+    for _ in range(3):
+        state, feedback = eqx.filter_jit(phase.step)(algorithm, state, batch)
+        own, opt_state, target = by_hand(own, opt_state, target)
     np.testing.assert_allclose(state.actor, own, rtol=1e-5)
     np.testing.assert_allclose(state.target_actor, target, rtol=1e-5)
     assert set(feedback.metrics) == {"actor_loss", "size"}
-    assert set(phase.losses(algorithm, state, batch, state.key)) == {"actor_loss"}
+    assert set(eqx.filter_eval_shape(phase.losses, algorithm, state, batch, state.key)) == {"actor_loss"}
     run = tl.fit(algorithm, log, 200, progress=False)
     scaled = np.asarray(log.action).mean(axis=0)
     np.testing.assert_allclose(run.policy()({n: a[:1] for n, a in log.observation.items()})[0], scaled, atol=0.1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("example", [TD3BC(**TINY), CQL(**TINY)], ids=["td3-bc", "cql"])
 def test_the_examples_conform(example):
     passed = tl.testing.check_algorithm(example)
@@ -106,6 +113,7 @@ def test_the_examples_conform(example):
     assert any("without JAX" in one for one in passed)
 
 
+@pytest.mark.full
 def test_a_built_in_algorithm_conforms_with_a_memory_too():
     passed = tl.testing.check_algorithm(tl.BC(hidden=(16,), batch_size=16, recurrent_size=4, window=3))
     assert {"continuous", "discrete"} <= {one.rsplit("(", 1)[1].split()[0] for one in passed}
@@ -127,6 +135,7 @@ def one_number(self, params, observation):
     return jnp.zeros(len(next(iter(observation.values()))))
 
 
+@pytest.mark.sample("a loss a row", "a loss of no network")
 @pytest.mark.parametrize(
     ("methods", "told"),
     [
@@ -136,6 +145,7 @@ def one_number(self, params, observation):
         ({"loss": of_another_network}, "returns 'critic', but the state has no network of this name"),
         ({"act": one_number}, r"`act` returns shape \(200,\), expected \(200, 2\)"),
     ],
+    ids=["no gradient", "no effect", "a loss a row", "a loss of no network", "one number a row"],
 )
 def test_the_checks_name_what_is_wrong(table, methods, told):
     cls = tl.register("wrong-one")(mean_action(**methods))
@@ -203,6 +213,7 @@ def test_a_policy_without_a_distribution_has_no_probabilities(table):
         policy.probabilities({name: leaf[:1] for name, leaf in log.observation.items()})
 
 
+@pytest.mark.full
 def test_an_algorithm_in_the_short_form_is_fine_tuned(table):
     cls = tl.register("mean-action")(mean_action())
     log = tl.collect("Pendulum-v1", episodes=2, seed=0)

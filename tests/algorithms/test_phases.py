@@ -62,6 +62,7 @@ def test_chunks_do_not_change_a_row():
     np.testing.assert_array_equal(page(whole).rows, page(cut).rows)
 
 
+@pytest.mark.sample("4")
 @pytest.mark.parametrize("at", [2, 4, 5])
 def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
     whole, first = trainer(), trainer()
@@ -77,6 +78,7 @@ def test_a_round_resumed_in_the_middle_is_one_never_interrupted(at):
     assert second.position == whole.position
 
 
+@pytest.mark.sample("False")
 @pytest.mark.parametrize("together", [False, True])
 def test_members_draw_what_they_draw_alone(together):
     training = trainer(4, 5, together=together)

@@ -32,8 +32,12 @@ def fresh(spec, **changes):
     """Return a recurrent algorithm and a state with larger network outputs than the initial ones."""
     h = remembering(**changes)
     state = h.init(spec, jax.random.key(3), 1)
-    network = jax.tree.map(lambda leaf: leaf + 0.3 * jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape), state.network)
-    return h, state._replace(network=network)
+
+    def larger(leaf):
+        moves = 0.3 * np.cos(np.arange(leaf.size, dtype=np.float32)).reshape(leaf.shape)
+        return jnp.asarray(np.asarray(leaf) + moves)
+
+    return h, state._replace(network=jax.tree.map(larger, state.network))
 
 
 class Restarting(PointMass):
@@ -106,6 +110,7 @@ SOURCES = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", SOURCES)
 def test_unrolled_segments_say_what_was_said_step_by_step(name):
     source = SOURCES[name]
@@ -143,17 +148,18 @@ def test_episodes_begin_where_the_environment_says(source, begins):
     """Twenty steps each, plus one row without a decision where copies only reset."""
     h, state = fresh(source.spec)
     for columns, expected in zip(played(h, state, source), begins, strict=True):
-        found = columns["first"] & columns["valid"]
-        assert [np.flatnonzero(row).tolist() for row in found] == [expected] * 4
-        np.testing.assert_array_equal(columns["carry"][:, 0] == 0, columns["first"][:, :1] | np.zeros(WIDTH, bool))
+        first, valid, carry = (np.asarray(columns[name]) for name in ("first", "valid", "carry"))
+        assert [np.flatnonzero(row).tolist() for row in first & valid] == [expected] * 4
+        np.testing.assert_array_equal(carry[:, 0] == 0, first[:, :1] | np.zeros(WIDTH, bool))
 
 
+@pytest.mark.sample("shared")
 @pytest.mark.parametrize("architecture", ["detach", "shared"])
 def test_one_trunk_has_one_memory(architecture):
     h, state = fresh(functional(ENV).spec, architecture=architecture)
     assert state.carry is None
     columns = played(h, state, functional(ENV))[1]
-    state, made = h.phases()[0].prepare(h, state, columns)
+    state, made = eqx.filter_jit(h.phases()[0].prepare)(h, state, columns)
     assert "value_carry" not in made
     carry = columns["carry"][:, 0]
     (_, value, _), _ = step_by_step(h, state, columns, (carry, carry))
@@ -163,12 +169,14 @@ def test_one_trunk_has_one_memory(architecture):
 def test_where_every_step_begins_an_episode_nothing_is_remembered():
     h, state = fresh(functional(ENV).spec)
     columns = played(h, state, functional(ENV))[1]
-    forgetting = columns | {"first": jnp.ones_like(columns["first"])}
-    unrolled = state.network.policy(columns["observation"], None, *segment_starts(forgetting))
-    alone = h.distribution(state.network, {"observation": columns["observation"]["observation"].reshape(-1, 4)})
-    np.testing.assert_allclose(unrolled.logits.reshape(-1, 2), alone.logits, atol=1e-6)
+    forgetting = columns | {"first": np.ones_like(columns["first"])}
+    unrolled = eqx.filter_jit(state.network.policy)(columns["observation"], None, *segment_starts(forgetting))
+    seen = np.asarray(columns["observation"]["observation"]).reshape(-1, 4)
+    alone = eqx.filter_jit(h.distribution)(state.network, {"observation": seen})
+    np.testing.assert_allclose(np.asarray(unrolled.logits).reshape(-1, 2), alone.logits, atol=1e-6)
 
 
+@pytest.mark.full
 def test_gradients_flow_back_to_the_beginning_of_the_episode_and_no_further():
     _, state = fresh(functional(ENV).spec)
     seen = jax.random.normal(jax.random.key(0), (1, 6, 4))
@@ -194,6 +202,8 @@ def all_of(run):
     return [fingerprint(learner) for learner in run.learners()]
 
 
+@pytest.mark.bits
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("env", "where", "stop"), [(ENV, "disk", 10), ("point-mass", "device", 3)], ids=["auxiliary phase", "first round"]
 )
@@ -252,6 +262,7 @@ def test_a_network_of_your_own_with_a_memory_is_refused(algorithm):
         algorithm(network=lambda spec, key: network).init(spec, jax.random.key(0), 1)
 
 
+@pytest.mark.full
 def test_what_is_played_ahead_carries_on_and_resumes(tmp_path, monkeypatch):
     whole = finish(begin("point-mass", tmp_path / "whole", ahead=True))
     now = finish(begin("point-mass", tmp_path / "now"))

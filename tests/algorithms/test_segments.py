@@ -1,34 +1,41 @@
 """Stores of segments: adding, drawing, lifetimes, and that epochs use every sample once."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tidelog import PPG, ConfigError, OffPolicyPPG
+from tidelog.algorithms.core import segments
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import Sampler
-from tidelog.algorithms.core.segments import (
-    MOST,
-    Epochs,
-    LivePasses,
-    LiveUniform,
-    Whole,
-    added,
-    drawn,
-    empty,
-    looked_at,
-)
+from tidelog.algorithms.core.segments import MOST, Epochs, LivePasses, LiveUniform, Whole, empty
 
-SHAPE = {"seen": {"x": jnp.zeros((2, 6, 3))}, "valid": jnp.zeros((2, 6), bool)}
+SHAPE = {"seen": {"x": np.zeros((2, 6, 3), np.float32)}, "valid": np.zeros((2, 6), bool)}
+added, drawn, looked_at = (jax.jit(change) for change in (segments.added, segments.drawn, segments.looked_at))
+
+
+@eqx.filter_jit
+def one_batch(draw, store, state, key):
+    """Return a batch, and the state of the order after it, as one program."""
+    batch, indices = draw.batch(store, state, key, jnp.zeros(()))
+    return batch, draw.order.learn(state, indices, None)
+
+
+@eqx.filter_jit
+def begun(order, count, key):
+    """Return the first state of an order."""
+    return order.init(count, key)
 
 
 def rollout(start):
     """Two segments of six steps, each step with its own number, three times."""
-    steps = jnp.arange(start, start + 12, dtype=jnp.float32).reshape(2, 6)
-    return {"seen": {"x": jnp.repeat(steps[..., None], 3, axis=2)}, "valid": jnp.ones((2, 6), bool), "other": steps}
+    steps = np.arange(start, start + 12, dtype=np.float32).reshape(2, 6)
+    return {"seen": {"x": np.repeat(steps[..., None], 3, axis=2)}, "valid": np.ones((2, 6), bool), "other": steps}
 
 
+@jax.jit
 def full():
     store = empty(SHAPE, StoreSpec((), 4))
     for start in (0, 12):
@@ -40,41 +47,39 @@ def test_segments_stand_in_the_order_they_came_in():
     store = full()
     assert int(store.filled) == 4
     assert set(store.columns) == {"seen", "valid"}
-    np.testing.assert_array_equal(store.columns["seen"]["x"][:, :, 0].ravel(), np.arange(24))
+    np.testing.assert_array_equal(np.asarray(store.columns["seen"]["x"])[:, :, 0].ravel(), np.arange(24))
 
 
 def test_a_full_store_begins_anew():
     store = added(full(), rollout(100))
     assert int(store.filled) == 2
-    np.testing.assert_array_equal(store.columns["seen"]["x"][:, 0, 0], [100, 106, 12, 18])
+    np.testing.assert_array_equal(np.asarray(store.columns["seen"]["x"])[:, 0, 0], [100, 106, 12, 18])
 
 
 @pytest.mark.parametrize("pieces", [1, 3])
 def test_samples_are_whole_segments_or_equal_parts_of_them(pieces):
     unit = Whole(pieces)
     assert unit.rows(full()) == (4 * pieces, None)
-    data, _, valid, *_ = unit.gather(full(), jnp.asarray([1, 2]))
+    data, _, valid, *_ = eqx.filter_jit(unit.gather)(full(), np.asarray([1, 2]))
     begin = [6, 12] if pieces == 1 else [2, 4]
-    np.testing.assert_array_equal(data["seen"]["x"][:, 0, 1], begin)
+    np.testing.assert_array_equal(np.asarray(data["seen"]["x"])[:, 0, 1], begin)
     assert valid.shape == (2, 6 // pieces)
 
 
 def test_every_epoch_uses_every_sample_once_in_an_order_of_its_own():
     draw, store = Sampler("memory", 2, Whole(3), Epochs()), full()
-    state = draw.order.init(12, jax.random.key(3))
+    state = begun(draw.order, 12, jax.random.key(3))
     epochs = []
     for _ in range(3):
         rows = []
         for _ in range(6):
-            batch, indices = draw.batch(store, state, jax.random.key(0), jnp.zeros(()))
-            state = draw.order.learn(state, indices, None)
+            batch, state = one_batch(draw, store, state, jax.random.key(0))
             rows += batch.rows.tolist()
         assert sorted(rows) == list(range(12))
         epochs.append(rows)
     assert epochs[0] != epochs[1] != epochs[2] != epochs[0]
-    assert (
-        draw.order.init(12, jax.random.key(4)).order.tolist() != draw.order.init(12, jax.random.key(3)).order.tolist()
-    )
+    other, same = (begun(draw.order, 12, jax.random.key(seed)).order.tolist() for seed in (4, 3))
+    assert other != same
 
 
 @pytest.mark.parametrize(
@@ -93,21 +98,25 @@ def test_minibatches_that_would_leave_steps_out_are_refused(settings, said):
 # Lifetimes.
 
 
+@eqx.filter_jit
 def ring(capacity=5, max_use=3, max_staleness=4):
     return added(empty(SHAPE, StoreSpec((), capacity, max_use, max_staleness)), rollout(0))
 
 
+live = jax.jit(lambda store: store.live)
+
+
 def lives(store):
-    return store.live.tolist()
+    return live(store).tolist()
 
 
 def test_a_ring_takes_the_oldest_ones_places():
     store = ring()
     assert lives(store) == [True, True, False, False, False]
     for start in (12, 24):
-        store = added(drawn(store, jnp.asarray([1])), rollout(start))
+        store = added(drawn(store, np.asarray([1])), rollout(start))
     assert int(store.filled) == 1
-    np.testing.assert_array_equal(store.columns["seen"]["x"][:, 0, 0], [30, 6, 12, 18, 24])
+    np.testing.assert_array_equal(np.asarray(store.columns["seen"]["x"])[:, 0, 0], [30, 6, 12, 18, 24])
     assert store.lives.uses.tolist() == [0, 2, 0, 0, 0]
     assert store.lives.ages.tolist() == [0, 2, 1, 1, 0]
     assert lives(store) == [True] * 5
@@ -116,7 +125,7 @@ def test_a_ring_takes_the_oldest_ones_places():
 def test_a_segment_is_dropped_after_so_many_uses():
     store = ring(max_staleness=None)
     for rows in ([0, 0], [1, 0]):
-        store = drawn(store, jnp.asarray(rows))
+        store = drawn(store, np.asarray(rows))
     assert lives(store) == [False, True, False, False, False]
     assert store.lives.uses.tolist() == [3, 1, *[MOST] * 3]
     assert lives(added(added(store, rollout(12)), rollout(24)))[0]  # a replacement starts with age 0
@@ -125,22 +134,23 @@ def test_a_segment_is_dropped_after_so_many_uses():
 def test_a_segment_is_dropped_when_it_is_older_than_the_limit():
     store = ring(max_use=None, max_staleness=2)
     for _ in range(2):
-        store = drawn(store, jnp.asarray([0]))
+        store = drawn(store, np.asarray([0]))
         assert lives(store) == [True, True, False, False, False]
     store = added(store, rollout(12))
-    assert lives(drawn(store, jnp.asarray([0]))) == [False, False, True, True, False]
+    assert lives(drawn(store, np.asarray([0]))) == [False, False, True, True, False]
 
 
 def batch_of(store, order, size, key=0, state=None):
-    return Sampler("policy", size, Whole(), order).batch(store, state, jax.random.key(key), jnp.zeros(()))[0]
+    return one_batch(Sampler("policy", size, Whole(), order), store, state, jax.random.key(key))[0]
 
 
+@jax.jit
 def some():
     """Six segments, four of them live."""
     store = ring(capacity=6)
     for start in (12, 24):
         store = added(store, rollout(start))
-    return drawn(store, jnp.asarray([1, 4, 1, 1, 4, 4]))
+    return drawn(store, np.asarray([1, 4, 1, 1, 4, 4]))
 
 
 def test_those_that_live_are_drawn_once_a_batch_and_equally_often():
@@ -162,19 +172,18 @@ def test_where_fewer_live_than_a_batch_has_all_are_drawn_again():
 
 
 def test_a_batch_says_how_old_its_segments_are():
-    store = added(drawn(ring(), jnp.asarray([0])), rollout(12))
+    store = added(drawn(ring(), np.asarray([0])), rollout(12))
     batch = batch_of(store, LiveUniform(), 4)
-    np.testing.assert_array_equal(batch.data["age"], np.where(batch.rows < 2, 1, 0))
+    np.testing.assert_array_equal(batch.data["age"], np.where(np.asarray(batch.rows) < 2, 1, 0))
 
 
 def test_passes_see_all_that_live_once_each():
     draw, store = Sampler("value", 2, Whole(), LivePasses()), some()
-    state, passes = draw.order.init(6, jax.random.key(3)), []
+    state, passes = begun(draw.order, 6, jax.random.key(3)), []
     for _ in range(3):
         rows = []
         for _ in range(2):
-            batch, indices = draw.batch(store, state, jax.random.key(0), jnp.zeros(()))
-            state = draw.order.learn(state, indices, None)
+            batch, state = one_batch(draw, store, state, jax.random.key(0))
             rows += batch.rows.tolist()
         assert sorted(rows) == [0, 2, 3, 5]
         passes.append(rows)
@@ -182,8 +191,9 @@ def test_passes_see_all_that_live_once_each():
 
 
 def test_of_a_whole_store_only_what_lives_is_valid():
-    np.testing.assert_array_equal(looked_at(some())["valid"].all(1), some().live)
-    assert not looked_at(some())["valid"][1].any()
+    valid = np.asarray(looked_at(some())["valid"])
+    np.testing.assert_array_equal(valid.all(1), live(some()))
+    assert not valid[1].any()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,14 +25,21 @@ def log():
     return world("discrete")
 
 
+@eqx.filter_jit
+def gathered(window, store, rows, offset):
+    """Return the windows of these rows, as one program."""
+    return window.gather(store, rows, offset)
+
+
+@pytest.mark.sample("3-2-1")
 @pytest.mark.parametrize(("length", "burn_in", "n"), [(4, 0, 1), (3, 2, 1), (5, 3, 2), (1, 0, 1)])
 def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
     store = stored(log, KEEP, Scaler())
     rows = np.flatnonzero(log.has_target)
     offset = np.random.default_rng(0).integers(0, length, len(rows))
     window = Window(NStep(n, 0.9), length, burn_in)
-    data, _, valid, valid_steps = window.gather(store, jnp.asarray(rows), jnp.asarray(offset))
-    assert np.array_equal(valid_steps, np.asarray(valid).sum(axis=1))
+    data, _, valid, valid_steps = jax.device_get(gathered(window, store, rows, offset))
+    assert np.array_equal(valid_steps, valid.sum(axis=1))
     for b, row in enumerate(rows):
         episode = log.episode[row]
         first, end = log.starts[episode], log.reach[row]
@@ -52,24 +60,28 @@ def test_windows_of_transitions_are_those_of_numpy(log, length, burn_in, n):
                 assert np.array_equal(data.next_observation[name][b, t], leaf[wanted.next_position[0]])
 
 
+@pytest.mark.full
 def test_windows_of_decisions_reach_to_the_end_of_the_episode(log):
     store = stored(log, StoreSpec(()), Scaler())
     rows = np.arange(log.steps)
-    data, _, valid, _ = Window(LoggedAction(), 6, 1).gather(store, jnp.asarray(rows), jnp.zeros(len(rows), jnp.int32))
+    data, _, valid, _ = jax.device_get(gathered(Window(LoggedAction(), 6, 1), store, rows, np.zeros_like(rows)))
     for b, row in enumerate(rows):
         end = log.starts[log.episode[row] + 1] - 1
-        assert np.asarray(valid[b, 1:]).tolist() == [row + k <= end for k in range(6)]
+        assert valid[b, 1:].tolist() == [row + k <= end for k in range(6)]
         assert int(data.action[b, 1]) == log.action[row]
 
 
 def test_what_counts_is_averaged_over_valid_steps(log):
-    valid = jnp.asarray([[True, True], [True, False]])
-    batch = Batch(None, jnp.arange(2), jnp.asarray([[1.0, 2.0], [3.0, 100.0]]), valid)
-    errors = jnp.asarray([[1.0, 10.0], [100.0, 1e9]])
+    valid = np.asarray([[True, True], [True, False]])
+    batch = Batch(None, np.arange(2), np.asarray([[1.0, 2.0], [3.0, 100.0]], np.float32), valid)
+    errors = np.asarray([[1.0, 10.0], [100.0, 1e9]], np.float32)
     # (1 * 1 + 2 * 10 + 3 * 100) / 3, without weights (1 + 10 + 100) / 3, per sample 11 / 2 and 100 / 1
-    assert float(batch.mean(errors)) == pytest.approx(107.0)
-    assert float(batch.average(errors)) == pytest.approx(37.0)
-    assert np.asarray(batch.per_sample(errors)).tolist() == [5.5, 100.0]
+    mean, average, each = jax.jit(lambda batch: (batch.mean(errors), batch.average(errors), batch.per_sample(errors)))(
+        batch
+    )
+    assert float(mean) == pytest.approx(107.0)
+    assert float(average) == pytest.approx(37.0)
+    assert np.asarray(each).tolist() == [5.5, 100.0]
     with pytest.raises(TypeError, match="shape"):
         batch.mean(errors[:, 0])
 
@@ -82,18 +94,18 @@ def test_what_followed_is_encoded_from_its_predecessors_state():
     encoder = Encoder.create(np.random.default_rng(0), spec, EncoderConfig(4, 8, recurrent_size=5))
     seen = np.random.default_rng(1).standard_normal((2, 5, 3)).astype(np.float32)  # T + 1 observations
     row = Transition(
-        {"o": jnp.asarray(seen[:, :4])},
-        jnp.zeros((2, 4), jnp.int32),
-        jnp.zeros((2, 4)),
-        jnp.zeros((2, 4)),
-        {"o": jnp.asarray(seen[:, 1:])},
-        real=jnp.ones((2, 4), bool),
-        last=jnp.broadcast_to(jnp.arange(4), (2, 4)),
+        {"o": seen[:, :4]},
+        np.zeros((2, 4), np.int32),
+        np.zeros((2, 4), np.float32),
+        np.zeros((2, 4), np.float32),
+        {"o": seen[:, 1:]},
+        real=np.ones((2, 4), bool),
+        last=np.broadcast_to(np.arange(4), (2, 4)),
     )
     now, after = jax.jit(lambda row: encoder.both(row))(row)
-    whole = encoder({"o": jnp.asarray(seen)}, jnp.ones((2, 5), bool))
-    assert np.asarray(now) == pytest.approx(np.asarray(whole[:, :4]), abs=1e-6)
-    assert np.asarray(after) == pytest.approx(np.asarray(whole[:, 1:]), abs=1e-6)
+    whole = np.asarray(jax.jit(lambda seen: encoder({"o": seen}, jnp.ones((2, 5), bool)))(seen))
+    assert np.asarray(now) == pytest.approx(whole[:, :4], abs=1e-6)
+    assert np.asarray(after) == pytest.approx(whole[:, 1:], abs=1e-6)
 
 
 # The weight of every step of the log.
@@ -113,18 +125,24 @@ def numbered(seed=3, episodes=9):
 
 def counted_rows(log, batch):
     """Return the weight of each row of the log [N] in the mean over a batch."""
-    weight = jax.grad(lambda errors: batch.mean(errors))(jnp.zeros(batch.valid.shape))
+    weight = jax.jit(lambda batch: jax.grad(batch.mean)(jnp.zeros(batch.valid.shape)))(batch)
     rows = np.asarray(batch.data.observation["observation"])[..., 0].astype(int)
     return np.bincount(rows.ravel(), np.asarray(weight).ravel(), minlength=log.steps)
 
 
+@eqx.filter_jit
+def batch_drawn(draw, store):
+    """Return a batch, as one program."""
+    return draw.batch(store, None, jax.random.key(0), jnp.zeros(()))[0]
+
+
+@pytest.mark.sample("n-step")
 @pytest.mark.parametrize(
     "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.9)], ids=["decisions", "transitions", "n-step"]
 )
 def test_drawn_windows_count_every_step_as_often_as_any_other(unit):
     log = numbered()
-    draws = Sampler("log", 40_000, Window(unit, 8, 2))
-    batch, _ = draws.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
+    batch = batch_drawn(Sampler("log", 40_000, Window(unit, 8, 2)), stored(log, KEEP, Scaler()))
     usable = np.ones(log.steps, bool) if unit == LoggedAction() else log.has_target
     share = counted_rows(log, batch) * usable.sum()
     assert not share[~usable].any()
@@ -142,15 +160,16 @@ def expected_weight(log, unit, length, burn_in, likelihood=None, importance=None
     store, draw = stored(log, KEEP, Scaler()), Sampler("log", 1, Window(unit, length, burn_in))
     count, table = draw.unit.rows(store)
     likelihood = np.full(count, 1 / count) if likelihood is None else likelihood
-    importance = jnp.ones(count) if importance is None else jnp.asarray(importance)
+    importance = np.ones(count, np.float32) if importance is None else np.asarray(importance, np.float32)
     samples, places = np.repeat(np.arange(count), length), np.tile(np.arange(length), count)
 
-    def one(sample, offset):
+    def one(store, table, importance, sample, offset):
         row = sample if table is None else table[sample]
         batch = draw.at(store, row[None], importance[sample][None], offset[None])
         return jax.grad(batch.mean)(jnp.zeros(batch.valid.shape)), batch.data.observation["observation"][..., 0]
 
-    weight, seen = jax.vmap(one)(jnp.asarray(samples), jnp.asarray(places))
+    each = jax.jit(jax.vmap(one, in_axes=(None, None, None, 0, 0)))
+    weight, seen = each(store, table, importance, samples, places)
     weight = np.asarray(weight) * (likelihood[samples] / length)[:, None, None]
     return np.bincount(np.asarray(seen, int).ravel(), weight.ravel(), minlength=log.steps)
 
@@ -160,6 +179,7 @@ def learnt_from(log, unit):
     return np.arange(log.steps) if unit == LoggedAction() else np.flatnonzero(log.has_target)
 
 
+@pytest.mark.sample("n-step-5-0")
 @pytest.mark.parametrize(("length", "burn_in"), [(1, 0), (5, 0), (8, 3), (30, 1)])
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_every_step_has_exactly_the_same_expected_weight(unit, length, burn_in):
@@ -169,6 +189,7 @@ def test_every_step_has_exactly_the_same_expected_weight(unit, length, burn_in):
     assert share.sum() == pytest.approx(1.0, rel=1e-5)
 
 
+@pytest.mark.full
 def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all():
     log, unit, length = numbered(), NStep(2, 0.9), 5
     rows = learnt_from(log, unit)
@@ -187,28 +208,30 @@ def test_windows_drawn_by_priority_count_by_it_and_at_full_correction_not_at_all
     assert plain[rows].std() > 0.3 / len(rows)
 
 
+@pytest.mark.sample("n-step")
 @pytest.mark.parametrize("unit", UNITS.values(), ids=UNITS)
 def test_without_offsets_windows_follow_each_other_and_all_rows_together_count_equally(unit):
     log = numbered()
     rows, length = learnt_from(log, unit), 4
-    batch = Sampler("log", 1, Window(unit, length, 1)).at(stored(log, KEEP, Scaler()), jnp.asarray(rows))
+    batch = eqx.filter_jit(Sampler("log", 1, Window(unit, length, 1)).at)(stored(log, KEEP, Scaler()), rows)
     np.testing.assert_allclose(counted_rows(log, batch)[rows], 1 / len(rows), rtol=1e-5)
     begin = rows - (rows - log.starts[log.episode[rows]]) % length
-    np.testing.assert_array_equal(batch.data.observation["observation"][:, 1, 0], begin)
+    np.testing.assert_array_equal(np.asarray(batch.data.observation["observation"])[:, 1, 0], begin)
 
 
 def test_windows_drawn_in_proportion_to_their_steps_count_equally_whatever_their_length():
-    valid = jnp.asarray([[True, True, True], [False, True, False]])
-    batch = Batch(None, jnp.arange(2), None, valid, jnp.asarray([3, 1]))
+    valid = np.asarray([[True, True, True], [False, True, False]])
+    batch = Batch(None, np.arange(2), None, valid, np.asarray([3, 1]))
+    errors = np.asarray([[1.0, 2.0, 3.0], [1e9, 10.0, 1e9]], np.float32)
     # ((1 + 2 + 3) / 3 + 10 / 1) / 2
-    assert float(batch.mean(jnp.asarray([[1.0, 2.0, 3.0], [1e9, 10.0, 1e9]]))) == pytest.approx(6.0)
+    assert float(jax.jit(batch.mean)(errors)) == pytest.approx(6.0)
 
 
+@pytest.mark.full
 def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
     log = numbered()
     log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
-    draw = Sampler("log", 40_000, Window(NStep(1, 0.9), 8))
-    batch, _ = draw.batch(stored(log, KEEP, Scaler()), None, jax.random.key(0), jnp.zeros(()))
+    batch = batch_drawn(Sampler("log", 40_000, Window(NStep(1, 0.9), 8)), stored(log, KEEP, Scaler()))
     assert float(add_batch(empty_statistics(), batch).mean) == pytest.approx(
         log.reward[log.has_target].mean(), abs=0.01
     )

@@ -74,8 +74,12 @@ def stores(algorithm: Any, log: Log) -> Any:
 def drawn(algorithm: Any, log: Log, seed: int = 0) -> Batch:
     """Return a batch of the algorithm's only phase."""
     (phase,) = algorithm.phases()
-    store = stores(algorithm, log)[phase.samplers.store]
-    return phase.samplers.batch(store, phase.samplers.order.init(8), jax.random.key(seed), jax.numpy.zeros(()))[0]
+    return _drawn(phase.samplers, stores(algorithm, log)[phase.samplers.store], jax.random.key(seed))
+
+
+@eqx.filter_jit
+def _drawn(samplers: Any, store: Any, key: jax.Array) -> Batch:
+    return samplers.batch(store, samplers.order.init(8), key, jax.numpy.zeros(()))[0]
 
 
 @cache

@@ -26,6 +26,7 @@ def act_on_rows(tidelog, size):
     return pl.read_csv("actions.csv"), policy({leaf: rows})
 
 
+@pytest.mark.full
 def test_a_minari_data_set(tmp_path, tidelog, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     monkeypatch.chdir(tmp_path)
@@ -37,6 +38,7 @@ def test_a_minari_data_set(tmp_path, tidelog, monkeypatch):
     assert np.abs(wanted).max() <= 2.0
 
 
+@pytest.mark.full
 def test_a_file_in_d4rls_layout(tmp_path, tidelog, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hdf5(tmp_path / "walk.hdf5")

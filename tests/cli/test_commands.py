@@ -65,6 +65,7 @@ def test_data_validate_reports_on_every_kind_of_source(here, saved, log, tidelog
     assert tidelog("data", "validate", "nowhere/at-all-v0").code == 2
 
 
+@pytest.mark.sample("bc")
 @pytest.mark.parametrize("name", ["iql", "bc"])
 def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     words = ["train", name, *DATA, "--steps", 28, "--every", 14, "--evaluate", "treatment=2"]
@@ -177,6 +178,7 @@ def test_everything_that_is_measured_is_one_phase_over_a_log():
     assert all(len(entry.algorithm.phases()) == 1 for entry in ENTRIES.values())
 
 
+@pytest.mark.full
 def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
     for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():
         monkeypatch.setattr(speed, name, value)
@@ -194,6 +196,7 @@ def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
     assert "share_of_ceiling" in done.out
 
 
+@pytest.mark.full
 def test_the_demo_tells_its_story(here, tidelog):
     done = tidelog("demo", "--patients", 60, "--steps", 3, "--seeds", 2, "--episodes", 20, "--out", "demo")
     assert done.code == 0, done.err
@@ -228,6 +231,7 @@ def test_settings_come_from_a_file_and_flags_win(here, tidelog):
     assert config["hidden"] == [8, 8]
 
 
+@pytest.mark.sample("words0--0.9-10.0")
 @pytest.mark.parametrize(("words", "config", "expectile", "temperature"), [
     (["--preset", "antmaze"], "", 0.9, 10.0), (["--preset=antmaze", "--temperature", "1"], "", 0.9, 1.0),
     ([], 'preset = "antmaze"\nexpectile = 0.6', 0.6, 10.0), (["--preset", "adroit"], 'preset = "antmaze"', 0.7, 0.5),

@@ -1,5 +1,6 @@
 """From a table of clicks to a table of lists by commands alone, and what is typed wrong on the way."""
 
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -8,6 +9,7 @@ import pytest
 import tidelog.runtime
 from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
+from tests.runtime.cases import listing
 from tidelog.cli import main
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
@@ -21,16 +23,26 @@ def said(capsys):
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory) -> Path:
-    """A folder with a table and a run that has learnt from it a little."""
+    """A folder with a table, and a policy for its items that has learnt nothing."""
     folder = tmp_path_factory.mktemp("shop")
     clicks(users=16).write_csv(folder / "clicks.csv")
-    words = ["train", "recommender-bcq", "--data", str(folder / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
-    assert main([*words, "--steps", "4", "--every", "4", "--held-out", "0.3", "--out", str(folder / "run")]) == 0
+    listing("lists, mean").save(folder / "policy")
     return folder
 
 
-def test_a_run_becomes_lists(shop, tmp_path, capsys):
-    words = ["recommend", str(shop / "run"), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
+@pytest.fixture(scope="module")
+def run(shop) -> Path:
+    """A run that has learnt from the table a little."""
+    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
+    assert main([*words, "--steps", "4", "--every", "4", "--held-out", "0.3", "--out", str(shop / "run")]) == 0
+    return shop / "run"
+
+
+@pytest.mark.sample("policy")
+@pytest.mark.parametrize("source", ["policy", "run"])
+def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
+    path = request.getfixturevalue("run") if source == "run" else shop / "policy"
+    words = ["recommend", str(path), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
     assert main([*words, "--out", str(tmp_path / "lists.csv")]) == 0
     assert "lists of 2 items for 16 users" in said(capsys)
     lists = pl.read_csv(tmp_path / "lists.csv")
@@ -44,6 +56,7 @@ def test_a_run_becomes_lists(shop, tmp_path, capsys):
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
 
 
+@pytest.mark.full
 def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     clicks(users=16).write_csv(tmp_path / "clicks.csv")
     people().write_csv(tmp_path / "users.csv")
@@ -73,17 +86,17 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     assert main(skip) == 0
 
 
-def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(shop, capsys, tmp_path):
-    import shutil
-
-    shutil.copytree(shop / "run", tmp_path / "run")
+@pytest.mark.full
+def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(run, capsys, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
     assert main(["resume", str(tmp_path / "run"), "--checkpoint", "0"]) == 0
     assert "--data HISTORIES.csv --user u --item i --time t --out lists.csv" in said(capsys)
 
 
-def test_a_run_is_exported_and_gives_the_same_lists_without_jax(shop, tmp_path, capsys):
+@pytest.mark.full
+def test_a_run_is_exported_and_gives_the_same_lists_without_jax(run, tmp_path, capsys):
     out = tmp_path / "policy"
-    assert main(["export", str(shop / "run"), "--no-onnx", "--out", str(out)]) == 0
+    assert main(["export", str(run), "--no-onnx", "--out", str(out)]) == 0
     told = said(capsys)
     assert "numpy, random" in told
     assert "numpy, logged" in told
@@ -100,7 +113,7 @@ def test_a_run_is_exported_and_gives_the_same_lists_without_jax(shop, tmp_path, 
     ],
 )
 def test_what_is_typed_wrong_writes_nothing(shop, tmp_path, capsys, words, expected):
-    flags = ["recommend", str(shop / "run"), "--data", str(shop / "clicks.csv"), *ROLES[:6], *words]
+    flags = ["recommend", str(shop / "policy"), "--data", str(shop / "clicks.csv"), *ROLES[:6], *words]
     assert main([*flags, "--out", str(tmp_path / "lists.csv")]) == 2
     assert expected in said(capsys)
     assert not (tmp_path / "lists.csv").exists()
@@ -108,7 +121,7 @@ def test_what_is_typed_wrong_writes_nothing(shop, tmp_path, capsys, words, expec
 
 def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
     pl.DataFrame({"u": ["a"], "i": ["i11"]}).write_csv(tmp_path / "new.csv")
-    words = ["recommend", str(shop / "run"), "--data", str(tmp_path / "new.csv"), "--user", "u", "--item", "i"]
+    words = ["recommend", str(shop / "policy"), "--data", str(tmp_path / "new.csv"), "--user", "u", "--item", "i"]
     words += ["--k", "3", "--out", str(tmp_path / "lists.csv")]
     assert main(words) == 2
     assert "history 0 has the unknown item 'i11'" in said(capsys)
@@ -116,7 +129,7 @@ def test_an_unknown_item_is_named_or_passed_over(shop, tmp_path, capsys):
 
 
 def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
-    words = ["act", str(shop / "run"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
+    words = ["act", str(shop / "policy"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
     assert main(words) == 2
     assert "fix: use tidelog recommend" in said(capsys)
 

@@ -19,6 +19,7 @@ def test_a_report_is_written_and_named(here, run, tidelog):
     assert tidelog("report", run, "--out", "report.html").code == 0
 
 
+@pytest.mark.full
 def test_runs_side_by_side(here, run, tidelog):
     words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--out", "wide", "--hidden", 16]
     assert tidelog(*words, "--steps", 4, "--every", 2).code == 0

@@ -1,7 +1,6 @@
 """Requirements of every policy: allowed actions only, correct probabilities, and correct mixtures."""
 
-import jax
-import jax.numpy as jnp
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -21,7 +20,19 @@ def many(case):
     mask = rng.random((ROWS, ACTIONS)) < 0.5
     mask[np.arange(ROWS), rng.integers(0, ACTIONS, ROWS)] = True
     mask[mask.all(1), 0] = False
-    return {name: leaf[rows] for name, leaf in case.observation.items()}, jnp.asarray(mask)
+    return {name: leaf[rows] for name, leaf in case.observation.items()}, mask
+
+
+@eqx.filter_jit
+def modes(policy):
+    """Return the most likely action of every row."""
+    return policy.mode()
+
+
+@eqx.filter_jit
+def probabilities(policy):
+    """Return the probability of every action."""
+    return policy.probabilities()
 
 
 def mixing(case, epsilon):
@@ -36,10 +47,10 @@ def test_forbidden_actions_are_never_taken(case, epsilon):
     observation, mask = many(case)
     for seed in (None, 0):
         act = case.chosen(case.init(), observation, mask, seed)
-        assert mask[jnp.arange(ROWS), act.action].all()
-        assert jnp.isfinite(act.log_probability).all()
-    free = case.chosen(case.init(), observation, jnp.ones_like(mask)).action
-    assert not mask[jnp.arange(ROWS), free].all()
+        assert mask[np.arange(ROWS), act.action].all()
+        assert np.isfinite(act.log_probability).all()
+    free = case.chosen(case.init(), observation, np.ones_like(mask)).action
+    assert not mask[np.arange(ROWS), free].all()
 
 
 @discrete
@@ -47,8 +58,8 @@ def test_forbidden_actions_are_never_taken(case, epsilon):
 def test_probabilities_are_0_where_forbidden_and_sum_to_1(case, epsilon):
     case = mixing(case, epsilon)
     observation, mask = many(case)
-    chances = case.policy(case.init(), observation, mask).probabilities()
-    assert (np.asarray(chances)[~np.asarray(mask)] == 0.0).all()
+    chances = np.asarray(probabilities(case.policy(case.init(), observation, mask)))
+    assert (chances[~mask] == 0.0).all()
     np.testing.assert_allclose(chances.sum(1), 1.0, rtol=1e-5)
 
 
@@ -58,13 +69,13 @@ def test_epsilon_0_samples_the_mode_and_mixtures_are_exact(case):
     plain = case.policy(case.init(), observation, mask)
     never, mixed = case.but(epsilon=0.0), case.but(epsilon=0.3)
     sampled = never.chosen(case.init(), observation, mask, seed=0).action
-    np.testing.assert_array_equal(sampled, plain.mode())
+    np.testing.assert_array_equal(sampled, modes(plain))
     found = mixed.policy(case.init(), observation, mask)
-    wanted = 0.3 * plain.probabilities() + 0.7 * jax.nn.one_hot(plain.mode(), ACTIONS)
-    np.testing.assert_allclose(found.probabilities(), wanted, rtol=1e-5, atol=1e-7)
+    wanted = 0.3 * np.asarray(probabilities(plain)) + 0.7 * np.eye(ACTIONS)[modes(plain)]
+    np.testing.assert_allclose(probabilities(found), wanted, rtol=1e-5, atol=1e-7)
     act = mixed.chosen(case.init(), observation, mask, seed=1)
     np.testing.assert_allclose(
-        jnp.exp(act.log_probability), wanted[jnp.arange(ROWS), act.action], rtol=1e-5, err_msg="of the mixture"
+        np.exp(act.log_probability), wanted[np.arange(ROWS), act.action], rtol=1e-5, err_msg="of the mixture"
     )
 
 
@@ -72,9 +83,9 @@ def test_epsilon_0_samples_the_mode_and_mixtures_are_exact(case):
 @pytest.mark.parametrize("epsilon", MIXED)
 def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
     case = mixing(case, epsilon)
-    row = {name: jnp.repeat(leaf[:1], ROWS, axis=0) for name, leaf in case.observation.items()}
-    mask = jnp.ones((ROWS, ACTIONS), bool)
-    chances = np.asarray(case.policy(case.init(), row, mask).probabilities()[0])
+    row = {name: np.repeat(leaf[:1], ROWS, axis=0) for name, leaf in case.observation.items()}
+    mask = np.ones((ROWS, ACTIONS), bool)
+    chances = np.asarray(probabilities(case.policy(case.init(), row, mask)))[0]
     sampled = np.asarray(case.chosen(case.init(), row, mask, seed=2).action)
     share = np.bincount(sampled, minlength=ACTIONS) / ROWS
     assert (np.abs(share - chances) < 4.5 * np.sqrt(chances * (1 - chances) / ROWS) + 1e-9).all()
@@ -83,12 +94,13 @@ def test_samples_are_as_frequent_as_probabilities_say(case, epsilon):
 
 @discrete
 def test_q_values_rate_every_action_or_there_are_none(case):
-    found = case.algorithm.q_values(case.algorithm.policy_params(case.init()), case.observation)
+    found = eqx.filter_jit(case.algorithm.q_values)(case.algorithm.policy_params(case.init()), case.observation)
     assert found is None or found.shape == (len(case.log), ACTIONS)
     if hasattr(case.init(), "critic"):
         critic = case.init().critic
-        values = jnp.stack([member.all_actions(case.observation) for member in getattr(critic, "members", (critic,))])
-        np.testing.assert_allclose(found, values.min(axis=0), rtol=1e-5)
+        members = getattr(critic, "members", (critic,))
+        values = eqx.filter_jit(lambda members, seen: [member.all_actions(seen) for member in members])
+        np.testing.assert_allclose(found, np.min(values(members, case.observation), axis=0), rtol=1e-5)
 
 
 def test_without_a_key_acting_repeats_itself_and_keys_decide_samples(case):
@@ -112,7 +124,8 @@ def test_continuous_epsilon_mixes_samples_with_the_mean_and_has_no_density(case)
         return
     mixed = case.but(epsilon=0.5)
     act, mean = mixed.act(mixed.init(), 0), mixed.act(mixed.init()).action
-    at_mode = (act.action == mean).all(axis=1)
+    at_mean = np.isclose(act.action, mean, rtol=0.0, atol=1e-6)  # of two programs: their last bits can differ
+    at_mode = at_mean.all(axis=1)
     assert act.log_probability is None
-    assert 0.25 < float(at_mode.mean()) < 0.75
-    assert not (act.action == mean).any(axis=1)[~at_mode].any()
+    assert 0.25 < at_mode.mean() < 0.75
+    assert not at_mean.any(axis=1)[~at_mode].any()

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tests.algorithms.players import (
@@ -106,12 +108,12 @@ def prepared(player, **changes):
 def looked(player, **changes):
     """The outputs of new networks."""
     network = player.made(**changes).init(functional(ENV).spec, jax.random.key(0), 1).network
-    return network.policy({"observation": jnp.ones((1, 4))})
+    return eqx.filter_jit(network.policy)({"observation": np.ones((1, 4), np.float32)})
 
 
 def rated(player, **changes):
     """The learning rate half-way."""
-    return jnp.asarray(player.made(**changes).schedule(jnp.asarray(0.5)))
+    return jax.jit(player.made(**changes).schedule)(0.5)
 
 
 EFFECTS = {  # for every common field: another value, and the affected result
@@ -196,14 +198,30 @@ PLAYERS = {
 FIELDS = [(name, field) for name, player in PLAYERS.items() for field in player.effects]
 
 
-@pytest.mark.parametrize(("name", "field"), FIELDS)
+def tiered(name, field):
+    """A case of the default tier if it needs no program but PPG's of the usual settings, otherwise of the full one."""
+    player = PLAYERS[name]
+    _, show = player.effects[field]
+    shared = show is learnt and (field in player.set or player.cls.__dataclass_fields__[field].default is not None)
+    shared = shared and name == "ppg"
+    quick = shared or show in (built, planned, looked, rated)
+    return (name, field) if quick else pytest.param(name, field, marks=pytest.mark.full)
+
+
+@cache
+def usual(name, show):
+    """Return what a player's usual settings give: it is compared with for every field."""
+    return show(PLAYERS[name])
+
+
+@pytest.mark.parametrize(("name", "field"), [tiered(*one) for one in FIELDS])
 def test_every_field_has_an_effect(name, field):
     player = PLAYERS[name]
     value, show = player.effects[field]
     if show is planned:
-        assert show(player, **{field: value}) != show(player)
+        assert show(player, **{field: value}) != usual(name, show)
     else:
-        assert differ(show(player, **{field: value}), show(player), by=2e-5)
+        assert differ(show(player, **{field: value}), usual(name, show), by=2e-5)
 
 
 @pytest.mark.parametrize("player", PLAYERS.values(), ids=PLAYERS)
@@ -256,6 +274,8 @@ def whole(player):
     return moved(players((player.made(), 0)), ROUNDS + 3)
 
 
+@pytest.mark.sample("ppg-1")
+@pytest.mark.bits
 @pytest.mark.parametrize("most", [1, 5])
 def test_bits_do_not_depend_on_cuts(player, whole, most):
     cut = moved(players((player.made(), 0)), ROUNDS + 3, most)
@@ -263,6 +283,8 @@ def test_bits_do_not_depend_on_cuts(player, whole, most):
     assert whole.position == cut.position == Position(2, 0, 3)
 
 
+@pytest.mark.sample("ppg-4", "off-policy-ppg-11")
+@pytest.mark.bits
 @pytest.mark.parametrize("at", [2, POLICY_UPDATES, 2 * POLICY_UPDATES + 3, ROUNDS])
 def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, at):
     first = moved(players((player.made(), 0)), at)
@@ -277,6 +299,7 @@ def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, a
     same(whole.learners[0], second.learners[0])
 
 
+@pytest.mark.full
 def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     threads = players((player.made(), 0), (player.made(), 1))
     together = players((player.made(), 0), (player.made(), 1), together=True)
@@ -303,6 +326,7 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     same(threads.learners[0], whole.learners[0])
 
 
+@pytest.mark.full
 def test_compiled_is_what_is_not_compiled(player):
     h, learner = player.made(), player.after(2 * POLICY_UPDATES)
     phase = h.phases()[0]
@@ -322,6 +346,7 @@ ENVS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "env"), [pytest.param(n, env, id=f"{n} {getattr(env, 'name', env)}") for n in ENVS for env in ENVS[n]]
 )
@@ -358,15 +383,17 @@ def test_reports_have_every_metric_of_the_spec_by_phase(player):
 # Draws.
 
 
+@pytest.mark.sample("jax:CartPole-v1")
 @pytest.mark.parametrize("env", [ENV, "treatment"])
 def test_every_round_step_and_copy_draws_for_itself(env):
     """The initial policy has nearly uniform actions: equal keys would give equal actions."""
-    first, second = (after(n * POLICY_UPDATES, env=env).segments["fresh"].columns["action"] for n in (1, 2))
+    first, second = (np.asarray(after(n * POLICY_UPDATES, env=env).segments["fresh"].columns["action"]) for n in (1, 2))
     pairs = {"rounds": (first, second), "steps": (first[:, 1:], first[:, :-1]), "copies": (first[1:], first[:-1])}
-    alike = {name: float(jnp.mean(one == two)) for name, (one, two) in pairs.items()}
+    alike = {name: float(np.mean(one == two)) for name, (one, two) in pairs.items()}
     assert max(alike.values()) < 0.75, alike
 
 
+@pytest.mark.full
 def test_choices_at_once_are_learnt():
     h = tiny(
         learning_rate=3e-2,
@@ -389,6 +416,7 @@ def test_choices_at_once_are_learnt():
 # Stores after a phase.
 
 
+@pytest.mark.full
 def test_epochs_apart_have_optimisers_of_their_own():
     learner = after(3 * POLICY_UPDATES, value_epochs=4)
     assert isinstance(learner.state.network, Phasic)
@@ -408,6 +436,7 @@ def test_the_memory_holds_the_rounds_targets_and_is_emptied_after_the_auxiliary_
     assert int(after(ROUNDS).segments["phase_buffer"].filled) == 0
 
 
+@pytest.mark.full
 def test_an_auxiliary_phase_over_a_store_that_is_not_full_reads_what_is_there():
     learner = replayed(2 * POLICY_UPDATES + AUXILIARY_UPDATES, value_capacity=40)
     assert int(learner.segments["value"].live.sum()) == 8

@@ -3,6 +3,7 @@
 import dataclasses
 from functools import cache
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -43,7 +44,11 @@ def chosen(h, log):
 
 def rated(h, log):
     """The error of an initial state's critics."""
-    state, row = fresh(h, log), batch(h, log)
+    return _rated(h, fresh(h, log), batch(h, log))
+
+
+@eqx.filter_jit
+def _rated(h, state, row):
     seen = critic_inputs(state, row.data)
     return page.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
 
@@ -138,7 +143,14 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
 }
 
 
-@pytest.mark.parametrize("field", EFFECTS)
+def tiered(field):
+    """A case of the default tier if it needs no program of its own, otherwise of the full one."""
+    show = EFFECTS[field][1]
+    quick = show in (built, planned) or (show is learnt and field not in ("threshold", "dropout"))
+    return field if quick else pytest.param(field, marks=pytest.mark.full)
+
+
+@pytest.mark.parametrize("field", [tiered(field) for field in EFFECTS])
 def test_every_field_has_an_effect(field):
     value, show, others = (*EFFECTS[field], {})[:3]
     one, two = small(**others), small(**(others | {field: value}))
@@ -183,6 +195,7 @@ def test_it_keeps_both_contracts():
     assert isinstance(small(), Ranking)
 
 
+@pytest.mark.full
 def test_compiled_is_what_is_not_compiled():
     h, log = small(**VAE), described()
     step = h.phases()[1].step
@@ -192,6 +205,7 @@ def test_compiled_is_what_is_not_compiled():
     assert finite(one)
 
 
+@pytest.mark.full
 def test_losses_without_a_step_are_finite_and_need_no_key():
     h, log = small(**VAE), described()
     for phase in h.phases():
@@ -215,6 +229,8 @@ def whole(tmp_path_factory):
     return folder, run
 
 
+@pytest.mark.bits
+@pytest.mark.full
 def test_a_resumed_run_is_bit_equal_to_one_never_interrupted(whole):
     folder, run = whole
     resumed = tl.resume(folder / "run", checkpoint=3)
@@ -297,5 +313,6 @@ def test_new_items_are_ranked_by_their_features():
     h, log = small(content=True), described()
     found = policy(h, log).recommend([["i1"]], 9, exclude_seen=True)
     assert "i9" in found.items
-    items = h.policy_params(fresh(h, log)).next_item.table(None, fresh(h, log).facts.features)
-    assert np.abs(np.asarray(items.vectors[10] - items.vectors[1:10]).sum(axis=1)).min() > 0.0
+    table, features = h.policy_params(fresh(h, log)).next_item.table, fresh(h, log).facts.features
+    vectors = np.asarray(eqx.filter_jit(lambda table: table(None, features))(table).vectors)
+    assert np.abs((vectors[10] - vectors[1:10]).sum(axis=1)).min() > 0.0

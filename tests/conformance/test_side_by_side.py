@@ -23,6 +23,8 @@ def number(case):
     return next({name: value} for name, value in numbers.items() if hasattr(case.algorithm, name))
 
 
+@pytest.mark.bits
+@pytest.mark.sample("iql-discrete")
 def test_bits_do_not_depend_on_chunks(case):
     whole, cut = case.trainer((case.algorithm, 0), steps=200), case.trainer((case.algorithm, 0), steps=200)
     assert whole.advance(200) == 200
@@ -33,6 +35,9 @@ def test_bits_do_not_depend_on_chunks(case):
     assert not whole.failures()
 
 
+@pytest.mark.full
+@pytest.mark.bits
+@pytest.mark.sample("bc-discrete-10-1e-06")
 @pytest.mark.parametrize(("updates", "atol"), [(10, 1e-6), (100, 5e-2)])
 def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
     together = case.trainer((case.algorithm, 0), (case.algorithm, 1), together=True)
@@ -44,6 +49,7 @@ def test_seeds_side_by_side_are_seeds_alone(case, updates, atol):
     assert differ(together.learners[0].state, together.learners[1].state, by=0.1)
 
 
+@pytest.mark.full
 def test_a_population_is_its_members_alone_from_one_compilation(case, number, caplog):
     members = [(case.algorithm, 3), (replace(case.algorithm, **number), 3)]
     case.trainer((case.algorithm, 0), (case.algorithm, 1), together=True).compile()
@@ -61,6 +67,7 @@ def test_a_population_is_its_members_alone_from_one_compilation(case, number, ca
     assert differ(stacked.learners[0].state, stacked.learners[1].state, by=1e-4)
 
 
+@pytest.mark.full
 def test_another_static_value_is_another_program(caplog):
     (case, *_) = [case for case in CASES if case.name == "bc"]
     case.trainer((case.algorithm, 0)).compile()

@@ -2,8 +2,8 @@
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.algorithms.worlds import ACTIONS, world
 from tests.conformance.cases import clone, differ, finite, same
@@ -16,6 +16,7 @@ def test_it_is_an_algorithm(case):
     assert set(case.algorithm.stores(case.log.spec)) == {case.phase.samplers.store}
 
 
+@pytest.mark.full
 def test_compiled_is_what_is_not_compiled(case):
     state, feedback = case.step(case.init(), case.batch())
     plain_state, plain_feedback = case.phase.step(as_arrays(case.algorithm), case.init(), case.batch())
@@ -29,6 +30,7 @@ def test_the_same_seed_is_the_same_state_and_another_is_another(case):
     assert differ(params(case.init(3)), params(case.init(4)), by=0.1)
 
 
+@pytest.mark.sample("bc-discrete", "discrete-bcq-discrete")
 def test_a_batch_of_one(case):
     one = case.but(batch_size=1)
     assert one.batch().rows.shape == (1,)
@@ -54,7 +56,7 @@ def test_every_target_network_is_read_and_moves(case):
     state, batch = case.init(), case.batch()
     moved, _ = case.step(state, batch)
     for name in (field for field in state._fields if field.startswith("target_")):
-        shifted = jax.tree.map(lambda leaf: leaf + 0.5, getattr(state, name))
+        shifted = jax.tree.map(lambda leaf: np.asarray(leaf) + np.float32(0.5), getattr(state, name))
         other, _ = case.step(state._replace(**{name: shifted}), batch)
         rest = [field for field in state._fields if field != name]
         assert differ([getattr(moved, f) for f in rest], [getattr(other, f) for f in rest], by=1e-4), f"{name} unread"
@@ -62,13 +64,15 @@ def test_every_target_network_is_read_and_moves(case):
 
 
 def test_losses_without_a_step_are_finite_numbers_and_need_no_key(case):
-    found = case.phase.losses(case.algorithm, case.init(), case.batch(), jax.random.key(0))
-    again = case.phase.losses(case.algorithm, case.init(), case.batch(), jax.random.key(1))
+    losses = eqx.filter_jit(case.phase.losses)
+    found = losses(case.algorithm, case.init(), case.batch(), jax.random.key(0))
+    again = losses(case.algorithm, case.init(), case.batch(), jax.random.key(1))
     assert found
-    assert all(value.shape == () and jnp.isfinite(value) for value in found.values())
+    assert all(value.shape == () and np.isfinite(value) for value in found.values())
     same(found, again)
 
 
+@pytest.mark.sample("iql-discrete", "bcq-continuous", "discrete-bcq-discrete")
 def test_a_row_of_weight_0_has_no_influence(case):
     log = case.log
     silent = np.arange(len(log)) % 2 == 0
@@ -103,6 +107,7 @@ def test_forbidden_actions_pull_at_nothing(case):
     action = np.where(case.log.action == forbidden, 0, case.log.action)
     barred = world(case.kind, action=action, action_mask=mask[case.log.position])
     before, after = clone(case.init()).head, clone(case.after(3, barred)).head
-    np.testing.assert_array_equal(after.weight[:, forbidden], before.weight[:, forbidden])
-    assert differ(after.weight[:, :forbidden], before.weight[:, :forbidden], by=1e-3)
+    old, new = np.asarray(before.weight), np.asarray(after.weight)
+    np.testing.assert_array_equal(new[:, forbidden], old[:, forbidden])
+    assert np.abs(new[:, :forbidden] - old[:, :forbidden]).max() > 1e-3
     assert finite(after)

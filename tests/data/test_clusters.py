@@ -214,7 +214,7 @@ def test_moments_over_all_assignments_are_those_of_all_assignments() -> None:
     ],
     ids=["normal", "rare", "heavy tails"],
 )
-@pytest.mark.parametrize(("rows", "groups"), [(600, 150), (8_000, 4_000)])
+@pytest.mark.parametrize(("rows", "groups"), [(600, 150), pytest.param(8_000, 4_000, marks=pytest.mark.full)])
 def test_chance_is_found_as_seldom_as_promised(rewards: Any, rows: int, groups: int) -> None:
     """Of 200 logs without correlation 2 are expected at 1 %; 9 or more happen once in 3,000 times."""
     rng = np.random.default_rng(1)

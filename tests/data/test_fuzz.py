@@ -120,6 +120,7 @@ SPOILERS: list[tuple[Callable[[Path, Elsewhere, Tally, int], None], int, int]] =
 
 @given(SEEDS, st.sampled_from(TABLES))
 @settled(60)
+@pytest.mark.full
 def test_a_valid_table_is_the_same_log_in_every_format(seed: int, form: str) -> None:
     frame, mapping = damage.table(np.random.default_rng(seed))
     expected = read_log(frame, mapping)
@@ -130,6 +131,7 @@ def test_a_valid_table_is_the_same_log_in_every_format(seed: int, form: str) -> 
             np.testing.assert_array_equal(found.columns()[name], values, err_msg=name)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("spoiler", "few", "many"), SPOILERS, ids=lambda one: getattr(one, "__name__", ""))
 def test_a_spoilt_file_is_caught_or_harmless(
     spoiler: Callable[..., None], few: int, many: int, folder: Path, elsewhere: Elsewhere
@@ -179,6 +181,7 @@ KINDS: dict[str, pl.Series] = {
 }  # fmt: skip
 
 
+@pytest.mark.sample("structs", "decimal", "zoned")
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_column_in_every_role_is_a_log_or_a_report(kind: str) -> None:
     for column in ROLES:

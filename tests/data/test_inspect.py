@@ -69,6 +69,7 @@ def test_a_contextual_bandit_is_proposed_whole() -> None:
     assert "tidelog train iql" in described.text()
 
 
+@pytest.mark.full
 def test_sales_are_told_to_be_interactions_and_what_remains() -> None:
     described = describe_table(shared("data/online_retail_cc0/online_retail_2010_2011.parquet"))
     assert described.interactions == {"user": "CustomerID", "item": "StockCode", "time": "ts", "rating": "Quantity"}

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.data.nstep import n_step
@@ -15,7 +16,6 @@ from tidelog.data.io.readers import open_log, read_log, validate
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 CLEAN = with_next(visits()).write_csv().encode()
 
 
@@ -49,8 +49,8 @@ def arrays(draw: st.DrawFn) -> dict[str, Any]:
     return given
 
 
+@pytest.mark.full
 @given(arrays())
-@FEW
 def test_valid_logs_survive_saving(given: dict[str, Any]) -> None:
     log = Log.from_arrays(**given)
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,6 @@ def test_valid_logs_survive_saving(given: dict[str, Any]) -> None:
 
 
 @given(arrays())
-@FEW
 def test_what_comes_out_is_what_went_in(given: dict[str, Any]) -> None:
     log = Log.from_arrays(**given)
     transitions = log.transitions
@@ -76,7 +75,6 @@ def test_what_comes_out_is_what_went_in(given: dict[str, Any]) -> None:
 
 
 @given(arrays(), st.integers(1, 4))
-@FEW
 def test_windows_are_the_definition_row_by_row(given: dict[str, Any], n: int) -> None:
     log = Log.from_arrays(**given)
     windows = n_step(log, np.arange(log.steps), n, 0.5)
@@ -92,7 +90,6 @@ def test_windows_are_the_definition_row_by_row(given: dict[str, Any], n: int) ->
 
 
 @given(arrays())
-@FEW
 def test_valid_logs_survive_csv(given: dict[str, Any]) -> None:
     wide = {"o": given["observation"], "n": given.get("next_observation"), "a": given["action"]}
     columns = {
@@ -124,7 +121,6 @@ def test_valid_logs_survive_csv(given: dict[str, Any]) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, len(CLEAN) - 1), st.integers(0, 255)), min_size=1, max_size=4), st.booleans())
-@settings(FEW, max_examples=150)
 def test_damaged_text_is_caught_or_harmless(damage: list[tuple[int, int]], cut: bool) -> None:
     content = bytearray(CLEAN)
     for place, byte in damage:
@@ -141,7 +137,6 @@ def test_damaged_text_is_caught_or_harmless(damage: list[tuple[int, int]], cut: 
 
 
 @given(st.integers(0, 10**6), st.integers(0, 255), st.booleans(), st.booleans())
-@settings(FEW, max_examples=60)
 def test_a_damaged_folder_is_caught_or_harmless(place: int, byte: int, cut: bool, memory_map: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = read_log(visits(), mapping())
@@ -161,8 +156,8 @@ def test_a_damaged_folder_is_caught_or_harmless(place: int, byte: int, cut: bool
 VALUES = st.one_of(st.none(), st.floats(width=64), st.integers(-(2**63), 2**63 - 1), st.text(max_size=5), st.booleans())
 
 
+@pytest.mark.full
 @given(st.sampled_from(with_next(visits()).columns), st.lists(VALUES, min_size=1, max_size=3), st.booleans())
-@settings(FEW, max_examples=200)
 def test_any_value_in_any_cell_is_a_report(name: str, values: list[Any], everywhere: bool) -> None:
     frame = with_next(visits())
     cells = frame[name].cast(pl.String).to_list()
@@ -191,7 +186,6 @@ ROLES = st.sampled_from(
 
 
 @given(st.dictionaries(ROLES, ARRAY, min_size=1, max_size=3))
-@settings(FEW, max_examples=300)
 def test_any_array_for_any_role_is_a_log_or_a_report(change: dict[str, Any]) -> None:
     clean = {"observation": np.arange(6.0), "action": np.array([0, 1] * 3), "reward": np.arange(6.0)}
     try:

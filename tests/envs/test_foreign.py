@@ -86,6 +86,7 @@ def walked(source, actions):
     return environment, [environment.step(np.array(column)) for column in zip(*actions, strict=True)]
 
 
+@pytest.mark.sample("source0")
 @pytest.mark.parametrize("source", [OldGymnax(), NewGymnax()])
 def test_getting_there_and_running_out_of_time_are_told_apart(source):
     environment, outcomes = walked(source, [(1, 1, 1, 0), (0, 0, 0, 0), (0, 1, 1, 1)])
@@ -182,6 +183,7 @@ class AutoResetWrapper(EpisodeWrapper):
     pass
 
 
+@pytest.mark.sample("functional0")
 @pytest.mark.parametrize("functional", [FromBrax(Slide(), 3), FromBrax(EpisodeWrapper(Slide(), 3), None)])
 def test_brax_is_cut_off_by_the_clock_and_ended_by_the_world(functional):
     environment = make(functional, 3)

@@ -1,7 +1,6 @@
 """Functional environments are their references; `advance` hides nothing; `Hosted` keeps the host's promise."""
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import gymnasium
@@ -95,6 +94,7 @@ def maze_player(is_recurrent):
     return act
 
 
+@pytest.mark.full
 def test_a_t_maze_pays_one_to_those_who_remember_and_a_half_to_those_who_do_not():
     best, forgetting = (play(make("jax:t-maze", 8), maze_player(r), episodes=400) for r in (1, 0))
     assert best.lengths.tolist() == [11] * 400
@@ -108,8 +108,8 @@ def test_a_t_maze_pays_one_to_those_who_remember_and_a_half_to_those_who_do_not(
 
 
 def test_a_fall_at_the_limit_sets_both_flags_as_gymnasium_does():
-    falling = Cart(jnp.asarray([0.0, 0.0, 0.2, 3.0]), jnp.asarray(499))
-    moved = CartPole().step(falling, jnp.asarray(0), jax.random.key(0))
+    falling = Cart(np.asarray([0.0, 0.0, 0.2, 3.0], np.float32), np.int32(499))
+    moved = jax.jit(CartPole().step)(falling, 0, jax.random.key(0))
     assert bool(moved.terminated)
     assert bool(moved.truncated)
     assert float(moved.reward) == 1.0
@@ -123,6 +123,7 @@ def test_pendulum_is_cut_off_after_200_steps_and_never_ends():
     assert (played.returns < -300).all()
 
 
+@pytest.mark.sample("ours0-CartPole-v1")
 @pytest.mark.parametrize(("ours", "name"), [(CartPole(), "CartPole-v1"), (Pendulum(), "Pendulum-v1")])
 def test_starts_are_spread_as_gymnasiums_are(ours, name):
     worlds = begin(ours, 20_000, jax.random.key(3))
@@ -171,8 +172,8 @@ def test_drawn_transitions_are_as_frequent_as_the_arrays_say():
     actions = generator.integers(problem.actions, size=40)
     row = jax.vmap(finite.step, (None, None, 0))
     drawn = jax.jit(jax.vmap(row, (0, 0, None)))
-    worlds = Place(jnp.asarray(states, jnp.int32), jnp.zeros(40, jnp.int32))
-    moved = drawn(worlds, jnp.asarray(actions), jax.random.split(jax.random.key(1), draws))
+    worlds = Place(states.astype(np.int32), np.zeros(40, np.int32))
+    moved = drawn(worlds, actions, jax.random.split(jax.random.key(1), draws))
     found = np.stack([np.bincount(own, minlength=problem.states) for own in np.asarray(moved.world.state)]) / draws
     exact = problem.transition[states, actions]
     assert np.abs((found - exact) / np.sqrt(np.maximum(exact * (1 - exact), 1e-9) / draws)).max() < 5.5
@@ -184,18 +185,23 @@ def test_drawn_transitions_are_as_frequent_as_the_arrays_say():
 
 def test_a_compiled_rollout_earns_the_exact_value():
     problem, finite, copies, steps = treatment(), functional("jax:treatment"), 500, 60
-    policy = jnp.asarray(problem.optimal()[1].argmax(1))
+    policy = jax.device_put(problem.optimal()[1].argmax(1))
 
     def one(carry, key):
         advanced = advance(finite, carry, policy[carry.state], key)
         return advanced.world, (advanced.reward.sum(), advanced.terminated.sum())
 
-    worlds = begin(finite, copies, jax.random.key(0))
-    _, (earned, ended) = jax.jit(partial(jax.lax.scan, one))(worlds, jax.random.split(jax.random.key(1), steps))
-    episodes = int(ended.sum())
-    assert float(earned.sum()) / episodes == pytest.approx(problem.optimal()[0], abs=5 * (0.25 / episodes) ** 0.5)
+    @jax.jit
+    def played(start, moves):
+        worlds = begin(finite, copies, start)
+        return jax.lax.scan(one, worlds, jax.random.split(moves, steps))[1]
+
+    earned, ended = played(jax.random.key(0), jax.random.key(1))
+    episodes = np.asarray(ended).sum()
+    assert np.asarray(earned).sum() / episodes == pytest.approx(problem.optimal()[0], abs=5 * (0.25 / episodes) ** 0.5)
 
 
+@pytest.mark.full
 def test_every_copy_and_every_step_draws_for_itself():
     finite, copies = Finite(chain(9, 0.5)), 64
     worlds = Place(jnp.full(copies, 4, jnp.int32), jnp.zeros(copies, jnp.int32))
@@ -270,6 +276,7 @@ class Clock:
         )
 
 
+@pytest.mark.sample("both")
 @pytest.mark.parametrize("how", ["terminated", "truncated", "both"])
 def test_what_followed_is_kept_apart_from_what_to_act_on(how):
     environment = make(Clock(2, how), 3)
@@ -310,6 +317,7 @@ def test_a_failure_names_the_copy_and_the_step(fault, words):
         environment.step(np.zeros(2, int))
 
 
+@pytest.mark.sample("jax:CartPole-v1")
 @pytest.mark.parametrize("name", NAMES)
 def test_random_play_makes_a_log(name):
     log = collect(name, episodes=8, seed=1)
@@ -317,6 +325,7 @@ def test_random_play_makes_a_log(name):
     assert len(log.episodes) == 8
 
 
+@pytest.mark.full
 def test_the_hosted_treatment_is_worth_what_its_arrays_say():
     problem = treatment()
     by_view = {

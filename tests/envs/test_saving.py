@@ -75,6 +75,7 @@ def same_future(name, before, after):
         one.close()
 
 
+@pytest.mark.sample("CartPole-v1", "Pendulum-v1", "jax:CartPole-v1", "treatment")
 @pytest.mark.parametrize("name", sorted(FAST))
 def test_what_is_restored_has_the_same_future(name):
     if name in MUJOCO:

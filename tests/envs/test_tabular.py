@@ -202,6 +202,7 @@ def icu():
     return icu_sepsis(shared("data/icu_sepsis/dynamics.npz"))
 
 
+@pytest.mark.full
 def test_icu_sepsis_has_its_published_values(icu):
     problem, expert = icu
     oracle = json.loads(shared("oracles/icu_sepsis.json").read_text())
@@ -215,6 +216,7 @@ def test_icu_sepsis_has_its_published_values(icu):
     assert problem.value_of(policy) == pytest.approx(known["optimal"], abs=1e-8)
 
 
+@pytest.mark.full
 def test_icu_sepsis_has_its_published_optima_within_support(icu):
     problem, expert = icu
     oracle = json.loads(shared("oracles/icu_sepsis.json").read_text())

@@ -362,6 +362,7 @@ def test_cartpole_is_vectorised_and_others_stay_as_they_were():
     assert isinstance(make("Pendulum-v1", 2), Gymnasium)
 
 
+@pytest.mark.full
 def test_vectorised_cartpole_is_the_copies_one_by_one():
     """From the same states and by the same actions, through falls and limits."""
     many, alone = make("CartPole-v1", 6), Gymnasium(lambda: gymnasium.make("CartPole-v1"), 6)

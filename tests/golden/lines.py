@@ -1,8 +1,11 @@
 """Networks of one or two numbers, small enough for training by hand, and three samples for them."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from tidelog.algorithms.core.sampling import Batch
@@ -57,17 +60,21 @@ def make_critic(spec, key):
     return LineCritic(jnp.array(1.0), jnp.array(0.0))
 
 
-def column(*values: float) -> jax.Array:
-    return jnp.array(values)[:, None]
+def numbers(*rows: Any) -> np.ndarray:
+    return np.array(rows, np.float32)
 
 
-def batch(weight: jax.Array | None = None) -> Batch:
+def column(*values: float) -> np.ndarray:
+    return numbers(*values)[:, None]
+
+
+def batch(weight: np.ndarray | None = None) -> Batch:
     """Three samples: s = 1, 2, -1; a = 0.5, 0, 1; r = 1, 0, 2; discount 0.5, 0.5, 0; s' = 2, 1, 3."""
     rows = Transition(
         observation={"s": column(1.0, 2.0, -1.0)},
         action=column(0.5, 0.0, 1.0),
-        reward=jnp.array([1.0, 0.0, 2.0]),
-        discount=jnp.array([0.5, 0.5, 0.0]),
+        reward=numbers(1.0, 0.0, 2.0),
+        discount=numbers(0.5, 0.5, 0.0),
         next_observation={"s": column(2.0, 1.0, 3.0)},
     )
-    return Batch(rows, jnp.arange(3), weight)
+    return Batch(rows, np.arange(3), weight)

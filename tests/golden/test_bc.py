@@ -1,11 +1,10 @@
 """One update of behaviour cloning on three samples and a network of one number, computed by hand."""
 
-import jax.numpy as jnp
 import numpy as np
 from jax import random
 
 from tests.algorithms.worlds import compiled
-from tests.golden.lines import SPEC, batch, make_actor, plain
+from tests.golden.lines import SPEC, batch, make_actor, numbers, plain
 from tidelog import BC
 from tidelog.algorithms.bc import step
 
@@ -26,6 +25,6 @@ def test_bc_step():
 
 def test_bc_step_with_sample_weights():
     # weights 0, 1, 2: slope (0 + 2 + 3) / 3; loss (1.4189385 + 2 * 2.0439385) / 3
-    state, feedback = moved(jnp.array([0.0, 1.0, 2.0]))
+    state, feedback = moved(numbers(0.0, 1.0, 2.0))
     np.testing.assert_allclose(feedback.metrics["imitation_loss"], 1.8356052, rtol=1e-6)
     np.testing.assert_allclose(state.actor.p, 0.5 - 0.5 / 3, rtol=1e-6)

@@ -3,10 +3,10 @@
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.golden.lines import numbers
 from tidelog.recommend.next_item import next_item_error, sampled_error
 from tidelog.recommend.ranking import standardised
 from tidelog.recommend.recommender_bcq import importance
@@ -14,43 +14,46 @@ from tidelog.recommend.recommender_bcq import importance
 
 def test_no_item_is_left_out_of_the_sum():
     # logits 0 for both items, 9 for no item: log(e^0 + e^0) - 0 = log 2, for every value at index 0
-    assert float(next_item_error(jnp.array([9.0, 0.0, 0.0]), jnp.int32(1))) == pytest.approx(math.log(2.0))
+    error = jax.jit(next_item_error)(numbers(9.0, 0.0, 0.0), np.int32(1))
+    assert float(error) == pytest.approx(math.log(2.0))
 
 
 def test_a_sample_that_holds_every_other_item_once_is_the_whole_sum():
     # items 2 and 3 drawn once each, expected once each: -1 + log(e^1 + e^2 + e^3)
-    error = sampled_error(jnp.float32(1.0), jnp.array([2.0, 3.0]), jnp.zeros(2), jnp.zeros(2, bool))
+    error = jax.jit(sampled_error)(np.float32(1.0), numbers(2.0, 3.0), numbers(0.0, 0.0), np.zeros(2, bool))
     assert float(error) == pytest.approx(math.log(math.e + math.e**2 + math.e**3) - 1.0, rel=1e-6)
 
 
 def test_the_item_itself_in_the_sample_counts_once():
-    error = sampled_error(jnp.float32(1.0), jnp.array([1.0, 3.0]), jnp.zeros(2), jnp.array([True, False]))
+    error = jax.jit(sampled_error)(np.float32(1.0), numbers(1.0, 3.0), numbers(0.0, 0.0), np.array([True, False]))
     assert float(error) == pytest.approx(math.log(math.e + math.e**3) - 1.0, rel=1e-6)
 
 
 def test_the_corrected_sample_has_the_gradient_of_the_whole_sum():
     rng = np.random.default_rng(0)
-    logits, q = jnp.asarray(rng.standard_normal(40)), np.arange(1.0, 41.0)
-    q = jnp.asarray(q / q.sum())
-    drawn = jax.random.choice(jax.random.key(0), 40, (200_000,), p=q)
+    logits, q = rng.standard_normal(40).astype(np.float32), np.arange(1.0, 41.0)
+    q = (q / q.sum()).astype(np.float32)
+    drawn = jax.jit(lambda q: jax.random.choice(jax.random.key(0), 40, (200_000,), p=q))(q)
 
-    def by_sample(logits):
-        expected = jnp.log(q[drawn] * len(drawn))
+    def by_sample(logits, drawn, expected):
         return sampled_error(logits[3], logits[drawn], expected, drawn == 3)
 
-    whole = jax.grad(lambda x: jax.nn.logsumexp(x) - x[3])(logits)
-    np.testing.assert_allclose(jax.grad(by_sample)(logits), whole, atol=4e-3)
-    uncorrected = jax.grad(lambda x: sampled_error(x[3], x[drawn], jnp.zeros(len(drawn)), drawn == 3))(logits)
+    slope = jax.jit(jax.grad(by_sample))
+    whole = np.asarray(jax.jit(jax.grad(lambda x: jax.nn.logsumexp(x) - x[3]))(logits))
+    expected = np.log(q[drawn] * len(drawn))
+    np.testing.assert_allclose(slope(logits, drawn, expected), whole, atol=4e-3)
+    uncorrected = slope(logits, drawn, np.zeros_like(expected))
     assert np.abs(uncorrected - whole).max() > 0.02
 
 
 def test_importance_has_mean_1_and_the_wanted_ratio():
     # wanted 1/2, 1/2 and drawn 1/4, 3/4: ratio 2 to 2/3, scaled to a mean of 1
-    weights = importance(jnp.log(jnp.array([0.5, 0.5])), jnp.log(jnp.array([0.25, 0.75])))
+    weights = jax.jit(importance)(np.log(numbers(0.5, 0.5)), np.log(numbers(0.25, 0.75)))
     np.testing.assert_allclose(weights, [1.5, 0.5], rtol=1e-5)
 
 
 def test_standardised_reads_marked_values_only():
     # 1 and 3: mean 2, deviation 1; 100 is not marked; equal values are 0
-    found = standardised(jnp.array([[1.0, 3.0, 100.0], [5.0, 5.0, 5.0]]), jnp.array([[True, True, False], [True] * 3]))
+    marked = np.array([[True, True, False], [True] * 3])
+    found = jax.jit(standardised)(numbers([1.0, 3.0, 100.0], [5.0, 5.0, 5.0]), marked)
     np.testing.assert_allclose(found, [[-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]], atol=1e-6)

@@ -1,19 +1,27 @@
 """The support filter and discrete BCQ's losses, computed by hand."""
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
+from tests.golden.lines import numbers
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.discrete_bcq import Networks, step, target_value, total_loss
 from tidelog.losses.imitation import mean_square
 from tidelog.support import best, supported
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Transition
 
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
-LOGITS = jnp.log(jnp.array([[0.5, 0.3, 0.15, 0.05]]))  # 1, 0.6, 0.3, 0.1 of the largest
+
+
+def marked(logits, threshold, mask=None):
+    return eqx.filter_jit(supported)(logits, np.float32(threshold), mask)
+
+
+LOGITS = np.log(numbers([0.5, 0.3, 0.15, 0.05]))  # 1, 0.6, 0.3, 0.1 of the largest
 
 
 @pytest.mark.parametrize(
@@ -28,39 +36,39 @@ LOGITS = jnp.log(jnp.array([[0.5, 0.3, 0.15, 0.05]]))  # 1, 0.6, 0.3, 0.1 of the
     ],
 )
 def test_likelihoods_are_relative_to_the_largest(threshold, kept):
-    equal(supported(LOGITS, threshold), [np.array(kept, bool)])
-    equal(supported(LOGITS + 7.0, threshold), [np.array(kept, bool)])
+    equal(marked(LOGITS, threshold), [np.array(kept, bool)])
+    equal(marked(LOGITS + 7.0, threshold), [np.array(kept, bool)])
 
 
 def test_the_mask_comes_before_the_largest():
     # Without action 0 the largest is 0.3: 0.5 and 0.1667 of it are left.
-    mask = jnp.array([[False, True, True, True]])
-    equal(supported(LOGITS, 0.3, mask), [[False, True, True, False]])
-    equal(supported(LOGITS, 0.0, mask), mask)
-    equal(supported(LOGITS, 1.0, mask), [[False, True, False, False]])
+    mask = np.array([[False, True, True, True]])
+    equal(marked(LOGITS, 0.3, mask), [[False, True, True, False]])
+    equal(marked(LOGITS, 0.0, mask), mask)
+    equal(marked(LOGITS, 1.0, mask), [[False, True, False, False]])
 
 
 def test_equals_are_kept_at_threshold_1_and_raw_logits_are_compared():
-    equal(supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), [[True, True, False]])
-    equal(supported(jnp.array([[-2.0, -4.0, -9.0]]), 0.3), [[True, False, False]])  # all 0 behind a ReLU
-    close(best(jnp.array([[1.0, 5.0, 9.0]]), jnp.array([[True, True, False]])), [1])
-    close(best(jnp.array([[-7.0, -3.0, -1.0]]), jnp.array([[True, True, False]])), [1])  # not by multiplication
-    close(best(jnp.array([[-1e9, -2e9, 0.0]]), jnp.array([[True, True, False]])), [0])  # nor by subtraction
+    equal(marked(numbers([2.0, 2.0, 1.0]), 1.0), [[True, True, False]])
+    equal(marked(numbers([-2.0, -4.0, -9.0]), 0.3), [[True, False, False]])  # all 0 behind a ReLU
+    chosen, among = jax.jit(best), np.array([[True, True, False]])
+    close(chosen(numbers([1.0, 5.0, 9.0]), among), [1])
+    close(chosen(numbers([-7.0, -3.0, -1.0]), among), [1])  # not by multiplication
+    close(chosen(numbers([-1e9, -2e9, 0.0]), among), [0])  # nor by subtraction
 
 
 def test_the_penalty_is_a_mean_over_allowed_actions():
-    logits = jnp.array([[1.0, -2.0, 3.0]])
-    close(mean_square(logits), [14 / 3], rtol=1e-6)
-    close(mean_square(logits, jnp.array([[True, True, False]])), [2.5])
-    slope = jax.grad(lambda x: mean_square(x, jnp.array([[True, True, False]]))[0])(logits)
+    logits, mask = numbers([1.0, -2.0, 3.0]), np.array([[True, True, False]])
+    close(jax.jit(mean_square)(logits), [14 / 3], rtol=1e-6)
+    close(jax.jit(mean_square)(logits, mask), [2.5])
+    slope = jax.jit(jax.grad(lambda x: mean_square(x, mask)[0]))(logits)
     close(slope, [[1.0, -2.0, 0.0]])  # 2 x / 2
 
 
-class Fixed:
+class Fixed(eqx.Module):
     """The same values or logits as rows of a table, by the observed number."""
 
-    def __init__(self, rows):
-        self.rows = jnp.array(rows)
+    rows: jax.Array
 
     def all_actions(self, observation):
         return self.rows[observation["s"][:, 0].astype(int)]
@@ -75,37 +83,42 @@ class Fixed:
 
 def hand(h, critic, imitator, target):
     state = small("discrete-bcq").init(world("discrete").spec, jax.random.key(0), 1)
-    return state._replace(critic=Fixed(critic), imitator=Fixed(imitator), target_critic=Fixed(target))
+    critic, imitator, target = (Fixed(numbers(*rows)) for rows in (critic, imitator, target))
+    return state._replace(critic=critic, imitator=imitator, target_critic=target)
+
+
+def target_of(h, state):
+    return eqx.filter_jit(target_value)(as_arrays(h), state, ROWS)
 
 
 ROWS = Transition(
-    observation={"s": jnp.array([[0.0], [1.0]])},
-    action=jnp.array([0, 2]),
-    reward=jnp.array([1.0, 0.0]),
-    discount=jnp.array([0.5, 0.5]),
-    next_observation={"s": jnp.array([[0.0], [1.0]])},
-    mask=jnp.array([[True, True, True], [False, True, True]]),
-    next_mask=jnp.array([[True, True, True], [False, True, True]]),
+    observation={"s": numbers([0.0], [1.0])},
+    action=np.array([0, 2]),
+    reward=numbers(1.0, 0.0),
+    discount=numbers(0.5, 0.5),
+    next_observation={"s": numbers([0.0], [1.0])},
+    mask=np.array([[True, True, True], [False, True, True]]),
+    next_mask=np.array([[True, True, True], [False, True, True]]),
 )
 Q, QT = [[1.0, 2.0, 9.0], [8.0, 3.0, 4.0]], [[10.0, 20.0, 30.0], [40.0, 50.0, 60.0]]
-LIKELY = jnp.log(jnp.array([[0.5, 0.4, 0.1], [0.8, 0.15, 0.05]])).tolist()
+LIKELY = np.log(numbers([0.5, 0.4, 0.1], [0.8, 0.15, 0.05])).tolist()
 
 
 def test_target_by_hand():
     # Row 1: 0.5 and 0.4 are supported, Q says 1: 20. Row 2: 0 is forbidden; 0.05 / 0.15 >= 0.3, Q says 2: 60.
     h = small("discrete-bcq", threshold=0.3)
-    close(target_value(h, hand(h, Q, LIKELY, QT), ROWS), [1.0 + 10.0, 30.0])
+    close(target_of(h, hand(h, Q, LIKELY, QT)), [1.0 + 10.0, 30.0])
     # At 0.5 only action 1 is left in row 2. Two states, two targets.
     h = small("discrete-bcq", threshold=0.5)
-    close(target_value(h, hand(h, Q, LIKELY, QT), ROWS), [11.0, 25.0])
+    close(target_of(h, hand(h, Q, LIKELY, QT)), [11.0, 25.0])
 
 
 def test_without_double_the_target_critic_chooses():
     h = small("discrete-bcq", threshold=0.3, double=False)
     turned = [[30.0, 20.0, 10.0], [40.0, 60.0, 50.0]]
-    close(target_value(h, hand(h, Q, LIKELY, turned), ROWS), [16.0, 30.0])
+    close(target_of(h, hand(h, Q, LIKELY, turned)), [16.0, 30.0])
     double = small("discrete-bcq", threshold=0.3)
-    close(target_value(double, hand(double, Q, LIKELY, turned), ROWS), [11.0, 25.0])
+    close(target_of(double, hand(double, Q, LIKELY, turned)), [11.0, 25.0])
 
 
 def test_loss_by_hand():
@@ -113,7 +126,8 @@ def test_loss_by_hand():
     h = small("discrete-bcq", threshold=0.3)
     state = hand(h, Q, LIKELY, QT)
     networks = Networks(state.critic, state.imitator)
-    loss, (metrics, _) = total_loss(networks, h, Batch(ROWS, jnp.arange(2)), jnp.array([2.0, 2.5]))
+    told = eqx.filter_jit(total_loss)
+    loss, (metrics, _) = told(networks, h, Batch(ROWS, np.arange(2)), numbers(2.0, 2.5))
     close(metrics["q_loss"], 0.75)
     close(metrics["imitation_loss"], 1.5 * np.log(2.0), rtol=1e-6)
     squares = np.square(np.log([0.5, 0.4, 0.1])).mean() + np.square(np.log([0.15, 0.05])).mean()
@@ -121,7 +135,7 @@ def test_loss_by_hand():
     close(loss, 0.75 + 1.5 * np.log(2.0) + 0.01 * squares / 2, rtol=1e-6)
     close(metrics["supported_actions"], 2.0)
     close(metrics["filtered_share"], 0.5)  # Q's 9 in row 1; in row 2 the 8 is forbidden, and 4 is supported
-    weighted, _ = total_loss(networks, h, Batch(ROWS, jnp.arange(2), jnp.array([2.0, 0.0])), jnp.array([2.0, 2.5]))
+    weighted, _ = told(networks, h, Batch(ROWS, np.arange(2), numbers(2.0, 0.0)), numbers(2.0, 2.5))
     close(weighted, 0.5 + np.log(2.0) + 0.01 * np.square(np.log([0.5, 0.4, 0.1])).mean(), rtol=1e-6)
 
 
@@ -142,5 +156,8 @@ def test_target_modes():
     jax.tree.map(equal, copied.target_critic, copied.critic)
     assert after(1, target_rate=None).target_critic is None
     one = after(1, target_rate=0.25)
-    wanted = jax.tree.map(lambda t, n: 0.75 * t + 0.25 * n, start.target_critic, one.critic)
-    jax.tree.map(lambda found, want: close(found, want, atol=1e-6), one.target_critic, wanted)
+
+    def check(found, t, n):
+        close(found, 0.75 * np.asarray(t) + 0.25 * np.asarray(n), atol=1e-6)
+
+    jax.tree.map(check, one.target_critic, start.target_critic, one.critic)

@@ -2,11 +2,13 @@
 
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.golden.lines import numbers
 from tidelog import PPG
 from tidelog.algorithms.core.running_statistics import empty_statistics
 from tidelog.algorithms.phasic import Rewards, scale_rewards, standardise
@@ -27,9 +29,9 @@ ALL = [True] * 4
 
 def estimate(reward, value, following, terminated=NO, truncated=NO, valid=ALL, discount=0.5, trace=0.5):
     """One segment's advantages [T]."""
-    rows = [jnp.asarray([row], jnp.float32) for row in (reward, value, following)]
-    flags = [jnp.asarray([row], bool) for row in (terminated, truncated, valid)]
-    return advantages(*rows, *flags, discount, trace)[0]
+    rows = [numbers(row) for row in (reward, value, following)]
+    flags = [np.asarray([row], bool) for row in (terminated, truncated, valid)]
+    return np.asarray(eqx.filter_jit(advantages)(*rows, *flags, np.float32(discount), np.float32(trace)))[0]
 
 
 def test_a_chain_without_an_end():
@@ -66,93 +68,113 @@ def test_trace_1_is_the_discounted_return_and_trace_0_the_surprise():
 
 
 def test_discounted_sums_forget_at_ends_and_go_on_across_segments():
-    reward, ended = jnp.asarray([[1.0, 2.0, 3.0]]), jnp.asarray([[False, True, False]])
-    sums, last = discounted(jnp.asarray([8.0]), reward, ended, jnp.ones((1, 3), bool), 0.5)
+    reward, ended, always = numbers([1.0, 2.0, 3.0]), np.asarray([[False, True, False]]), np.ones((1, 3), bool)
+    sums, last = eqx.filter_jit(discounted)(numbers(8.0), reward, ended, always, 0.5)
     np.testing.assert_allclose(sums, [[5.0, 4.5, 3.0]])
     np.testing.assert_allclose(last, [3.0])
-    restarts = jnp.asarray([[True, False, True]])
-    sums, last = discounted(jnp.asarray([8.0]), reward, jnp.zeros((1, 3), bool), restarts, 0.5)
+    restarts = np.asarray([[True, False, True]])
+    sums, last = eqx.filter_jit(discounted)(numbers(8.0), reward, ~always, restarts, 0.5)
     np.testing.assert_allclose(sums, [[5.0, 5.0, 5.5]])
 
 
 def test_the_surrogate_takes_the_worse_of_the_ratio_and_the_clipped_one():
-    ratio = jnp.asarray([1.5, 1.5, 0.5, 0.5, 1.1])
-    advantage = jnp.asarray([2.0, -2.0, 2.0, -2.0, 3.0])
-    found = surrogate(jnp.log(ratio), advantage, 0.2)
-    np.testing.assert_allclose(found, [-1.2 * 2, 1.5 * 2, -0.5 * 2, 0.8 * 2, -3.3], rtol=1e-6)
-    np.testing.assert_allclose(surrogate(jnp.log(ratio), advantage, None), -ratio * advantage, rtol=1e-6)
-    slope = jax.vmap(jax.grad(lambda x, a: surrogate(x, a, 0.2)))(jnp.log(ratio), advantage)
+    ratio = numbers(1.5, 1.5, 0.5, 0.5, 1.1)
+    advantage = numbers(2.0, -2.0, 2.0, -2.0, 3.0)
+
+    @jax.jit
+    def found(log_ratio, advantage):
+        slope = jax.vmap(jax.grad(lambda x, a: surrogate(x, a, 0.2)))(log_ratio, advantage)
+        return surrogate(log_ratio, advantage, 0.2), surrogate(log_ratio, advantage, None), slope
+
+    clipped, unclipped, slope = found(np.log(ratio), advantage)
+    np.testing.assert_allclose(clipped, [-1.2 * 2, 1.5 * 2, -0.5 * 2, 0.8 * 2, -3.3], rtol=1e-6)
+    np.testing.assert_allclose(unclipped, -ratio * advantage, rtol=1e-6)
     np.testing.assert_allclose(slope, [0.0, 3.0, -1.0, 0.0, -3.3], rtol=1e-6)
-    np.testing.assert_allclose(ratio_divergence(jnp.asarray([0.2, -0.4])), [0.02, 0.08], rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(ratio_divergence)(numbers(0.2, -0.4)), [0.02, 0.08], rtol=1e-6)
 
 
 def test_values_that_are_clipped_count_by_the_larger_error():
-    value, old, target = jnp.asarray([2.0, 0.1, 1.0]), jnp.zeros(3), jnp.asarray([2.0, 1.0, -1.0])
-    np.testing.assert_allclose(value_error(value, target, old, None), [0.0, 0.81, 4.0], rtol=1e-6)
-    np.testing.assert_allclose(value_error(value, target, old, 0.5), [2.25, 0.81, 4.0], rtol=1e-6)
+    value, old, target = numbers(2.0, 0.1, 1.0), numbers(0.0, 0.0, 0.0), numbers(2.0, 1.0, -1.0)
+    error = eqx.filter_jit(value_error)
+    np.testing.assert_allclose(error(value, target, old, None), [0.0, 0.81, 4.0], rtol=1e-6)
+    np.testing.assert_allclose(error(value, target, old, 0.5), [2.25, 0.81, 4.0], rtol=1e-6)
 
 
 def test_divergences_are_old_first_over_the_full_distribution():
-    old, new = jnp.log(jnp.asarray([[0.5, 0.5]])), jnp.log(jnp.asarray([[0.25, 0.75]]))
+    old, new = np.log(numbers([0.5, 0.5])), np.log(numbers([0.25, 0.75]))
     expected = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    np.testing.assert_allclose(categorical_divergence(old, new), [expected], rtol=1e-5)
-    assert abs(float(categorical_divergence(new, old)[0]) - expected) > 1e-2
+    divergence = jax.jit(categorical_divergence)
+    np.testing.assert_allclose(divergence(old, new), [expected], rtol=1e-5)
+    assert abs(float(np.asarray(divergence(new, old))[0]) - expected) > 1e-2
     # N(0, 1) to N(1, 2): log 2 + (1 + 1) / 8 - 1/2, in each of two dimensions
-    one = gaussian_divergence(jnp.zeros((1, 2)), jnp.zeros(2), jnp.ones((1, 2)), jnp.log(2.0) * jnp.ones(2))
+    log_std = np.log(numbers(2.0, 2.0))
+    one = jax.jit(gaussian_divergence)(numbers([0.0, 0.0]), numbers(0.0, 0.0), numbers([1.0, 1.0]), log_std)
     np.testing.assert_allclose(one, [2 * (np.log(2) + 0.25 - 0.5)], rtol=1e-6)
 
 
 def test_several_choices_add_up():
-    logits = [jnp.log(jnp.asarray([[0.5, 0.5]])), jnp.log(jnp.asarray([[0.2, 0.3, 0.5]]))]
+    logits = [np.log(numbers([0.5, 0.5])), np.log(numbers([0.2, 0.3, 0.5]))]
     both = Several(tuple(Categorical(one) for one in logits))
-    np.testing.assert_allclose(both.log_probability(jnp.asarray([[1, 2]])), [np.log(0.25)], rtol=1e-6)
-    np.testing.assert_allclose(both.entropy(), sum(Categorical(one).entropy() for one in logits))
-    other = Several((Categorical(logits[0] + jnp.asarray([1.0, 0.0])), Categorical(logits[1])))
-    np.testing.assert_allclose(
-        both.divergence(other), Categorical(logits[0]).divergence(other.choices[0]), rtol=1e-5, atol=1e-7
-    )
-    assert both.sample(jax.random.key(0)).shape == both.mode().shape == (1, 2)
+    other = Several((Categorical(logits[0] + numbers(1.0, 0.0)), Categorical(logits[1])))
+
+    @eqx.filter_jit
+    def answers(policy, other, action):
+        alone = [choice.entropy() for choice in policy.choices]
+        divergences = policy.divergence(other), policy.choices[0].divergence(other.choices[0])
+        return policy.log_probability(action), (policy.entropy(), sum(alone)), divergences
+
+    likely, (entropy, entropies), (divergence, first) = answers(both, other, np.asarray([[1, 2]]))
+    np.testing.assert_allclose(likely, [np.log(0.25)], rtol=1e-6)
+    np.testing.assert_allclose(entropy, entropies)
+    np.testing.assert_allclose(divergence, first, rtol=1e-5, atol=1e-7)
+    assert eqx.filter_eval_shape(both.sample, jax.random.key(0)).shape == (1, 2)
+    assert eqx.filter_eval_shape(both.mode).shape == (1, 2)
 
 
 def test_forbidden_actions_keep_everything_finite():
-    logits, mask = jnp.asarray([[1.0, 2.0, 3.0]]), jnp.asarray([[True, False, True]])
+    logits, mask = numbers([1.0, 2.0, 3.0]), np.asarray([[True, False, True]])
 
     def total(logits):
         policy = Categorical(jnp.where(mask, logits, -jnp.inf))
         old = Categorical(jax.lax.stop_gradient(policy.logits) + jnp.asarray([[0.5, 0.0, 0.0]]))
         return (policy.entropy() + old.divergence(policy) + policy.log_probability(jnp.asarray([2])))[0]
 
-    value, slope = jax.value_and_grad(total)(logits)
-    assert jnp.isfinite(value)
-    assert jnp.isfinite(slope).all()
+    value, slope = map(np.asarray, jax.jit(jax.value_and_grad(total))(logits))
+    assert np.isfinite(value)
+    assert np.isfinite(slope).all()
     assert slope[0, 1] == 0.0
 
 
 def test_the_gaussian_divergence_agrees_with_samples():
-    old, new = Gaussian(jnp.asarray([[0.3, -0.2]]), jnp.asarray([0.1, -0.5])), Gaussian(jnp.zeros((1, 2)), jnp.zeros(2))
-    drawn = old.mean + jnp.exp(old.log_std) * jax.random.normal(jax.random.key(0), (200_000, 2))
-    wide = [Gaussian(jnp.broadcast_to(one.mean, drawn.shape), one.log_std) for one in (old, new)]
-    sampled = jnp.mean(wide[0].log_probability(drawn) - wide[1].log_probability(drawn))
-    assert float(old.divergence(new)[0]) == pytest.approx(float(sampled), abs=0.01)
+    @eqx.filter_jit
+    def divergence_and_its_estimate(old, new):
+        drawn = old.mean + jnp.exp(old.log_std) * jax.random.normal(jax.random.key(0), (200_000, 2))
+        wide = [Gaussian(jnp.broadcast_to(one.mean, drawn.shape), one.log_std) for one in (old, new)]
+        return old.divergence(new), jnp.mean(wide[0].log_probability(drawn) - wide[1].log_probability(drawn))
+
+    old, new = Gaussian(numbers([0.3, -0.2]), numbers(0.1, -0.5)), Gaussian(numbers([0.0, 0.0]), numbers(0.0, 0.0))
+    exact, sampled = divergence_and_its_estimate(old, new)
+    assert np.asarray(exact)[0] == pytest.approx(float(sampled), abs=0.01)
 
 
 def rollout(reward, ended=(False, False)):
     """The columns for scaling, of one copy with two steps."""
-    flags = jnp.asarray([list(ended)])
+    flags = np.asarray([list(ended)])
     return {
-        "reward": jnp.asarray([reward], jnp.float32), "terminated": flags, "truncated": jnp.zeros_like(flags),
-        "valid": jnp.ones_like(flags),
+        "reward": numbers(reward), "terminated": flags, "truncated": np.zeros_like(flags),
+        "valid": np.ones_like(flags),
     }  # fmt: skip
 
 
 def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_and_cut():
     h = PPG(environments=1, reward_discount=0.5, reward_clip=1.2, minibatches=1, auxiliary_epochs=0)
     state = SimpleState(Rewards(empty_statistics(), jnp.zeros(1)))
-    state, first = scale_rewards(h, state, rollout([2.0, 0.0]))
+    scale = eqx.filter_jit(scale_rewards)
+    state, first = scale(h, state, rollout([2.0, 0.0]))
     # returns 2, 1: mean 1.5, deviation .5; rewards 4 and 0, cut at 1.2
     np.testing.assert_allclose(first, [[1.2, 0.0]])
     np.testing.assert_allclose(state.rewards.sums, [1.0])
-    state, second = scale_rewards(h, state, rollout([0.5, -1.0], ended=(True, False)))
+    state, second = scale(h, state, rollout([0.5, -1.0], ended=(True, False)))
     # returns .5 * 1 + .5 = 1, then after the end -1; all four 2, 1, 1, -1: mean .75, variance 1.1875
     np.testing.assert_allclose(state.rewards.returns.variance, 1.1875, rtol=1e-6)
     np.testing.assert_allclose(second, np.asarray([[0.5, -1.0]]) / np.sqrt(1.1875), rtol=1e-6)
@@ -161,6 +183,6 @@ def test_rewards_are_divided_by_the_running_deviation_of_the_discounted_return_a
 
 
 def test_advantages_are_standardised_over_what_counts():
-    values, valid = jnp.asarray([[1.0, 3.0], [5.0, 100.0]]), jnp.asarray([[True, True], [True, False]])
-    found = standardise(values, valid)
+    values, valid = numbers([1.0, 3.0], [5.0, 100.0]), np.asarray([[True, True], [True, False]])
+    found = np.asarray(jax.jit(standardise)(values, valid))
     np.testing.assert_allclose(found[valid], np.asarray([-2.0, 0.0, 2.0]) / np.sqrt(8 / 3), rtol=1e-5, atol=1e-7)

@@ -1,13 +1,15 @@
 """Windows of n steps over a log of six rows, computed by hand."""
 
-import jax.numpy as jnp
+from functools import cache
+
+import equinox as eqx
 import numpy as np
 import polars as pl
 import pytest
 
 from tidelog import Columns, read_log
 from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler
+from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
 
@@ -30,7 +32,11 @@ LOG = read_log(
         terminated="died", truncated="left",
     ),
 )  # fmt: skip
-STORE = stored(LOG, StoreSpec(("reward", "terminated")), Scaler())
+
+
+@cache
+def kept():
+    return stored(LOG, StoreSpec(("reward", "terminated")), Scaler())
 
 
 @pytest.mark.parametrize(
@@ -45,23 +51,25 @@ STORE = stored(LOG, StoreSpec(("reward", "terminated")), Scaler())
 )
 def test_windows_stop_at_the_end_of_an_episode(n, reward, discount, following):
     rows = np.array([0, 1, 2, 3, 5])  # row 4 is no target: not terminated, and the next observation is unknown
-    found = NStep(n, 0.5).gather(STORE, jnp.asarray(rows)).data
+    found = eqx.filter_jit(NStep(n, 0.5).gather)(kept(), rows).data
     np.testing.assert_array_equal(found.reward, reward)
     np.testing.assert_array_equal(found.discount, discount)
-    np.testing.assert_array_equal(found.observation["numeric"][:, 0], rows * 10.0)
+    np.testing.assert_array_equal(np.asarray(found.observation["numeric"])[:, 0], rows * 10.0)
     np.testing.assert_array_equal(found.action, rows % 2)
     seen = dict(zip(rows.tolist(), np.asarray(found.next_observation["numeric"])[:, 0].tolist(), strict=True))
     assert {row: seen[row] for row in following} == following
 
 
 def test_a_row_without_a_target_is_never_drawn_but_can_be_cloned():
-    np.testing.assert_array_equal(NStep(2, 0.5).rows(STORE)[1], [0, 1, 2, 3, 5])
+    np.testing.assert_array_equal(NStep(2, 0.5).rows(kept())[1], [0, 1, 2, 3, 5])
     assert LoggedAction().rows(stored(LOG, StoreSpec(()), Scaler())) == (6, None)
 
 
 def test_the_weight_of_a_sample_is_the_logs_times_the_orders():
-    store = STORE._replace(weight=jnp.array([1.0, 2, 3, 4, 5, 6]))
-    batch = Sampler("log", 2, NStep(1, 0.5)).at(store, jnp.array([1, 5]), importance=jnp.array([0.5, 0.1]))
+    store = kept()._replace(weight=np.array([1, 2, 3, 4, 5, 6], np.float32))
+    drawn = eqx.filter_jit(Sampler("log", 2, NStep(1, 0.5)).at)
+    batch = drawn(store, np.array([1, 5]), importance=np.array([0.5, 0.1], np.float32))
     np.testing.assert_allclose(batch.weight, [1.0, 0.6], rtol=1e-6)
     # errors 3 and 10: (3 * 1 + 10 * 0.6) / 2
-    np.testing.assert_allclose(batch.mean(jnp.array([3.0, 10.0])), 4.5, rtol=1e-6)
+    mean = eqx.filter_jit(Batch.mean)(batch, np.array([3.0, 10.0], np.float32))
+    np.testing.assert_allclose(mean, 4.5, rtol=1e-6)

@@ -1,13 +1,18 @@
 """V-trace and the decoupled surrogate by hand. Letters: `W` segments, `T` steps."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.golden.lines import numbers
 from tidelog.losses.policy import decoupled_surrogate, surrogate, truncated_weight
 from tidelog.losses.returns import advantages
 from tidelog.losses.vtrace import vtrace
+
+whole_vtrace, whole_advantages = jax.jit(vtrace), jax.jit(advantages)
+decoupled = eqx.filter_jit(decoupled_surrogate)
 
 NO = [False] * 4
 ALL = [True] * 4
@@ -18,9 +23,9 @@ TRUNCATED = [False, True, False, False]
 
 def traced(ratio=RATIO, terminated=NO, truncated=TRUNCATED, valid=ALL, **dials):
     """Targets and advantages [T] of one segment; discount and trace 1/2."""
-    rows = [jnp.asarray([row], jnp.float32) for row in (np.log(ratio), REWARD, VALUE, FOLLOWING)]
-    flags = [jnp.asarray([row], bool) for row in (terminated, truncated, valid)]
-    return [found[0] for found in vtrace(*rows, *flags, 0.5, 0.5, **dials)]
+    rows = [numbers(row) for row in (np.log(ratio), REWARD, VALUE, FOLLOWING)]
+    flags = [np.asarray([row], bool) for row in (terminated, truncated, valid)]
+    return [np.asarray(found)[0] for found in whole_vtrace(*rows, *flags, 0.5, 0.5, **dials)]
 
 
 def test_a_segment_with_a_truncation_inside():
@@ -60,21 +65,21 @@ def test_bars_cut_what_a_surprise_and_a_trace_count():
 @pytest.mark.parametrize("seed", range(3))
 def test_where_the_policy_is_who_played_these_are_lambda_returns_and_generalised_advantages(seed):
     draw = np.random.default_rng(seed)
-    reward, value, following = (jnp.asarray(draw.normal(size=(3, 12)), jnp.float32) for _ in range(3))
-    following = following.at[:, :-1].set(value[:, 1:])  # where nothing ended, the next step is the next observation
-    terminated, truncated, restarts = (jnp.asarray(draw.random((3, 12)) < 0.15) for _ in range(3))
+    reward, value, following = (draw.normal(size=(3, 12)).astype(np.float32) for _ in range(3))
+    following[:, :-1] = value[:, 1:]  # where nothing ended, the next step is the next observation
+    terminated, truncated, restarts = (draw.random((3, 12)) < 0.15 for _ in range(3))
     rows = reward, value, following, terminated, truncated, ~restarts
-    target, advantage = vtrace(jnp.zeros((3, 12)), *rows, 0.97, 0.9)
-    expected = advantages(*rows, 0.97, 0.9)
+    target, advantage = whole_vtrace(np.zeros((3, 12), np.float32), *rows, 0.97, 0.9)
+    expected = np.asarray(whole_advantages(*rows, 0.97, 0.9))
     np.testing.assert_allclose(advantage, expected, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(target, value + expected, rtol=1e-5, atol=1e-5)
 
 
 def test_a_hopeless_ratio_keeps_everything_finite():
     for huge in (200.0, -200.0):
-        rows = [jnp.full((1, 4), huge), *(jnp.ones((1, 4)) for _ in range(3))]
-        found = vtrace(*rows, *(jnp.asarray([row]) for row in (NO, NO, ALL)), 0.9, 0.9)
-        assert all(jnp.isfinite(one).all() for one in found)
+        rows = [numbers([huge] * 4), *(numbers([1.0] * 4) for _ in range(3))]
+        found = whole_vtrace(*rows, *(np.asarray([row]) for row in (NO, NO, ALL)), 0.9, 0.9)
+        assert all(np.isfinite(one).all() for one in found)
 
 
 # The decoupled surrogate.
@@ -82,47 +87,48 @@ def test_a_hopeless_ratio_keeps_everything_finite():
 
 def test_the_proximal_policy_clips_and_the_behaviour_policy_weighs():
     # r = 1.5 clipped at 1.2: w min(r A, 1.2 A); w = .5, 2, 2; A = 2, -2 (the worse is unclipped), 2 with r = 1.1
-    ratio, weight = jnp.asarray([1.5, 1.5, 1.1]), jnp.asarray([0.5, 2.0, 2.0])
-    advantage = jnp.asarray([2.0, -2.0, 2.0])
-    found = decoupled_surrogate(jnp.log(ratio), jnp.log(weight), advantage, 0.2, 100.0)
+    ratio, weight = numbers(1.5, 1.5, 1.1), numbers(0.5, 2.0, 2.0)
+    advantage = numbers(2.0, -2.0, 2.0)
+    found = decoupled(np.log(ratio), np.log(weight), advantage, 0.2, 100.0)
     np.testing.assert_allclose(found, [-0.5 * 2.4, 2 * 3.0, -2 * 2.2], rtol=1e-5)
-    free = decoupled_surrogate(jnp.log(ratio), jnp.log(weight), advantage, None, 100.0)
+    free = decoupled(np.log(ratio), np.log(weight), advantage, None, 100.0)
     np.testing.assert_allclose(free, -weight * ratio * advantage, rtol=1e-5)
 
 
 def test_with_the_proximal_policy_held_at_who_played_it_is_ppos():
-    log_ratio = jnp.linspace(-0.7, 0.7, 15)
+    log_ratio = np.linspace(-0.7, 0.7, 15, dtype=np.float32)
+    losses = [
+        jax.jit(jax.vmap(jax.value_and_grad(loss)))
+        for loss in (
+            lambda x, a: surrogate(x, a, 0.2),
+            lambda x, a: decoupled_surrogate(x, jnp.zeros_like(x), a, 0.2, 100.0),
+        )
+    ]
     for sign in (1.0, -1.0):
-        advantage = sign * jnp.linspace(0.5, 2.0, 15)
-        both = [
-            jax.vmap(jax.value_and_grad(loss))(log_ratio, advantage)
-            for loss in (
-                lambda x, a: surrogate(x, a, 0.2),
-                lambda x, a: decoupled_surrogate(x, jnp.zeros_like(x), a, 0.2, 100.0),
-            )
-        ]
+        advantage = np.float32(sign) * np.linspace(0.5, 2.0, 15, dtype=np.float32)
+        both = [loss(log_ratio, advantage) for loss in losses]
         jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6), *both)
 
 
 def test_where_the_average_is_the_policy_it_is_the_weighted_policy_gradient():
-    log_behaviour, advantage = jnp.asarray([-1.0, 0.0, 1.5]), jnp.asarray([2.0, -1.0, 0.5])
+    log_behaviour, advantage = numbers(-1.0, 0.0, 1.5), numbers(2.0, -1.0, 0.5)
 
     def loss(logp, weight, a):  # of the log-probability, the average held fixed at it
         return decoupled_surrogate(logp - jax.lax.stop_gradient(logp), weight, a, 0.2, 100.0)
 
-    slope = jax.vmap(jax.grad(loss))(jnp.asarray([-0.3, -2.0, -1.0]), log_behaviour, advantage)
-    np.testing.assert_allclose(slope, -jnp.exp(log_behaviour) * advantage, rtol=1e-5)
+    slope = jax.jit(jax.vmap(jax.grad(loss)))(numbers(-0.3, -2.0, -1.0), log_behaviour, advantage)
+    np.testing.assert_allclose(slope, -np.exp(log_behaviour) * advantage, rtol=1e-5)
 
 
 def test_neither_weight_nor_ratio_counts_more_than_the_limit():
-    log_ratio, log_weight = jnp.log(jnp.asarray([50.0, 0.5, 2.0, 0.5])), jnp.log(jnp.asarray([50.0, 50.0, 50.0, 500.0]))
-    weight = jnp.exp(truncated_weight(log_ratio, log_weight, 100.0))
+    log_ratio, log_weight = np.log(numbers(50.0, 0.5, 2.0, 0.5)), np.log(numbers(50.0, 50.0, 50.0, 500.0))
+    weight = np.exp(jax.jit(truncated_weight)(log_ratio, log_weight, 100.0))
     np.testing.assert_allclose(weight, [2.0, 50.0, 50.0, 100.0], rtol=1e-5)  # 50 * 2 is the limit itself
-    one = jnp.ones(4)
+    one = numbers(1.0, 1.0, 1.0, 1.0)
     np.testing.assert_allclose(
-        decoupled_surrogate(log_ratio, log_weight, one, None, 100.0), [-100.0, -25.0, -100.0, -50.0], rtol=1e-5
+        decoupled(log_ratio, log_weight, one, None, 100.0), [-100.0, -25.0, -100.0, -50.0], rtol=1e-5
     )
+    slope = jax.jit(jax.grad(lambda x, other: decoupled_surrogate(x, other, jnp.asarray(-1.0), 0.2, 100.0)))
     for huge in (120.0, -120.0):
         for other in (120.0, -120.0):
-            slope = jax.grad(lambda x, o=other: decoupled_surrogate(x, jnp.asarray(o), jnp.asarray(-1.0), 0.2, 100.0))
-            assert jnp.isfinite(slope(jnp.asarray(huge)))
+            assert np.isfinite(slope(huge, other))

@@ -12,6 +12,7 @@ from tidelog.policies.rollout import log_of
 __all__ = ["throws", "walks"]  # fixtures
 
 
+@pytest.mark.full
 def test_bcq_aims_closer_than_cloning(throws):
     seen = np.linspace(-1, 1, 101, dtype=np.float32)[:, None]
 
@@ -38,6 +39,7 @@ def test_discrete_bcq_walks_the_chain_at_the_optimum_and_only_where_it_may(walks
     assert worth(threshold=1.0) == pytest.approx(problem.value_of(always_left, DISCOUNT), rel=1e-6)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(5))
 def test_bcq_is_better_than_a_demonstrator_who_acts_at_random_in_three_of_ten_steps(seed):
     """Imperfect demonstrations on the point-mass; the optimal return is known."""

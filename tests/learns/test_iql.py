@@ -61,6 +61,7 @@ def throws():
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_iql_aims_closer_than_cloning(throws):
     seen = np.linspace(-1, 1, 101, dtype=np.float32)[:, None]
 

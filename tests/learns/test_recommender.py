@@ -42,6 +42,7 @@ def club(users: int = 60) -> tl.Interactions:
     return tl.read_interactions(frame, user="user", item="item", time="time", user_features=who)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("told", [True, False])
 def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None:
     algorithm = tl.RecommenderBCQ(
@@ -57,6 +58,7 @@ def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None
     assert found.items[:, 0].tolist() == ["tea", "coffee", "milk", "milk"]
 
 
+@pytest.mark.full
 def test_likelihood_names_what_most_take_and_q_what_pays_later(policy: tl.Policy) -> None:
     items = np.asarray(policy.spec.action.ids)
     history = np.array([[1 + list(items).index("door")]], np.int32)

@@ -75,9 +75,14 @@ def _descend(h, state, batch, updates):
     return jax.lax.fori_loop(0, updates, lambda _, s: step(h, s, batch)[0], state)
 
 
+@eqx.filter_jit
+def _whole(unit, store, rows):
+    return Batch(unit.gather(store, rows).data, rows)
+
+
 def solved(h: IQL, log: Log, updates: int = 1500):
     """Return the state after many updates on the whole log at once, without sampling: the fixed point."""
     store = stored(log, StoreSpec(("reward", "terminated")), Scaler())
     rows = jnp.arange(len(log))
-    batch = Batch(NStep(1, h.discount).gather(store, rows).data, rows)
+    batch = _whole(NStep(1, h.discount), store, rows)
     return _descend(h, h.init(log.spec, jax.random.key(0), updates), batch, updates)

@@ -20,6 +20,7 @@ from tidelog.algorithms.names import check_fit
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
 from tidelog.support import best, supported
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Image
 
 equal, close = np.testing.assert_array_equal, np.testing.assert_allclose
@@ -41,9 +42,20 @@ def after(h, log, updates=5):
     return state
 
 
+@eqx.filter_jit
+def acted(h, params, seen, mask=None, key=None):
+    """Return what `h.act` returns, from one program."""
+    return h.act(params, seen, mask=mask, key=key)
+
+
+def target_of(h, generator, state, row, latents):
+    return eqx.filter_jit(target_value)(as_arrays(h), generator, state, row, latents)
+
+
 # Continuous.
 
 
+@pytest.mark.full
 def test_phi_0_acts_exactly_as_the_generator():
     h = small("bcq", phi=0.0, samples=1)
     state = after(h, MOVES)
@@ -52,6 +64,7 @@ def test_phi_0_acts_exactly_as_the_generator():
     equal(found, state.generator.decode(SHOWN, latent))
 
 
+@pytest.mark.full
 def test_every_action_is_a_candidate_and_the_first_critics_best():
     h = small("bcq", samples=7)
     state = after(h, MOVES)
@@ -67,29 +80,31 @@ def test_every_action_is_a_candidate_and_the_first_critics_best():
 def test_a_small_phi_moves_by_no_more_than_phi():
     h = small("bcq", phi=0.05, samples=1)
     state = after(h, MOVES)
-    far = h.act(h.policy_params(state), SHOWN).action
-    near = dataclasses.replace(h, phi=0.0).act(h.policy_params(state), SHOWN).action
-    assert 0.0 < float(jnp.abs(far - near).max()) <= 0.05 + 1e-6
+    params, still = h.policy_params(state), dataclasses.replace(h, phi=0.0)
+    far, near = (np.asarray(acted(as_arrays(each), params, SHOWN).action) for each in (h, still))
+    assert 0.0 < float(np.abs(far - near).max()) <= 0.05 + 1e-6
 
 
-@pytest.mark.parametrize(("mix", "reduce"), [(1.0, jnp.min), (0.0, jnp.max), (0.5, jnp.mean)])
+@pytest.mark.parametrize(("mix", "reduce"), [(1.0, np.min), (0.0, np.max), (0.5, np.mean)])
 def test_the_mix_is_the_minimum_the_maximum_or_the_mean(mix, reduce):
     h = small("bcq", mix=mix, phi=0.0, target_samples=1)
     state, batch = fresh(h, MOVES), drawn(h, MOVES)
-    noise = noise_of(h, state, batch, jax.random.key(1))
+    noise = eqx.filter_jit(noise_of)(as_arrays(h), state, batch, jax.random.key(1))
     row = batch.data
-    action = state.generator.decode(row.next_observation, noise.after[0])
-    wanted = row.reward + row.discount * reduce(state.target_critic(row.next_observation, action), axis=0)
-    close(target_value(h, state.generator, state, row, noise.after), wanted, rtol=1e-5, atol=1e-6)
+    action = eqx.filter_jit(state.generator.decode)(row.next_observation, np.asarray(noise.after)[0])
+    q = np.asarray(eqx.filter_jit(state.target_critic)(row.next_observation, action))
+    wanted = np.asarray(row.reward) + np.asarray(row.discount) * reduce(q, axis=0)
+    close(target_of(h, state.generator, state, row, noise.after), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_latents_are_cut():
     h = small("bcq", latent_clip=0.3)
     drawn_latents = clipped_normal(h, jax.random.key(0), (1000,))
-    assert float(jnp.abs(drawn_latents).max()) == pytest.approx(0.3)
-    assert float(jnp.abs(fresh(h, MOVES).latents).max()) <= 0.3 + 1e-6
+    assert float(np.abs(drawn_latents).max()) == pytest.approx(0.3)
+    assert float(np.abs(fresh(h, MOVES).latents).max()) <= 0.3 + 1e-6
 
 
+@pytest.mark.full
 def test_a_delay_keeps_perturbation_and_targets_but_not_critics_and_generator():
     h = small("bcq", policy_delay=2)
     state, start = after(h, MOVES, 1), fresh(h, MOVES)
@@ -107,19 +122,23 @@ def test_a_delay_keeps_perturbation_and_targets_but_not_critics_and_generator():
 def test_the_target_reads_the_new_generator_and_the_perturbation_the_new_critic():
     h = small("bcq", critics=1, latent_clip=0.4)
     state, batch = fresh(h, MOVES), drawn(h, MOVES)
-    noise = noise_of(h, state, batch, jax.random.fold_in(state.key, state.step))
+    seen, action = batch.data.observation, batch.data.action
+    noise = eqx.filter_jit(noise_of)(as_arrays(h), state, batch, jax.random.fold_in(state.key, state.step))
     new, feedback = compiled(bcq_step)(h, state, batch)
-    target = target_value(h, new.generator, state, batch.data, noise.after)
-    q = state.critic(batch.data.observation, batch.data.action)[0]
-    close(feedback.metrics["critic_loss"], jnp.mean(jnp.square(q - target)), rtol=1e-5)
-    stale = target_value(h, state.generator, state, batch.data, noise.after)
-    assert abs(float(jnp.mean(jnp.square(q - stale)) - feedback.metrics["critic_loss"])) > 1e-5
-    proposed = new.generator.decode(batch.data.observation, noise.now)
-    chosen = jnp.clip(proposed + 0.05 * state.perturbation(batch.data.observation, proposed), -1, 1)
-    new_q = new.critic.members[0](batch.data.observation, chosen)
-    close(feedback.metrics["perturbation_loss"], -jnp.mean(new_q), rtol=1e-5)
+    target = np.asarray(target_of(h, new.generator, state, batch.data, noise.after))
+    q = np.asarray(eqx.filter_jit(state.critic)(seen, action))[0]
+    critic_loss = float(feedback.metrics["critic_loss"])
+    close(critic_loss, np.mean(np.square(q - target)), rtol=1e-5)
+    stale = np.asarray(target_of(h, state.generator, state, batch.data, noise.after))
+    assert abs(float(np.mean(np.square(q - stale)) - critic_loss)) > 1e-5
+    proposed = np.asarray(eqx.filter_jit(new.generator.decode)(seen, noise.now))
+    direction = np.asarray(eqx.filter_jit(state.perturbation)(seen, proposed))
+    chosen = np.clip(proposed + 0.05 * direction, -1, 1)
+    new_q = eqx.filter_jit(new.critic.members[0])(seen, chosen)
+    close(feedback.metrics["perturbation_loss"], -np.mean(new_q), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
     h = small("bcq", samples=5)
     state = after(h, MOVES, 1)
@@ -135,6 +154,7 @@ def test_a_row_acts_alone_as_in_company_and_large_batches_are_cut_up():
     close(together[0], together[same_row], atol=1e-6)
 
 
+@pytest.mark.full
 def test_there_is_no_density():
     h = small("bcq")
     params = h.policy_params(fresh(h, MOVES))
@@ -145,6 +165,7 @@ def test_there_is_no_density():
 # Discrete.
 
 
+@eqx.filter_jit
 def double_dqn(critic, target_critic, batch, memory, rate):
     """One update of double Q-learning, written out."""
     row = batch.data
@@ -157,7 +178,9 @@ def double_dqn(critic, target_critic, batch, memory, rate):
 
     slope = eqx.filter_grad(loss)(critic)
     direction, memory = optax.scale_by_adam().update(slope, memory)
-    return eqx.apply_updates(critic, jax.tree.map(lambda d: -rate * d, direction)), memory, target
+    critic = eqx.apply_updates(critic, jax.tree.map(lambda d: -rate * d, direction))
+    target_critic = jax.tree.map(lambda t, n: 0.995 * t + 0.005 * n, target_critic, critic)
+    return critic, target_critic, memory, jnp.mean(target)
 
 
 def test_threshold_0_is_double_q_learning():
@@ -168,41 +191,48 @@ def test_threshold_0_is_double_q_learning():
     for update in range(4):
         batch = drawn(h, LOG, update)
         state, feedback = compiled(step)(h, state, batch)
-        critic, memory, target = double_dqn(critic, slow, batch, memory, 1e-2)
-        slow = jax.tree.map(lambda t, n: 0.995 * t + 0.005 * n, slow, critic)
-        close(feedback.metrics["target_q"], jnp.mean(target), rtol=1e-5)
+        critic, slow, memory, target = double_dqn(critic, slow, batch, memory, 1e-2)
+        close(feedback.metrics["target_q"], target, rtol=1e-5)
         jax.tree.map(lambda found, want: close(found, want, rtol=1e-4, atol=1e-5), state.critic, critic)
 
 
 def test_threshold_1_is_greedy_cloning_with_ties_by_q():
     h = small("discrete-bcq", threshold=1.0)
-    state = after(h, LOG)
-    found = h.act(h.policy_params(state), SEEN, mask=ALLOWED).action
-    logits = seeing(h.policy_params(state))(SEEN).logits
-    equal(found, jnp.argmax(jnp.where(ALLOWED, logits, -jnp.inf), axis=1))
-    tied = EpsilonGreedy(jnp.array([[1.0, 3.0, 9.0]]), supported(jnp.array([[2.0, 2.0, 1.0]]), 1.0), 0.0)
-    equal(tied.mode(), [1])
+    params = h.policy_params(after(h, LOG))
+    found = acted(as_arrays(h), params, SEEN, ALLOWED).action
+    logits = np.asarray(eqx.filter_jit(seeing(params))(SEEN).logits)
+    equal(found, np.argmax(np.where(ALLOWED, logits, -np.inf), axis=1))
+    likely = eqx.filter_jit(supported)(np.array([[2.0, 2.0, 1.0]], np.float32), 1.0)
+    tied = EpsilonGreedy(np.array([[1.0, 3.0, 9.0]], np.float32), likely, 0.0)
+    equal(eqx.filter_jit(EpsilonGreedy.mode)(tied), [1])
 
 
+@eqx.filter_jit
+def chosen_with_probability(values, kept, epsilon, key):
+    """Return the best action and a random one, each with its log-probability."""
+    policy = EpsilonGreedy(values, kept, epsilon)
+    return [(action, policy.log_probability(action)) for action in (policy.mode(), policy.sample(key))]
+
+
+@pytest.mark.sample("1.0-0.0", "10000.0-0.3")
 @pytest.mark.parametrize("threshold", [0.0, 0.1, 0.3, 1.0])
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 def test_never_an_unsupported_or_masked_action(threshold, scale):
     rng = np.random.default_rng(0)
-    logits = jnp.asarray(scale * rng.standard_normal((RANDOM, 5)), jnp.float32)
-    values = jnp.asarray(scale * rng.standard_normal((RANDOM, 5)) - 10 * scale, jnp.float32)
+    logits = (scale * rng.standard_normal((RANDOM, 5))).astype(np.float32)
+    values = (scale * rng.standard_normal((RANDOM, 5)) - 10 * scale).astype(np.float32)
     mask = rng.random((RANDOM, 5)) < 0.5
     mask[np.arange(RANDOM), rng.integers(0, 5, RANDOM)] = True
-    kept = supported(logits, threshold, jnp.asarray(mask))
+    kept = np.asarray(eqx.filter_jit(supported)(logits, jnp.float32(threshold), mask))
     assert kept.any(axis=1).all()
-    rows = jnp.arange(RANDOM)
+    rows = np.arange(RANDOM)
     for epsilon in (0.0, 0.5, 1.0):
-        policy = EpsilonGreedy(values, kept, epsilon)
-        for action in (policy.mode(), policy.sample(jax.random.key(0))):
+        for action, log_probability in chosen_with_probability(values, kept, jnp.float32(epsilon), jax.random.key(0)):
             assert kept[rows, action].all()
             assert mask[rows, action].all()
-            assert jnp.isfinite(policy.log_probability(action)).all()
+            assert np.isfinite(log_probability).all()
     log_odds = np.where(mask, logits, -np.inf)
-    chosen = np.asarray(best(values, kept))
+    chosen = np.asarray(eqx.filter_jit(best)(values, kept))
     if threshold:
         assert (log_odds[rows, chosen] - log_odds.max(1) >= np.log(threshold) - 1e-5 * scale).all()
 
@@ -212,17 +242,19 @@ def test_no_nan_at_either_end(threshold):
     h = small("discrete-bcq", threshold=threshold)
     state = after(h, LOG, 8)
     for leaf in jax.tree.leaves((state.critic, state.imitator, state.target_critic)):
-        assert jnp.isfinite(leaf).all()
+        assert np.isfinite(leaf).all()
 
 
 def test_epsilon_is_over_supported_actions():
-    policy = EpsilonGreedy(jnp.array([[1.0, 2.0, 3.0, 4.0]]), jnp.array([[True, True, True, False]]), 0.3)
-    close(policy.probabilities(), [[0.1, 0.1, 0.8, 0.0]], rtol=1e-6)
+    policy = EpsilonGreedy(np.array([[1.0, 2.0, 3.0, 4.0]], np.float32), np.array([[True, True, True, False]]), 0.3)
+    close(eqx.filter_jit(EpsilonGreedy.probabilities)(policy), [[0.1, 0.1, 0.8, 0.0]], rtol=1e-6)
     h = small("discrete-bcq", threshold=1.0, epsilon=1.0)
     params = h.policy_params(after(h, LOG))
-    equal(h.act(params, SEEN, mask=ALLOWED, key=jax.random.key(0)).action, h.act(params, SEEN, mask=ALLOWED).action)
+    sampled = acted(as_arrays(h), params, SEEN, ALLOWED, jax.random.key(0)).action
+    equal(sampled, acted(as_arrays(h), params, SEEN, ALLOWED).action)
 
 
+@pytest.mark.full
 def test_a_shared_trunk_for_pictures_and_the_same_target():
     spec = dataclasses.replace(LOG.spec, observation={"picture": Image(40, 40, 1)}, masked=False)
     shared = small("discrete-bcq", convolutions="small")
@@ -239,14 +271,15 @@ def test_a_shared_trunk_for_pictures_and_the_same_target():
 def test_hidden_states_are_apart():
     h = small("discrete-bcq", recurrent_size=3, shared="always")
     params = h.policy_params(fresh(h, LOG))
-    first = h.act(params, SEEN, mask=ALLOWED)
-    assert first.carry.shape == (len(LOG), 6)
-    values, logits, _ = step_along(params, SEEN, first.carry)
-    others, same_logits, _ = step_along(params, SEEN, first.carry.at[:, :3].set(0.0))
-    assert (others != values).any()
+    carry = np.asarray(acted(h, params, SEEN, ALLOWED).carry)
+    assert carry.shape == (len(LOG), 6)
+    along = eqx.filter_jit(step_along)
+    values, logits, _ = map(np.asarray, along(params, SEEN, carry))
+    others, same_logits, _ = along(params, SEEN, np.where(np.arange(6) < 3, np.float32(0.0), carry))
+    assert (np.asarray(others) != values).any()
     equal(same_logits, logits)
-    same_values, others, _ = step_along(params, SEEN, first.carry.at[:, 3:].set(0.0))
-    assert (others != logits).any()
+    same_values, others, _ = along(params, SEEN, np.where(np.arange(6) < 3, carry, np.float32(0.0)))
+    assert (np.asarray(others) != logits).any()
     equal(same_values, values)
 
 
@@ -267,6 +300,7 @@ def test_the_wrong_kind_of_action_is_refused():
         small("bcq").stores(dataclasses.replace(MOVES.spec, rewards=2))
 
 
+@pytest.mark.full
 def test_q_is_no_softmax_and_may_be_anything():
     values = fresh(small("discrete-bcq"), LOG).critic.all_actions(SEEN)
     assert float(values.min()) < 0.0 < 1.0 < float(values.max())

@@ -1,6 +1,7 @@
 """Recurrent BCQ: one scan per network for all candidates, masked windows, and acting equal to a window."""
 
 import dataclasses
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -19,7 +20,12 @@ from tidelog.networks.encode import now
 close, equal = np.testing.assert_allclose, np.testing.assert_array_equal
 LOG = world("continuous")
 H = small("bcq", recurrent_size=5, window=3, burn_in=1, batch_size=16)
-BATCH = drawn(H, LOG)
+
+
+@cache
+def sampled():
+    with jax.ensure_compile_time_eval():  # also where a program asks first
+        return drawn(H, LOG)
 
 
 def fresh(h=H):
@@ -45,15 +51,17 @@ def scans(h):
     return found
 
 
+@pytest.mark.full
 def test_candidates_do_not_multiply_the_scan():
     few, many = scans(dataclasses.replace(H, target_samples=2)), scans(dataclasses.replace(H, target_samples=9))
     assert few == many
     assert set(many) == {(16, 5), (5, 15)}  # forward carries; backward, the gradient of their weights
 
 
+@pytest.mark.full
 def test_what_followed_is_rated_from_its_predecessors_state():
-    state, row = fresh(), BATCH.data
-    noise = noise_of(H, state, BATCH, jax.random.key(1))
+    state, row = fresh(), sampled().data
+    noise = noise_of(H, state, sampled(), jax.random.key(1))
     found = target_value(H, state.generator, state, row, noise.after)
     assert found.shape == row.reward.shape == (16, 4)
 
@@ -68,26 +76,28 @@ def test_what_followed_is_rated_from_its_predecessors_state():
     close(found, row.reward + row.discount * mixed.max(axis=0), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.full
 def test_steps_that_do_not_count_are_in_no_loss():
-    state, row, valid = fresh(), BATCH.data, np.asarray(BATCH.valid)
+    state, row, valid = fresh(), sampled().data, np.asarray(sampled().valid)
     assert not valid.all()
     assert not valid[:, 0].any()
     shifted = row._replace(
         reward=jnp.where(valid, row.reward, 1e3), action=jnp.where(valid[..., None], row.action, 0.77)
     )
-    plain, other = (losses(H, state, BATCH._replace(data=data), jax.random.key(0)) for data in (row, shifted))
+    plain, other = (losses(H, state, sampled()._replace(data=data), jax.random.key(0)) for data in (row, shifted))
     jax.tree.map(lambda a, b: close(a, b, rtol=1e-6), plain, other)
-    one, told = compiled(step)(H, state, BATCH)
-    two, _ = compiled(step)(H, state, BATCH._replace(data=shifted))
+    one, told = compiled(step)(H, state, sampled())
+    two, _ = compiled(step)(H, state, sampled()._replace(data=shifted))
     for part in ("generator", "critic", "perturbation"):
         jax.tree.map(lambda a, b: close(a, b, atol=1e-6), getattr(one, part), getattr(two, part))
     assert told.priority.shape == (16,)
-    everything = BATCH._replace(valid=jnp.ones_like(BATCH.valid))
+    everything = sampled()._replace(valid=jnp.ones_like(sampled().valid))
     three, _ = compiled(step)(H, state, everything._replace(data=shifted))
     gaps = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), one.critic, three.critic)
     assert max(jax.tree.leaves(gaps)) > 1e-4
 
 
+@pytest.mark.sample("None")
 @pytest.mark.parametrize("seed", [None, 0])
 def test_acting_goes_on_from_what_was_seen(seed):
     params = H.policy_params(fresh())
@@ -95,21 +105,28 @@ def test_acting_goes_on_from_what_was_seen(seed):
     key = None if seed is None else jax.random.key(seed)
     carry = H.start(params, 3)
     assert carry.shape == (3, 15)
+
+    @eqx.filter_jit
+    def act(params, row, carry):
+        return H.act(params, row, carry=carry, key=key)
+
     for row in rows:
-        done = H.act(params, row, carry=carry, key=key)
+        done = act(params, row, carry)
         carry = done.carry
-    forgotten = H.act(params, rows[-1], key=key)
-    assert float(jnp.abs(done.action - forgotten.action).max()) > 1e-4
+    carry = np.asarray(carry)
+    forgotten = act(params, rows[-1], None)
+    assert float(np.abs(np.asarray(done.action) - np.asarray(forgotten.action)).max()) > 1e-4
     assert done.log_probability is None
-    window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
-    seen = params.generator.encoder(window, jnp.ones((3, 4), bool))
+    window, real = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}, np.ones((3, 4), bool)
+    seen = np.asarray(eqx.filter_jit(params.generator.encoder)(window, real))
     close(carry[:, :5], seen[:, -1], atol=1e-6)
     # each unit is its own network's: a reset of one does not change the others
     for part, network in enumerate((params.generator, params.perturbation, params.critic)):
-        alone = network.encoder(window, jnp.ones((3, 4), bool))[:, -1]
+        alone = np.asarray(eqx.filter_jit(network.encoder)(window, real))[:, -1]
         close(carry[:, 5 * part : 5 * part + 5], alone, atol=1e-6)
 
 
+@pytest.mark.full
 def test_many_rows_act_in_blocks_with_their_memories():
     params = H.policy_params(fresh())
     pick = np.arange(300) % LOG.steps
@@ -125,7 +142,9 @@ def test_many_rows_act_in_blocks_with_their_memories():
 def test_features_made_before_are_taken_as_they_are():
     state, row = fresh(small("bcq")), drawn(small("bcq"), LOG).data
     critic = state.critic.members[0]
-    close(critic(now(critic, row), row.action), critic(row.observation, row.action), atol=1e-7)
+    made = eqx.filter_jit(now)(critic, row)
+    rated = eqx.filter_jit(critic)
+    close(rated(made, row.action), rated(row.observation, row.action), atol=1e-7)
 
 
 def test_a_memory_is_for_its_own_networks():
@@ -137,12 +156,12 @@ def test_discrete_networks_go_on_from_what_each_of_them_saw():
     h, log = small("discrete-bcq", recurrent_size=5, window=3), world("discrete")
     params = h.policy_params(h.init(log.spec, jax.random.key(0), 9))
     rows = [{name: leaf[log.position[t : t + 3]] for name, leaf in log.observation.items()} for t in range(4)]
-    carry = h.start(params, 3)
+    carry, along = h.start(params, 3), eqx.filter_jit(step_along)
     for row in rows:
-        values, logits, carry = step_along(params, row, carry)
-    window = {name: jnp.stack([jnp.asarray(row[name]) for row in rows], axis=1) for name in rows[0]}
-    real = jnp.ones((3, 4), bool)
-    close(values, params.critic.all_actions(window, real=real)[:, -1], atol=1e-6)
-    close(logits, params.imitator(window, real=real).logits[:, -1], atol=1e-6)
-    first, _, _ = step_along(params, rows[-1], h.start(params, 3))
-    assert float(jnp.abs(values - first).max()) > 1e-4
+        values, logits, carry = along(params, row, carry)
+    window, real = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}, np.ones((3, 4), bool)
+    every, policy = (eqx.filter_jit(part)(window, real=real) for part in (params.critic.all_actions, params.imitator))
+    close(values, np.asarray(every)[:, -1], atol=1e-6)
+    close(logits, np.asarray(policy.logits)[:, -1], atol=1e-6)
+    first, _, _ = along(params, rows[-1], h.start(params, 3))
+    assert float(np.abs(np.asarray(values) - np.asarray(first)).max()) > 1e-4

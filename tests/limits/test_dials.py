@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -25,13 +26,15 @@ def same(one, two, atol=0.0):
 
 
 def distance(one, two):
-    return max(float(jnp.abs(a - b).max()) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True))
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True)
+    return max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs)
 
 
 def fresh(h, spec=LOG.spec, seed=0):
     return h.init(spec, jax.random.key(seed), 10)
 
 
+@pytest.mark.sample("discrete")
 @pytest.mark.parametrize("kind", KINDS)
 def test_temperature_0_is_behaviour_cloning(kind):
     log = world(kind)
@@ -63,7 +66,7 @@ def test_ten_offline_updates_move_value_critics_and_target():
         for before, after in zip(
             jax.tree.leaves(getattr(start, part)), jax.tree.leaves(getattr(state, part)), strict=True
         ):
-            assert float(jnp.abs(before - after).max()) > 1e-5, part
+            assert float(np.abs(np.asarray(before) - np.asarray(after)).max()) > 1e-5, part
     assert int(state.step) == 10
 
 
@@ -75,14 +78,15 @@ def test_target_rate_0_holds_the_target_and_1_copies_the_critics():
     same(state.target_critic, state.critic, atol=1e-7)
 
 
+@pytest.mark.sample("deterministic")
 @pytest.mark.parametrize("head", HEADS)
 def test_every_head_clones_one_action_of_one_state(head):
     h, log = small("bc", actor_head=head, learning_rate=0.05), world("continuous")
     state, batch = fresh(h, log.spec), drawn(h, log)
-    one = jax.tree.map(lambda leaf: jnp.repeat(leaf[:1], len(leaf), axis=0), batch)
+    one = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[:1], len(leaf), axis=0), batch)
     for _ in range(60):
         state, _ = cloned(h, state, one)
-    found = h.act(h.policy_params(state), one.data.observation).action
+    found = eqx.filter_jit(h.act)(h.policy_params(state), one.data.observation).action
     np.testing.assert_allclose(found, one.data.action, atol=0.1)
 
 
@@ -102,7 +106,7 @@ def test_a_rate_of_0_leaves_its_network_alone():
 def test_discount_0_looks_no_further_than_the_reward():
     h = small("iql", discount=0.0)
     batch = drawn(h, LOG)
-    elsewhere = jax.tree.map(lambda leaf: leaf[::-1], batch.data.next_observation)
+    elsewhere = jax.tree.map(lambda leaf: np.asarray(leaf)[::-1], batch.data.next_observation)
     other = batch._replace(data=batch.data._replace(next_observation=elsewhere))
     same(stepped(h, fresh(h), batch)[0].critic, stepped(h, fresh(h), other)[0].critic)
     far = small("iql", discount=0.9)
@@ -123,7 +127,8 @@ def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
     single = world("discrete", episode=None, terminated=np.arange(rows) % 2 == 0, truncated=np.arange(rows) % 2 == 1)
     store = stores(small("iql"), single)["log"]
     usable = jnp.asarray(NStep(1, 0.9).rows(store)[1])
-    same(NStep(1, 0.9).gather(store, usable).data, NStep(5, 0.9).gather(store, usable).data)
+    one, five = (eqx.filter_jit(NStep(n, 0.9).gather)(store, usable).data for n in (1, 5))
+    same(one, five)
 
 
 def test_dropout_0_and_a_wide_clip_are_neither():
@@ -140,8 +145,15 @@ def test_dropout_differs_from_update_to_update():
 
 
 def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():
-    base = Categorical(jnp.array([[0.0, 1.0, 2.0]] * 500))
-    np.testing.assert_allclose(EpsilonMode(base, 1.0).probabilities(), base.probabilities(), rtol=1e-6)
-    np.testing.assert_array_equal(EpsilonMode(base, 0.0).probabilities()[0], [0.0, 0.0, 1.0])
-    assert set(np.asarray(EpsilonMode(base, 1.0).sample(jax.random.key(0))).tolist()) == {0, 1, 2}
-    assert set(np.asarray(EpsilonMode(base, 0.0).sample(jax.random.key(0))).tolist()) == {2}
+    base = Categorical(np.array([[0.0, 1.0, 2.0]] * 500, np.float32))
+
+    @eqx.filter_jit
+    def said(base, epsilon):
+        policy = EpsilonMode(base, epsilon)
+        return policy.probabilities(), policy.sample(jax.random.key(0)), base.probabilities()
+
+    (whole, sampled, of_base), (modes, chosen, _) = (map(np.asarray, said(base, jnp.float32(e))) for e in (1.0, 0.0))
+    np.testing.assert_allclose(whole, of_base, rtol=1e-6)
+    np.testing.assert_array_equal(modes[0], [0.0, 0.0, 1.0])
+    assert set(sampled.tolist()) == {0, 1, 2}
+    assert set(chosen.tolist()) == {2}

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
+from tests.algorithms.recommenders import batch, compiled, described, fresh, small, unshown
 from tidelog.algorithms.core.optimisation import descend
-from tidelog.losses.td import between
 from tidelog.policies.named_arrays import named_arrays
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.networks import Items, clipped_latents
@@ -35,7 +34,17 @@ def step(h, state, row):
     return compiled(page.step)(as_arrays(h), state, row)[0]
 
 
+def values(h, state, row, seen):
+    return compiled(page.values)(as_arrays(h), state, row, seen, jax.random.key(0))
+
+
+@eqx.filter_jit
+def rated(critic, states, vectors):
+    return critic(states, vectors)
+
+
 @GENERATED
+@pytest.mark.sample("likelihood")
 def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
     """A generator that may move the vectors it reconstructs collapses them: at rate 0 no other part moves them."""
     h, log = kind(generator), described()
@@ -52,6 +61,7 @@ def test_only_cross_entropy_moves_the_table_and_the_reader(generator):
 
 
 @GENERATED
+@pytest.mark.full
 def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
     h, log = kind(generator), described()
     state, row = fresh(h, log), batch(h, log)
@@ -67,25 +77,27 @@ def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
 
 
 @GENERATED
+@pytest.mark.sample("likelihood")
 def test_critics_learn_from_logged_items_and_their_rewards(generator):
     """Published ports train the critic on generated actions with the logged reward."""
     h, log = small(generator=generator, discount=0.0, normalise_rewards=False), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    np.testing.assert_array_equal(seen.vectors, seen.items.vectors[row.data.chosen])
-    loss, q = page.critic_loss(state.critic, h, row, seen, row.data.reward, None)
-    by_hand = state.critic(seen.states, seen.items.vectors[row.data.chosen])
+    seen = compiled(critic_inputs)(state, row.data)
+    np.testing.assert_array_equal(seen.vectors, np.asarray(seen.items.vectors)[row.data.chosen])
+    loss, q = compiled(page.critic_loss)(state.critic, as_arrays(h), row, seen, row.data.reward, None)
+    by_hand = rated(state.critic, seen.states, np.asarray(seen.items.vectors)[row.data.chosen])
     np.testing.assert_allclose(q, by_hand, atol=1e-6)
     errors = np.square(np.asarray(q) - np.asarray(row.data.reward)).sum(axis=0)
     assert float(loss) == pytest.approx(errors[np.asarray(row.valid)].mean(), rel=1e-5)
 
 
 @GENERATED
+@pytest.mark.sample("likelihood")
 def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator):
     h, log = small(generator=generator, exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    _, chosen = page.values(h, state, row, seen, jax.random.key(0))
+    seen = compiled(critic_inputs)(state, row.data)
+    _, chosen = values(h, state, row, seen)
     chosen, items = np.asarray(chosen), np.asarray(row.data.items)
     assert chosen.min() >= 1
     assert chosen.max() <= len(log.items)
@@ -95,6 +107,7 @@ def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator
             assert chosen[b, column] not in upto
 
 
+@pytest.mark.full
 def test_every_position_of_the_attention_reader_is_learnt_and_read():
     """A state after the last event uses the last position; its own position would stay random."""
     h, log = small(encoder="attention", targets=1, history=4, dropout=None), described()
@@ -114,6 +127,7 @@ def test_every_position_of_the_attention_reader_is_learnt_and_read():
     assert np.abs(seen - other)[:, -1].max() > 1e-2
 
 
+@pytest.mark.full
 def test_items_are_drawn_as_often_as_is_said_among_a_million():
     counts = np.append(0, np.random.default_rng(0).zipf(1.3, 1_000_000).clip(max=10**6))
     known = item_facts(counts, None)
@@ -137,9 +151,10 @@ def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
 
 
 def test_what_may_be_chosen_by_hand():
-    barred, scores = page.history_items(jnp.array([[0, 2, 3]]), 2), jnp.zeros((1, 2, 5))
-    assert jnp.isfinite(page.exclude_items(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
-    assert jnp.isfinite(page.exclude_items(scores, barred))[0].tolist() == [
+    barred, scores = compiled(page.history_items)(np.array([[0, 2, 3]]), 2), np.zeros((1, 2, 5), np.float32)
+    exclude = compiled(page.exclude_items)
+    assert np.isfinite(exclude(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
+    assert np.isfinite(exclude(scores, barred))[0].tolist() == [
         [False, True, False, True, True],  # after item 2
         [False, True, False, False, True],  # after item 3
     ]
@@ -148,41 +163,44 @@ def test_what_may_be_chosen_by_hand():
 def test_with_everything_taken_nothing_is_bootstrapped():
     h, log = small(exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    items = jnp.tile(jnp.arange(1, 8), (len(row.rows), 1))
-    few = state._replace(facts=state.facts._replace(cumulative=state.facts.cumulative[:6]))
-    less = seen._replace(items=jax.tree.map(lambda leaf: leaf[:7], seen.items))
-    value, chosen = page.values(h, few, row._replace(data=row.data._replace(items=items)), less, jax.random.key(0))
-    assert float(jnp.abs(value[:, -1]).max()) == 0.0
-    assert int(chosen[:, -1].max()) == 0
+    seen = compiled(critic_inputs)(state, row.data)
+    items = np.tile(np.arange(1, 8, dtype=np.int32), (len(row.rows), 1))
+    few = state._replace(facts=state.facts._replace(cumulative=np.asarray(state.facts.cumulative)[:6]))
+    less = seen._replace(items=jax.tree.map(lambda leaf: np.asarray(leaf)[:7], seen.items))
+    value, chosen = values(h, few, row._replace(data=row.data._replace(items=items)), less)
+    assert float(np.abs(value)[:, -1].max()) == 0.0
+    assert int(np.asarray(chosen)[:, -1].max()) == 0
 
 
 def test_the_target_by_hand():
     """`r + discount * max over supported items of 3/4 min + 1/4 max`, no bootstrap where a session ended."""
     h, log = small(threshold=0.0, candidates=10, normalise_rewards=False, history=6), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    value, _ = page.values(h, state, row, seen, jax.random.key(0))
-    q = state.target_critic(row.data.next_states(seen.target_around)[:, :, None], seen.items.vectors[1:][None, None])
-    best = jnp.max(between(q, 0.75), axis=-1)
-    np.testing.assert_allclose(value[:, 1:], best, atol=1e-5)
-    target = page.target_value(h, state, row.data, value)
-    ended = np.asarray(row.data.discount) == 0.0
+    seen = compiled(critic_inputs)(state, row.data)
+    value, _ = values(h, state, row, seen)
+    around, items = np.asarray(seen.target_around), np.asarray(seen.items.vectors)
+    q = np.asarray(rated(state.target_critic, row.data.next_states(around)[:, :, None], items[1:][None, None]))
+    best = (0.75 * q.min(axis=0) + 0.25 * q.max(axis=0)).max(axis=-1)
+    np.testing.assert_allclose(np.asarray(value)[:, 1:], best, atol=1e-5)
+    target = compiled(page.target_value)(as_arrays(h), state, row.data, value)
+    reward, discount = np.asarray(row.data.reward), np.asarray(row.data.discount)
+    ended = discount == 0.0
     assert ended.any()
-    np.testing.assert_allclose(target, row.data.reward + row.data.discount * best, atol=1e-5)
-    np.testing.assert_allclose(np.asarray(target)[ended], np.asarray(row.data.reward)[ended])
+    np.testing.assert_allclose(target, reward + discount * best, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(target)[ended], reward[ended])
 
 
 def test_threshold_1_is_the_likeliest_item():
     h, log = small(threshold=1.0), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    _, chosen = page.values(h, state, row, seen, jax.random.key(0))
-    logits = seen.around @ seen.items.vectors.T + seen.items.bias
-    np.testing.assert_array_equal(chosen, 1 + jnp.argmax(logits[..., 1:], axis=-1))
+    seen = compiled(critic_inputs)(state, row.data)
+    _, chosen = values(h, state, row, seen)
+    logits = np.asarray(seen.around) @ np.asarray(seen.items.vectors).T + np.asarray(seen.items.bias)
+    np.testing.assert_array_equal(chosen, 1 + np.argmax(logits[..., 1:], axis=-1))
 
 
 @GENERATED
+@pytest.mark.full
 def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(generator, monkeypatch):
     h, log = small(generator=generator, candidates=3, threshold=0.0), described()
     state = fresh(h, log)
@@ -201,6 +219,7 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
 
 
 @GENERATED
+@pytest.mark.full
 def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
     """The memory of a step among many items is bounded: 1,408 states of 100,000 would be 140 million marks."""
     h = small(generator=generator, batch_size=128, targets=10, history=10, full_softmax=0, target_samples=10)
@@ -211,6 +230,7 @@ def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
     assert used < 120e6
 
 
+@pytest.mark.full
 def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
     h, log = small(generator="vae", phi=0.0), described()
     state = fresh(h, log)
@@ -231,13 +251,13 @@ def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
 def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
     h, log = small(negative_weight=0.5), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    value = jnp.arange(row.rows.shape[0] * 4.0).reshape(-1, 4)
-    found = page.negative_items(h, state, row.data, seen, value, jax.random.key(0))
+    seen = compiled(critic_inputs)(state, row.data)
+    value = np.arange(row.rows.shape[0] * 4.0, dtype=np.float32).reshape(-1, 4)
+    found = compiled(page.negative_items)(as_arrays(h), state, row.data, seen, value, jax.random.key(0))
     np.testing.assert_allclose(found.target, h.discount * value[:, :-1])  # r = 0, s' = s
     valid = np.asarray(row.valid)
     np.testing.assert_allclose(np.asarray(found.weight)[valid], 0.5)
-    near = np.asarray(jnp.argmax(found.vectors @ seen.items.vectors[1:].T, axis=-1)) + 1
+    near = np.argmax(np.asarray(found.vectors) @ np.asarray(seen.items.vectors)[1:].T, axis=-1) + 1
     slate, chosen = np.asarray(row.data.slate), np.asarray(row.data.chosen)
     assert all(item in shown for item, shown in zip(near[valid], slate[valid], strict=True))
     assert (near[valid] != chosen[valid]).all()
@@ -248,10 +268,11 @@ def test_drawn_negatives_are_weighed_as_if_drawn_by_popularity():
     state = fresh(h, log)
     drawn = state.facts.draw(jax.random.key(0), (4000,))
     often = np.bincount(drawn, minlength=11)[1:] / 4000
-    np.testing.assert_allclose(often, np.exp(state.facts.log_drawn[1:]), atol=0.03)
-    ratio = np.exp(np.asarray(state.facts.log_share - state.facts.log_drawn))[1:]
+    log_share, log_drawn = np.asarray(state.facts.log_share)[1:], np.asarray(state.facts.log_drawn)[1:]
+    np.testing.assert_allclose(often, np.exp(log_drawn), atol=0.03)
+    ratio = np.exp(log_share - log_drawn)
     share = (log.counts[1:] + 1.0) / (log.counts[1:] + 1.0).sum()
-    np.testing.assert_allclose(ratio * np.exp(state.facts.log_drawn[1:]), share, rtol=1e-4)
+    np.testing.assert_allclose(ratio * np.exp(log_drawn), share, rtol=1e-4)
 
 
 def test_rewards_far_apart_do_not_move_the_likelihoods():
@@ -263,20 +284,28 @@ def test_rewards_far_apart_do_not_move_the_likelihoods():
 
 
 @GENERATED
+@pytest.mark.sample("likelihood")
 def test_every_target_network_is_read_and_moves(generator):
     h, log = replace(kind(generator), phi=5.0), described()  # large enough to change the nearest items
     state, row = fresh(h, log), batch(h, log)
     stepped = step(h, state, row)
+
+    def nudge(leaf):
+        return np.asarray(leaf) + 0.3 * np.arange(leaf.size, dtype=np.float32).reshape(leaf.shape) % 1.0
+
     for name in [field for field in state._fields if field.startswith("target_")]:
         before = getattr(state, name)
         if before is None:
             continue
         assert moved(before, getattr(stepped, name)), f"{name} stands still"
-        nudged = jax.tree.map(lambda leaf: leaf + 0.3 * jnp.arange(leaf.size).reshape(leaf.shape) % 1.0, before)
-        other = step(h, state._replace(**{name: nudged}), row)
+        other = step(h, state._replace(**{name: jax.tree.map(nudge, before)}), row)
         assert moved(stepped.critic, other.critic), f"{name} is not read"
 
 
+@pytest.mark.full
 def test_two_updates_are_finite():
-    state = after(kind("vae"), described())
+    h, log = kind("vae"), described()
+    state = fresh(h, log)
+    for update in range(2):
+        state = step(h, state, batch(h, log, update))
     assert all(np.isfinite(array).all() for array in named_arrays(state).values() if array.dtype.kind == "f")

@@ -52,6 +52,7 @@ def agree(ours, theirs):
         assert np.abs(np.asarray(one) - np.asarray(two)).max() <= 1e-5 * max(1.0, float(jnp.abs(two).max()))
 
 
+@pytest.mark.sample("within a stack")
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_convolution_and_its_gradients_are_xlas(name, elsewhere):
     side, channels, out, kernel, stride, padding = LAYERS[name]
@@ -66,6 +67,7 @@ def test_a_convolution_and_its_gradients_are_xlas(name, elsewhere):
     agree(ours, found())
 
 
+@pytest.mark.sample("3-size0")
 @pytest.mark.parametrize("size", [(6, 6), (7, 5), (1, 4)])
 @pytest.mark.parametrize("levels", [None, 3])
 def test_a_pool_and_its_gradient_are_xlas_also_between_equals(size, levels, elsewhere):
@@ -88,6 +90,7 @@ def stacks():
     return net, jnp.asarray(picture)
 
 
+@pytest.mark.full
 def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devices(stacks, monkeypatch, elsewhere):
     net, picture = stacks
 
@@ -122,6 +125,7 @@ def test_stacks_begin_as_in_the_reference():
     assert np.linalg.norm(picture.dense.weight, axis=0) == pytest.approx(1.4, abs=1e-5)
 
 
+@pytest.mark.full
 def test_pictures_and_numbers_are_seen_side_by_side_and_heads_begin_as_in_the_reference():
     spec = Spec({"picture": Image(8, 8, 3), "speed": Vector(2)}, Discrete(4))
     made = PPG.preset("procgen")

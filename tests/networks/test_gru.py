@@ -1,6 +1,6 @@
 """The recurrent unit: an unroll equals its steps, a step that is not real resets."""
 
-import jax.numpy as jnp
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -14,11 +14,11 @@ def unit() -> GRU:
 
 def test_an_unroll_is_one_step_after_another(unit: GRU) -> None:
     x = np.random.default_rng(1).standard_normal((2, 4, 3)).astype(np.float32)
-    carries = unit.unroll(jnp.asarray(x), jnp.ones((2, 4), bool))
+    carries = np.asarray(eqx.filter_jit(unit.unroll)(x, np.ones((2, 4), bool)))
     carry = unit.start(2)
     for t in range(4):
-        carry = unit(carry, jnp.asarray(x[:, t]))
-        assert np.asarray(carries[:, t]) == pytest.approx(np.asarray(carry), abs=1e-6)
+        carry = eqx.filter_jit(unit)(carry, x[:, t])
+        assert carries[:, t] == pytest.approx(np.asarray(carry), abs=1e-6)
 
 
 def test_the_gates_are_those_of_cho(unit: GRU) -> None:
@@ -30,28 +30,30 @@ def test_the_gates_are_those_of_cho(unit: GRU) -> None:
     into, from_h = x @ np.asarray(unit.inward), h @ np.asarray(unit.recurrent)
     reset, update = sigmoid(into[:5] + from_h[:5]), sigmoid(into[5:10] + from_h[5:10])
     candidate = np.tanh(into[10:] + reset * from_h[10:])
-    found = np.asarray(unit(jnp.asarray(h), jnp.asarray(x)))
+    found = np.asarray(eqx.filter_jit(unit)(h, x))
     assert found == pytest.approx(update * h + (1 - update) * candidate, abs=1e-6)
 
 
 def test_an_episode_that_starts_within_the_window_starts_anew(unit: GRU) -> None:
     x = np.random.default_rng(2).standard_normal((1, 5, 3)).astype(np.float32)
     real = np.asarray([[False, False, True, True, True]])
-    found = unit.unroll(jnp.asarray(x), jnp.asarray(real))
-    alone = unit.unroll(jnp.asarray(x[:, 2:]), jnp.ones((1, 3), bool))
-    assert np.asarray(found[:, 2:]) == pytest.approx(np.asarray(alone), abs=1e-7)
-    assert not np.asarray(found[:, :2]).any()
+    unroll = eqx.filter_jit(unit.unroll)
+    found = np.asarray(unroll(x, real))
+    alone = np.asarray(unroll(x[:, 2:], np.ones((1, 3), bool)))
+    assert found[:, 2:] == pytest.approx(alone, abs=1e-7)
+    assert not found[:, :2].any()
 
 
 def test_segments_go_on_from_what_was_carried_and_forget_it_where_an_episode_begins(unit: GRU) -> None:
     x = np.random.default_rng(3).standard_normal((2, 6, 3)).astype(np.float32)
     first = np.zeros((2, 6), bool)
     first[0, 3] = first[1, 0] = True
-    begin = jnp.asarray(np.random.default_rng(4).standard_normal((2, 5)).astype(np.float32))
-    found = unit.follow(begin, jnp.asarray(x), jnp.asarray(first))
+    begin = np.random.default_rng(4).standard_normal((2, 5)).astype(np.float32)
+    found = np.asarray(eqx.filter_jit(unit.follow)(begin, x, first))
     carry = begin
     for t in range(6):
-        carry = unit(jnp.where(first[:, t][:, None], 0.0, carry), jnp.asarray(x[:, t]))
-        assert np.asarray(found[:, t]) == pytest.approx(np.asarray(carry), abs=1e-6)
-    fresh = unit.unroll(jnp.asarray(x[1:]), jnp.ones((1, 6), bool))
-    assert np.asarray(found[1:]) == pytest.approx(np.asarray(fresh), abs=1e-6)
+        carry = np.where(first[:, t][:, None], np.float32(0.0), carry)
+        carry = np.asarray(eqx.filter_jit(unit)(carry, x[:, t]))
+        assert found[:, t] == pytest.approx(carry, abs=1e-6)
+    fresh = np.asarray(eqx.filter_jit(unit.unroll)(x[1:], np.ones((1, 6), bool)))
+    assert found[1:] == pytest.approx(fresh, abs=1e-6)

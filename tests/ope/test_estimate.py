@@ -181,6 +181,7 @@ def by_position(log):
     return np.stack([np.bincount(log.action[where == p], minlength=items) / (where == p).sum() for p in range(3)])
 
 
+@pytest.mark.full
 def test_open_bandit_says_that_it_cannot_say():
     """Thompson sampling's log of the women's campaign knows next to nothing of choosing evenly."""
     found = judge(Shares(np.full((3, 46), 1 / 46)), clicks("bts", "women"), model="tabular")
@@ -189,6 +190,7 @@ def test_open_bandit_says_that_it_cannot_say():
     assert any("effective sample size 2.1 of" in reason for reason in found.reasons)
 
 
+@pytest.mark.full
 def test_open_bandit_covers_what_was_measured():
     """The even log of the men's campaign, asked about Thompson sampling's shares, which were clicked in 0.69 %."""
     found = judge(Shares(by_position(clicks("bts", "men"))), clicks("random", "men"), model="tabular")

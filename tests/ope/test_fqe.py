@@ -61,6 +61,7 @@ def test_fixed_points_by_hand_for_two_policies_at_once():
         assert (values.logged == values.all_actions[np.arange(len(log)), log.action]).all()
 
 
+@pytest.mark.full
 def test_one_step_logs_are_a_regression_of_the_reward():
     rng = np.random.default_rng(0)
     seen, action = rng.integers(0, 3, 3_000), rng.integers(0, 2, 3_000)
@@ -80,6 +81,7 @@ def valued():
     return log, targets, network_values(log, episode_folds(log, 2, 0), [[target] * 2 for target in targets])
 
 
+@pytest.mark.full
 def test_logged_treatments_give_nearly_the_exact_values(valued):
     log, _, found = valued
     for values, policy in zip(found, (better(), clinician()), strict=True):
@@ -94,6 +96,7 @@ def short(monkeypatch):
     monkeypatch.setattr(pages, "MOST", 300)
 
 
+@pytest.mark.full
 def test_a_constant_on_every_return_is_a_constant_on_every_value(short):
     """Trained on rewards of other size, so equal but for rounding, which training magnifies a little."""
     some = treated().take_episodes(range(60))
@@ -105,6 +108,7 @@ def test_a_constant_on_every_return_is_a_constant_on_every_value(short):
     assert two.all_actions == pytest.approx(one.all_actions + 5.0, abs=0.02)
 
 
+@pytest.mark.full
 def test_an_episodes_rewards_do_not_change_its_own_values(short):
     some = treated().take_episodes(range(60))
     target = target_of(policy_of(treatment(), better()), some, sample=True)
@@ -117,6 +121,7 @@ def test_an_episodes_rewards_do_not_change_its_own_values(short):
     assert np.abs(one.all_actions[~own] - two.all_actions[~own]).max() > 0.01
 
 
+@pytest.mark.full
 def test_truncated_continuous_episodes_are_worth_what_is_left_of_them():
     """A point that goes home under a clock of 20 steps, logged by a noisy one: known returns, and less left later."""
     env, rng = PointMass(100), np.random.default_rng(0)
@@ -204,6 +209,7 @@ def plainly(after_three):
     return after_three(FQE(policies=2, **QUICK))
 
 
+@pytest.mark.sample("centre", "learning_rate", "target_rate")
 @pytest.mark.parametrize("name", [name for name in EFFECTS if name != "policies"])
 def test_every_hyper_parameter_has_an_effect(after_three, plainly, name):
     one, two = plainly, after_three(replace(FQE(policies=2, **QUICK), **{name: EFFECTS[name]}))
@@ -212,6 +218,7 @@ def test_every_hyper_parameter_has_an_effect(after_three, plainly, name):
     )
 
 
+@pytest.mark.full
 def test_the_target_critic_is_read_and_moves(small):
     h = FQE(policies=2, target_rate=0.5, **QUICK)
     state = h.init(small.spec, jax.random.key(0), 10)
@@ -237,6 +244,7 @@ def test_divergence_is_told(small):
         train_critic(FQE(policies=2, learning_rate=1e30, **QUICK), small, 20, 0)
 
 
+@pytest.mark.full
 def test_updates_grow_with_the_log_and_its_episodes(small):
     assert updates_for(small) == 2_000
     assert updates_for(treated(3_000)) == 2_000

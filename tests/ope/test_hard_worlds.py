@@ -21,6 +21,7 @@ def decisions(*cell, **more):
     return [verdict.decision for verdict in verdicts(*cell, **more)]
 
 
+@pytest.mark.sample("recorded-better-110", "mirrored-worse-110")
 @pytest.mark.parametrize("episodes", [110, 250, 600])
 @pytest.mark.parametrize(
     ("variant", "wrong"),
@@ -36,6 +37,7 @@ def test_what_was_never_logged_decides_nothing(variant, wrong, episodes):
     assert wrong not in decisions("unsupported quarter", variant, episodes)
 
 
+@pytest.mark.sample("by hour, hidden")
 @pytest.mark.parametrize("variant", ["count hidden", "count hidden, milder", "last action only", "by hour, hidden"])
 def test_effects_of_history_are_found_or_refused(variant):
     found = list(verdicts("history", variant, 100, seeds=4))
@@ -49,6 +51,7 @@ def test_a_failed_test_of_the_state_names_the_column():
     assert any(one["fails"] for one in verdict.context["history"])
 
 
+@pytest.mark.sample("by user, named")
 @pytest.mark.parametrize("variant", ["by user, named", "rows five times, named", "rows five times, unnamed"])
 def test_dependent_episodes_are_resampled_together(variant):
     """Of 12 null logs at most one is called different; of the old judge's verdicts about four were."""
@@ -69,6 +72,7 @@ def test_a_policy_of_unknown_origin_says_so_and_does_not_pass_the_gate():
     assert OVERLAP_UNKNOWN not in stated.reasons
 
 
+@pytest.mark.full
 def test_a_logger_who_changes_with_the_rewards_is_modelled_in_time_or_refused():
     said = decisions("drift", "both", 1000)
     assert "better" not in said

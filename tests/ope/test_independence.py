@@ -76,6 +76,7 @@ def test_what_is_observed_is_no_history():
     assert not asked(sends(effect=0.0), history_dependence)[REWARDS].fails
 
 
+@pytest.mark.full
 def test_the_level_holds_where_nothing_is_added():
     """Four questions on 12 logs of a Markov state: at a level of 0.0025 each, two failures have odds of 1 in 170."""
     found = [asked(treated(clinician(), 600, seed=seed), history_dependence).values() for seed in range(12)]

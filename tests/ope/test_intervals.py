@@ -45,6 +45,7 @@ def test_coverage_of_a_self_normalised_mean_of_skewed_values(method):
     assert 0.89 < covered < 0.98
 
 
+@pytest.mark.sample("20-percentile")
 @pytest.mark.parametrize("method", ["percentile", "bca"])
 @pytest.mark.parametrize("rows", [20, 200])  # of 20, the ratio's median replicate is a tenth of a standard error off
 def test_the_bootstrap_agrees_with_scipys(method, rows):
@@ -183,6 +184,8 @@ def correlated(correlation, policies=6, rows=4000, seed=0):
     return [means(column * 10.0**at) for at, column in enumerate(values.T)]
 
 
+@pytest.mark.full
+@pytest.mark.sample("0.5")
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
 def test_the_critical_value_is_that_of_brute_force(correlation):
     """The quantile of the largest of six correlated normal errors, found with a million draws."""
@@ -253,6 +256,7 @@ def test_weight_that_is_lost_widens_without_end():
     assert found[1:] == (-np.inf, np.inf)
 
 
+@pytest.mark.full
 def test_twenty_policies_on_noise_are_hardly_ever_better():
     """200 logs of noise: at once, and one after the other, some policy is called better in at most 5 % of them.
 

@@ -84,6 +84,7 @@ def test_episodes_that_were_part_of_another_set_are_counted(file):
     assert [look.share for look in Ledger.of(few, file).looks] == pytest.approx([151 / 201, 125 / 201, 1.0])
 
 
+@pytest.mark.full
 def test_the_overlap_of_large_sets_is_estimated(file):
     """3,000 episodes are more than a sketch holds; those that it cannot speak about are not counted as new."""
     log, (one, two) = noise(4000), random_policies(2)
@@ -206,6 +207,7 @@ for place in range(25):
 """
 
 
+@pytest.mark.full
 def test_processes_that_judge_at_once_get_different_numbers(file):
     root = Path(__file__).resolve().parents[2]
     running = [subprocess.Popen([sys.executable, "-c", TAKING, str(file), str(one)], cwd=root) for one in range(3)]

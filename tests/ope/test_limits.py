@@ -29,6 +29,7 @@ def study():
     return found, rows, Rulings(rows), RowFacts(rows)
 
 
+@pytest.mark.full
 def test_the_defaults_are_the_chosen_ones(study):
     assert named(Limits()) == study[0]["chosen"]
 
@@ -40,6 +41,7 @@ def test_the_number_of_carrying_episodes_is_the_chosen_one():
     assert not any(keeps for least, keeps in keeping.items() if least < found["chosen"]), "no smaller number keeps it"
 
 
+@pytest.mark.full
 def test_kept_evidence_can_be_ruled_on_again(study):
     found, _, rulings, facts = study
     chosen, specified = (judged(facts, rulings.of(limits)) for limits in (Limits(), Limits(**SPECIFIED)))
@@ -49,6 +51,7 @@ def test_kept_evidence_can_be_ruled_on_again(study):
     assert chosen["wrong"] == found["of_chosen"]["wrong"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("change", [{}, SPECIFIED, {"earning_episodes": 0.0, "effective_episodes": 25.0}])
 def test_looking_limits_up_decides_as_the_judge_does(study, change):
     _, rows, rulings, _ = study
@@ -71,6 +74,7 @@ def test_no_limit_is_changed_for_less_than_one_answer_in_a_hundred():
     assert preferred([(looser, {"answered": 9}), (tighter, {"answered": 9})], present) == tighter
 
 
+@pytest.mark.full
 def test_each_limit_of_the_grid_refuses_something(study):
     _, _, rulings, _ = study
     for name, values in GRID.items():
@@ -79,12 +83,14 @@ def test_each_limit_of_the_grid_refuses_something(study):
         assert refused[0] > refused[-1]
 
 
+@pytest.mark.full
 def test_no_step_looser_answers_more_and_is_admissible(study):
     found = study[0]
     assert all(not one["admissible"] or one["answered"] <= found["of_chosen"]["answered"]
                for one in found["one_step_looser"])  # fmt: skip
 
 
+@pytest.mark.full
 def test_evidence_survives_its_table(study):
     _, rows, _, _ = study
     columns, values = table(rows[::50])

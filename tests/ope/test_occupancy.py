@@ -130,6 +130,7 @@ def test_double_reinforcement_by_hand():
     assert marginal_importance(evidence).contributions == pytest.approx([2.0 + 16.0, 1.0])
 
 
+@pytest.mark.full
 def test_ratios_and_models_that_are_wrong_together_make_no_verdict():
     """The best policy within the clinicians' support often comes to rare states; the truth is +0.079."""
     shared("data/icu_sepsis/dynamics.npz")

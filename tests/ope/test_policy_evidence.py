@@ -76,6 +76,7 @@ def test_estimated_propensities_give_the_sampled_clone_weights_near_one(log, pol
     assert found.occupancy.mean() == pytest.approx(1.0, abs=0.1)
 
 
+@pytest.mark.full
 def test_networks_are_chosen_for_short_logs_and_asking_decides(log, policy, quick):
     some = log.take_episodes(range(60))
     neural = evidence_of(policy, some, sample=True)
@@ -88,6 +89,7 @@ def test_networks_are_chosen_for_short_logs_and_asking_decides(log, policy, quic
     assert nothing.policy.model is nothing.policy.model_all is nothing.policy.occupancy is None
 
 
+@pytest.mark.full
 def test_the_same_seed_gathers_the_same(log, policy):
     one, again, other = (evidence_of(policy, log, seed=seed).policy.model for seed in (0, 0, 1))
     assert (one == again).all()
@@ -104,6 +106,7 @@ def test_one_step_logs_need_nothing_else():
     assert found.occupancy == pytest.approx(found.target / found.behaviour)
 
 
+@pytest.mark.full
 def test_continuous_actions_with_and_without_a_bandwidth(quick):
     log = even(world("continuous"), 16, 4)
     policy = tl.fit(tl.BC(hidden=(8,), embedding=2), log, 5).policy()
@@ -120,6 +123,7 @@ def test_continuous_actions_with_and_without_a_bandwidth(quick):
     assert "has no density" in exact.notes[0]
 
 
+@pytest.mark.full
 def test_smoothing_is_reported_as_what_it_costs():
     """The reward is minus the squared action; noise of 0.2 half-ranges around 0 costs 0.04."""
     rng = np.random.default_rng(0)

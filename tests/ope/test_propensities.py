@@ -49,6 +49,7 @@ def test_counted_propensities_are_near_the_clinicians(log):
     assert (found.all_actions > 0).all()
 
 
+@pytest.mark.full
 def test_cloned_propensities_are_near_the_clinicians_and_calibrated(log):
     """Among actions given a chance of about p, a share of about p was taken."""
     found = propensities_of(log, episode_folds(log, 2, 0), "estimated")
@@ -59,6 +60,7 @@ def test_cloned_propensities_are_near_the_clinicians_and_calibrated(log):
     assert gaps.sum() < 0.015
 
 
+@pytest.mark.sample("True")
 @pytest.mark.parametrize("tabular", [True, False])
 def test_an_episodes_actions_do_not_change_its_own_propensities(log, tabular):
     some = log.take_episodes(range(60))
@@ -91,6 +93,7 @@ def clinicians(log):
     return {how: tl.judge(Told(clinician()), log, propensities=how, limits=QUICK) for how in ("logged", "estimated")}
 
 
+@pytest.mark.full
 def test_the_clinician_judged_by_estimated_propensities_is_supported_and_no_different(clinicians):
     found = clinicians["estimated"]
     assert found.context["propensities_by"] == "counts"
@@ -108,6 +111,7 @@ def test_estimates_with_estimated_propensities_are_near_those_with_recorded_ones
         assert estimated[name].estimate == pytest.approx(recorded[name].estimate, abs=half)
 
 
+@pytest.mark.full
 def test_the_expert_of_icu_sepsis_judged_against_itself_with_estimated_propensities():
     """715 states, 25 actions, episodes of up to a hundred steps: by ratios of visits."""
     problem, expert = icu_sepsis(shared("data/icu_sepsis/dynamics.npz"))
@@ -140,6 +144,7 @@ def test_counts_are_drawn_towards_shares_of_all_by_what_predicts_best():
     assert np.abs(apart - chances).mean() < 0.05
 
 
+@pytest.mark.full
 def test_masked_actions_have_no_chance(log):
     some = log.take_episodes(range(40))
     mask = np.ones((len(some.observation["numeric"]), 6), bool)
@@ -168,6 +173,7 @@ def test_the_factor_mends_the_spread():
     assert best_factor(np.zeros((20_000, 2)), np.full((20_000, 2), 0.1), action) == pytest.approx(4.0, rel=0.02)
 
 
+@pytest.mark.full
 def test_continuous_propensities_are_near_those_of_the_logger():
     """The logger: normal around half way back, spread 0.3; actions far within the bounds."""
     env, rng = PointMass(50), np.random.default_rng(0)
@@ -230,6 +236,7 @@ def test_folds_keep_clusters_whole_and_are_those_of_episodes_where_each_is_its_o
         episode_folds(clustered.take_episodes(range(6)), 3, 0)
 
 
+@pytest.mark.full
 def test_a_log_of_one_cluster_holds_none_out_of_its_clone(log, monkeypatch):
     monkeypatch.setattr("tidelog.ope.evidence.propensities.FEWEST", 20)
     monkeypatch.setattr("tidelog.ope.evidence.propensities.MOST", 20)

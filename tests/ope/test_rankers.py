@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ope.events import events_of
@@ -79,7 +79,6 @@ def test_own_frequency_counts_the_history_and_ends_in_zeros_unless_filled():
     assert rank(RANKERS["own"], [5, 4, 5, 2], 5)[0] == [5, 2, 4, 1, 3]
 
 
-@settings(deadline=None, max_examples=60)
 @given(st.sampled_from(sorted(RANKERS)), st.data())
 def test_never_padding_never_a_forbidden_item_never_twice_and_exactly_k(name, data):
     history = data.draw(st.lists(st.integers(0, 6), min_size=3, max_size=3))

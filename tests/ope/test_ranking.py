@@ -205,6 +205,7 @@ def test_entree_is_as_published():
     assert scores["markov"] == pytest.approx([0.744, 0.507], abs=1e-3)
 
 
+@pytest.mark.full
 def test_online_retail_is_as_published():
     path = shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
     log = numbered(online_retail.read(path))

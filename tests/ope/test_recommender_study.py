@@ -61,6 +61,7 @@ def test_what_was_learnt_is_compared_seed_by_seed():
     assert said["share of best within support"][0] == pytest.approx(1.0)
 
 
+@pytest.mark.full
 def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     h = small(joint=False, threshold=0.01)
     wrong = Mistaken(**{field.name: getattr(h, field.name) for field in dataclasses.fields(h)})

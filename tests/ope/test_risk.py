@@ -157,6 +157,7 @@ def test_many_episodes_are_grouped_and_many_returns_rounded():
     assert fine.cvar.policy.estimate == pytest.approx(mass @ exact / 0.1, abs=2e-3)
 
 
+@pytest.mark.full
 def test_bands_hold_over_all_returns_at_once():
     """A short form of `benchmarks/risk_bands.py`: 95 % of logs, here at least 108 of 120 (99.6 % if that is true)."""
     from benchmarks.risk_bands import ALPHA, PROBLEMS, log_of, whole_band

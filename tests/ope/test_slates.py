@@ -148,6 +148,7 @@ def test_a_cascade_is_found_by_those_who_look_above():
     assert "support is that of slot" in found["independent"].note
 
 
+@pytest.mark.full
 def test_intervals_cover():
     kept = {"cascade_dr": 0, "sn_cascade_dr": 0, "sn_reward_interaction": 0}
     for seed in range(60):

@@ -136,6 +136,7 @@ def test_logged_treatments_give_nearly_the_exact_value():
     assert found == pytest.approx(problem.value_of(better()), abs=0.02)
 
 
+@pytest.mark.full
 def test_logged_icu_stays_give_nearly_the_exact_value():
     problem, expert = icu_sepsis(shared("data/icu_sepsis/dynamics.npz"))
     log = played(problem, expert, 4_000)

@@ -83,6 +83,7 @@ def test_masks_are_honoured():
     assert (found.logged > 0).all()
 
 
+@pytest.mark.full
 def test_a_memory_goes_along_each_episode_and_sees_what_followed_its_end():
     log = world("discrete", 3)
     policy = tl.fit(tl.BC(hidden=(8,), embedding=2, recurrent_size=6, window=4, batch_size=8), log, 5).policy()
@@ -169,6 +170,7 @@ def test_continuous_targets(moved):
         target_of(policy, moved, bandwidth=-1.0)
 
 
+@pytest.mark.full
 def test_a_memory_moves_on_between_continuous_draws(moved):
     policy = tl.fit(tl.BC(hidden=(8,), recurrent_size=4, window=4, batch_size=8), moved, 3).policy()
     found = target_of(policy, moved, sample=True)
@@ -176,6 +178,7 @@ def test_a_memory_moves_on_between_continuous_draws(moved):
     assert (found.logged > 0).all()
 
 
+@pytest.mark.full
 def test_without_a_density_sampling_falls_back_to_the_kernel(moved):
     policy = tl.fit(tl.BC(hidden=(8,), actor_head="deterministic"), moved, 3).policy()
     assert target_of(policy, moved, sample=True, bandwidth=0.2).bandwidth == 0.2

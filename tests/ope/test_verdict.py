@@ -470,7 +470,7 @@ def test_a_verdict_is_a_json_file(better, varied):
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 3))])
 def test_doing_what_the_logger_did_is_no_difference(steps, seed):
     """A rule made the log; the same rule as a policy differs by what rounding leaves, and by nothing else."""
     generator = np.random.default_rng(seed)
@@ -525,6 +525,7 @@ def test_weights_that_differ_by_rounding_have_a_histogram(parts):
         assert (np.diff(made["log10_edges"]) > 0).all()
 
 
+@pytest.mark.full
 def test_the_seed_decides_everything(varied):
     policy = Told(mostly(best_treatments(), 0.8))
     one, two, three = (judge(policy, varied, seed=seed, limits=QUICK) for seed in (3, 3, 4))
@@ -532,6 +533,7 @@ def test_the_seed_decides_everything(varied):
     assert one.difference.low != three.difference.low
 
 
+@pytest.mark.full
 def test_other_propensities_can_be_asked_for(varied):
     policy = Told(mostly(best_treatments(), 0.8))
     estimated = judge(policy, varied, propensities="estimated", limits=QUICK)
@@ -573,6 +575,7 @@ class Copies:
         return np.where(seen[:, None] == np.arange(2), self.share, 1 - self.share)
 
 
+@pytest.mark.sample("0.75-better")
 @pytest.mark.parametrize(("share", "decision"), [(0.75, "better"), (0.25, "worse"), (0.51, "no difference shown")])
 def test_a_constant_on_every_reward_changes_no_verdict(share, decision, steady):
     found = [
@@ -623,6 +626,7 @@ def test_equal_returns_tell_nothing(varied):
     assert "every episode earned exactly 0" in found.reasons[0]
 
 
+@pytest.mark.full
 def test_a_single_choice_among_continuous_actions_has_no_probability(gaussian):
     found = judge(gaussian, continuous(reward=np.arange(40.0)), limits=QUICK)
     assert found.decision == "unsupported"
@@ -631,6 +635,7 @@ def test_a_single_choice_among_continuous_actions_has_no_probability(gaussian):
     assert "sample=True" in found.paragraph
 
 
+@pytest.mark.full
 def test_a_blurred_policy_says_what_the_blur_costs(gaussian):
     small = dataclasses.replace(QUICK, effective_episodes=25.0)  # 40 episodes are enough to be tried
     found = judge(gaussian, continuous(reward=np.arange(40.0)), bandwidth=0.5, limits=small)
@@ -721,6 +726,7 @@ def gambles(rows=6000, seed=0):
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_better_on_average_and_worse_in_the_tail():
     found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
     assert found.decision == "better"

@@ -44,6 +44,7 @@ def test_empty_cells_of_a_table_are_filled_where_there_is_a_rule(policy, tmp_pat
         act_on_table(policy, tmp_path / "bad.csv")
 
 
+@pytest.mark.full
 def test_pictures_are_bytes_of_one_shape():
     generator = np.random.default_rng(0)
     pictures = generator.integers(0, 256, (30, 9, 8, 3)).astype(np.uint8)

@@ -74,6 +74,7 @@ def test_along_a_log_is_one_episode_after_another(policy, log):
     assert found["share of equal actions"] == pytest.approx(np.mean(done == log.action))
 
 
+@pytest.mark.full
 def test_rollouts_forget_between_episodes():
     played = tl.collect("treatment", episodes=60, seed=0)
     policy = tl.fit(tl.BC(hidden=(8, 8), recurrent_size=4, window=3, batch_size=16), played, 5).policy()
@@ -85,6 +86,7 @@ def test_rollouts_forget_between_episodes():
     assert collected.propensity == pytest.approx(np.exp(likely), rel=1e-4)
 
 
+@pytest.mark.full
 def test_a_table_needs_to_say_which_rows_belong_together(tmp_path):
     rows = {"who": ["a", "b", "a", "b"], "when": [1, 1, 0, 0], "x": [0.5, -1.0, 2.0, 0.0], "act": [0, 1, 1, 0]}
     frame = pl.DataFrame(rows).with_columns(r=pl.lit(0.0))

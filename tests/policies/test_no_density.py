@@ -1,6 +1,7 @@
 """A policy without a density acts, samples and is saved like any other, and never returns a propensity."""
 
 import numpy as np
+import pytest
 
 from tests.algorithms.worlds import small, world
 from tidelog import Log, collect, fit, load_policy
@@ -8,6 +9,7 @@ from tidelog import Log, collect, fit, load_policy
 LOG = world("continuous")
 
 
+@pytest.mark.full
 def test_bcq_has_no_propensity_anywhere(tmp_path):
     policy = fit(small("bcq"), LOG, 5, scale="none", every=5, progress=False).policy()
     seen = LOG.transitions.observation
@@ -20,6 +22,7 @@ def test_bcq_has_no_propensity_anywhere(tmp_path):
     np.testing.assert_allclose(policy({n: leaf[0] for n, leaf in seen.items()}), policy(seen)[0], atol=1e-5)
 
 
+@pytest.mark.full
 def test_what_it_plays_is_collected_without_propensities():
     rng = np.random.default_rng(0)
     log = Log.from_arrays(

@@ -92,6 +92,7 @@ def test_lists_and_arrays_do_where_there_is_one_leaf(steering):
     assert one[0] == pytest.approx(2.0 + 3.0 * 0.5, abs=0.5)
 
 
+@pytest.mark.sample("3")
 @pytest.mark.parametrize("count", [1, 3, 1025, 20_000])
 def test_rows_do_not_depend_on_the_batch_they_come_in(count, clinic, steering, rater):
     seen = some(20_000)
@@ -249,6 +250,7 @@ def test_what_a_policy_cannot_say_it_says(clinic, steering, rater):
     assert rater.q_values({name: leaf[0] for name, leaf in some(1).items()}).shape == (6,)
 
 
+@pytest.mark.bits
 def test_a_saved_policy_is_the_same_to_the_last_bit(clinic, steering, rater, tmp_path):
     seen = some(100)
     for name, policy in {"clinic": clinic, "steering": steering, "rater": rater}.items():

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog as tl
@@ -25,7 +25,7 @@ def recommender(request):
 histories = st.lists(st.lists(st.sampled_from(ITEMS), max_size=9), min_size=1, max_size=5)
 
 
-@settings(max_examples=30, deadline=None)
+@pytest.mark.sample("likelihood")
 @given(
     taken=histories,
     k=st.integers(1, 4),
@@ -63,6 +63,7 @@ def test_the_same_histories_have_the_same_lists_alone_and_together(recommender):
         np.testing.assert_allclose(alone.scores[0], both.scores[i], atol=1e-5)
 
 
+@pytest.mark.sample("likelihood")
 def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
     recommender.save(tmp_path / "policy")
     again = tl.load_policy(tmp_path / "policy")
@@ -71,6 +72,7 @@ def test_a_saved_policy_recommends_the_same(recommender, tmp_path):
     np.testing.assert_array_equal(one.scores, two.scores)
 
 
+@pytest.mark.sample("likelihood")
 def test_a_ranker_speaks_in_indices(recommender):
     taken = np.array([[0, 0, 4, 5]], np.int32)
     items, _ = recommender.ranker().rank(taken, (taken > 0).astype(np.int32) * 2, 10)
@@ -107,6 +109,7 @@ def test_users_are_refused_by_a_policy_that_reads_nothing_of_them():
         deaf.recommend([["i1"]], users=[{"age": 3}])
 
 
+@pytest.mark.sample("likelihood")
 def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(recommender):
     long = ["i0"] + ["i1", "i2"] * 5
     assert "i0" not in recommender.recommend([long], 7).items

@@ -93,6 +93,7 @@ def test_whole_runs_keep_their_episodes_together():
     assert together.high - together.low > 4 * (apart.high - apart.low)
 
 
+@pytest.mark.full
 def test_the_bootstrap_covers_at_about_its_level():
     generator, held = np.random.default_rng(1), 0
     for trial in range(200):

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tidelog as tl
@@ -258,7 +258,6 @@ def test_arguments_that_cannot_be_meant_are_refused(roles: dict[str, Any], said:
         tl.read_interactions(clicks(), **{**ROLES, **roles})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(
@@ -395,6 +394,7 @@ def test_a_moment_outside_the_log_is_refused() -> None:
         interactions().split(share=1.0)
 
 
+@pytest.mark.full
 def test_online_retail_goes_through_the_door() -> None:
     frame = pl.read_parquet(shared("data/online_retail_cc0/online_retail_2010_2011.parquet"))
     taken = frame.filter(pl.col("CustomerID").is_not_null() & (pl.col("Quantity") > 0))

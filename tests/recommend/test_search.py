@@ -3,7 +3,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -22,7 +22,6 @@ def by_sorting(queries, table, k, allowed=None):
     return order, np.take_along_axis(scores, order, axis=1)
 
 
-@settings(deadline=None, max_examples=150)
 @given(st.data())
 def test_it_is_what_sorting_all_scores_gives(data):
     rows, number = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 40))

@@ -80,6 +80,7 @@ def looks_drawn(pixels):
     return 0.02 < ink(pixels) < 0.6 and bool(blue.sum() > 1000)
 
 
+@pytest.mark.full
 def test_a_report_is_drawn_at_a_desk_and_on_a_phone(pages, profile, phone):
     desk = picture(pages / "one.html", profile, 1280)
     assert (desk.shape, phone.shape) == ((1600, 1280, 3), (1600, 390, 3))
@@ -91,6 +92,7 @@ FORBIDDEN = """<meta http-equiv="Content-Security-Policy" content="default-src '
 PROBE = "<script>document.body.style.background = 'red'</script>"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rule", [FORBIDDEN, ""], ids=["forbidden", "allowed"])
 def test_a_report_needs_no_script_and_no_network(rule, pages, profile, phone):
     """The browser is told to allow neither; a script put there shows whether it listens."""
@@ -101,6 +103,7 @@ def test_a_report_needs_no_script_and_no_network(rule, pages, profile, phone):
     assert bool((np.abs(seen - phone) < 0.05).all()) == bool(rule)
 
 
+@pytest.mark.full
 def test_a_dark_room_gets_a_dark_page(pages, profile, phone):
     dark = picture(pages / "one.html", profile, 390, DARK)
     assert dark.mean() < 0.3 < 0.8 < phone.mean()
@@ -124,6 +127,7 @@ def measured(page, profile, width):
     return [int(number) for number in re.search(r"<title>([\d ]+)</title>", said).group(1).split()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", ["one", "two", "log"])
 def test_no_page_is_wider_than_its_window(name, width, pages, profile):
@@ -133,6 +137,7 @@ def test_no_page_is_wider_than_its_window(name, width, pages, profile):
     assert pictures >= 3
 
 
+@pytest.mark.full
 def test_a_page_that_is_too_wide_would_be_seen(pages, profile):
     broken = (pages / "one.html").read_text(encoding="utf-8").replace("overflow-x: auto", "overflow-x: visible")
     (pages / "broken.html").write_text(broken, encoding="utf-8")
@@ -140,6 +145,7 @@ def test_a_page_that_is_too_wide_would_be_seen(pages, profile):
     assert wide > window
 
 
+@pytest.mark.full
 def test_a_report_can_be_printed(pages, profile):
     browse(profile, f"--print-to-pdf={pages / 'page.pdf'}", (pages / "one.html").as_uri())
     content = (pages / "page.pdf").read_bytes()

@@ -58,6 +58,7 @@ def test_numbers_are_short():
     ]
 
 
+@pytest.mark.full
 def test_the_band_over_seeds_is_the_bootstrap_interval_of_their_mean():
     values = np.random.default_rng(0).normal([0, 10, 20], size=(8, 3))
     middle, low, high = over_seeds(values)

@@ -39,6 +39,7 @@ def said_of(run):
     return " ".join(" ".join(page.said).split())
 
 
+@pytest.mark.full
 def test_lists_stand_beside_baselines_with_intervals(shop, run):
     said = said_of(run)
     log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
@@ -57,6 +58,7 @@ def test_lists_stand_beside_baselines_with_intervals(shop, run):
     assert "events in the log" in said
 
 
+@pytest.mark.full
 def test_a_collapse_is_named_with_its_update(run):
     file = run / "metrics.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -68,6 +70,7 @@ def test_a_collapse_is_named_with_its_update(run):
     assert f"at update {rows[-1]['update']}" in said
 
 
+@pytest.mark.full
 def test_without_the_log_the_report_is_made_and_says_what_is_lacking(shop, run):
     record = json.loads((run / "run.json").read_text())
     record["data"]["origin"]["source"] = str(run / "gone.csv")

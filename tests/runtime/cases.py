@@ -54,6 +54,15 @@ CASES = {
 }  # fmt: skip
 
 
+def moved(params, generator):
+    """Return the parameters, each with a random number added."""
+
+    def one(leaf):
+        return jax.device_put(np.asarray(leaf) + 0.3 * generator.standard_normal(leaf.shape, np.float32))
+
+    return jax.tree.map(one, params)
+
+
 @cache
 def policy(name):
     """A policy with scaling, nonzero biases, and larger heads than the initial ones."""
@@ -63,8 +72,7 @@ def policy(name):
     scaler = Scaler({"numeric": mean}, {"numeric": std}) if "numeric" in leaves else Scaler()
     params = algorithm.policy_params(algorithm.init(spec, jax.random.key(len(name)), 1))
     generator = np.random.default_rng(len(name))
-    params = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), params)
-    return Policy(algorithm, spec, scaler, params, {"data": "none", "learnt_from": {"x": [1, 2]}})
+    return Policy(algorithm, spec, scaler, moved(params, generator), {"data": "none", "learnt_from": {"x": [1, 2]}})
 
 
 @cache
@@ -73,5 +81,5 @@ def listing(name):
     algorithm, log = small(**LISTS[name]), described()
     generator = np.random.default_rng(len(name))
     params = algorithm.policy_params(fresh(algorithm, log))
-    moved = jax.tree.map(lambda leaf: leaf + 0.3 * generator.standard_normal(leaf.shape, np.float32), params)
-    return Policy(algorithm, log.spec, Scaler(), moved._replace(weight=params.weight), {"data": "none"})
+    far = moved(params, generator)._replace(weight=params.weight)
+    return Policy(algorithm, log.spec, Scaler(), far, {"data": "none"})

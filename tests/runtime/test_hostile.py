@@ -203,6 +203,7 @@ ODD = (
 )
 
 
+@pytest.mark.full
 def test_manifests_with_one_odd_value_are_read_or_refused(whole, tmp_path):
     """Valid checksums, as an attacker would write; every place of the spec, scaler and recipe gets odd values."""
     generator, manifest = np.random.default_rng(0), json.loads(whole[1])

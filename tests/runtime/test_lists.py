@@ -1,6 +1,7 @@
 """Policies that rank items: NumPy and onnxruntime return JAX's lists; invalid files are refused."""
 
 import json
+from functools import cache
 
 import numpy as np
 import pytest
@@ -22,18 +23,22 @@ HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """A folder per case, with the ONNX file where the nodes differ, and the measured parity."""
-    place, found = tmp_path_factory.mktemp("lists"), {}
-    for name in LISTS:
+    """By its name, a case's folder, with the ONNX file where the nodes differ, and the measured parity."""
+    place = tmp_path_factory.mktemp("lists")
+
+    @cache
+    def made(name):
         whole = listing(name)
         kept = Logged.of(described(48), whole)  # padded to as many rows as the random ones, one program for both
-        found[name] = place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
-    return found
+        return place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
+
+    return made
 
 
+@pytest.mark.sample("lists, mean")
 @pytest.mark.parametrize("name", LISTS)
 def test_numpy_and_onnx_list_as_jax_does(name, exported):
-    path, record = exported[name]
+    path, record = exported(name)
     assert record["rows"]["random"] == 256
     assert record["rows"]["logged"] > 50
     readers = ("numpy", "onnx") if ONNX and name in TRACED else ("numpy",)
@@ -48,9 +53,10 @@ def test_numpy_and_onnx_list_as_jax_does(name, exported):
     assert recheck(path)["numpy"]["holds"]
 
 
+@pytest.mark.sample("lists, mean")
 @pytest.mark.parametrize("name", LISTS)
 def test_the_same_call_gives_the_same_lists(name, exported):
-    whole, plain = listing(name), runtime.load(exported[name][0])
+    whole, plain = listing(name), runtime.load(exported(name)[0])
     for choices in ({}, {"candidates": [f"i{n}" for n in range(6)], "exclude": ["i5"], "exclude_seen": False}):
         k = 3 if choices else 1
         shown = HISTORIES if choices else HISTORIES[:3]
@@ -66,6 +72,7 @@ def test_the_same_call_gives_the_same_lists(name, exported):
     assert not plain.is_recurrent
 
 
+@pytest.mark.sample("lists, gru")
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
 @pytest.mark.parametrize("name", TRACED)
 def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
@@ -74,7 +81,7 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(exported[name][0] / "policy.onnx", options)
+    session = onnxruntime.InferenceSession(exported(name)[0] / "policy.onnx", options)
     history = np.asarray([[0, 0, 0, 0, 2, 3], [0] * 6], np.int32)
     item, score = session.run(["item", "score"], {"history": history, "event": (history > 0).astype(np.int32)})
     wanted = listing(name).recommend(
@@ -95,7 +102,7 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
 
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
 def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
-    plain, other = (load(exported["lists, gru"][0]) for load in (runtime.load, load_onnx))
+    plain, other = (load(exported("lists, gru")[0]) for load in (runtime.load, load_onnx))
     for choices in ({}, {"exclude": ["i4"], "exclude_seen": False}):
         one, two = (reader.recommend(HISTORIES[:3], 3, **choices) for reader in (plain, other))
         np.testing.assert_array_equal(one.items, two.items)
@@ -107,13 +114,14 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
         other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"])
 
 
+@pytest.mark.sample("lists, gru")
 @pytest.mark.parametrize("name", LISTS)
 def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
-    whole, plain = listing(name), runtime.load(exported[name][0])
+    whole, plain = listing(name), runtime.load(exported(name)[0])
     users = [{"age": 245, "plan": "paid", "likes": ["a", "b"]}, {"age": 20.0, "plan": "free"}, None]
     told = {reader: reader.recommend([["i1"]] * 3, 4, users=users) for reader in (whole, plain)}
     if ONNX and name in TRACED:
-        told["onnx"] = load_onnx(exported[name][0]).recommend([["i1"]] * 3, 4, users=users)
+        told["onnx"] = load_onnx(exported(name)[0]).recommend([["i1"]] * 3, 4, users=users)
     for made in told.values():
         np.testing.assert_array_equal(made.items, told[whole].items)
         np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)
@@ -123,7 +131,7 @@ def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
 
 
 def test_a_reader_of_other_users_is_refused(exported, tmp_path):
-    saved = Saved(exported["lists, gru"][0])
+    saved = Saved(exported("lists, gru")[0])
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     about = kept["spec"]["observation"]["user"]
     for name, wrong, said in (
@@ -138,6 +146,7 @@ def test_a_reader_of_other_users_is_refused(exported, tmp_path):
             runtime.load(tmp_path / name)
 
 
+@pytest.mark.full
 def test_unsupported_items_come_last_in_the_file_as_they_do_here():
     """Their scores are lowered to the least supported one's, and they still rank after it."""
     generator = np.random.default_rng(3)
@@ -173,10 +182,11 @@ def test_other_interactions_are_no_log_of_the_policy(exported):
         Logged.of(renamed, listing("lists, gru"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["lists, attention", "lists, imagined"])
 def test_manifests_with_one_odd_value_are_read_or_refused(name, exported, tmp_path):
     """As an attacker would write them, with valid checksums."""
-    saved = Saved(exported[name][0])
+    saved = Saved(exported(name)[0])
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     manifest = json.loads(json.dumps(kept | {"onnx": None}))
     weights, sums = saved.read(WEIGHTS), {WEIGHTS: saved.manifest["files"][WEIGHTS]}
@@ -192,11 +202,11 @@ def test_manifests_with_one_odd_value_are_read_or_refused(name, exported, tmp_pa
 
 
 def test_a_table_of_another_length_is_refused(exported, tmp_path):
-    saved = Saved(exported["lists, gru"][0])
+    saved = Saved(exported("lists, gru")[0])
     kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
     kept["spec"] = json.loads(json.dumps(kept["spec"]))
     kept["spec"]["action"]["ids"] = kept["spec"]["action"]["ids"][:-1]
     write(tmp_path / "p", {WEIGHTS: saved.read(WEIGHTS)}, kept | {"onnx": None})
     with pytest.raises(CheckpointError, match="its table has 10 items"):
         runtime.load(tmp_path / "p")
-    assert load_policy(exported["lists, gru"][0]).recommend([["i1"]], 2).items.shape == (1, 2)
+    assert load_policy(exported("lists, gru")[0]).recommend([["i1"]], 2).items.shape == (1, 2)

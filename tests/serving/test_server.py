@@ -102,6 +102,7 @@ def test_ten_thousand_random_bodies(saved):
     print(statuses, f"{time.monotonic() - begin:.0f} s")
 
 
+@pytest.mark.full
 def test_silent_connections_do_not_keep_others_out(saved):
     with served(saved["iql, choice"], "--connections", "3", "--seconds", "1") as (_, port):
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]

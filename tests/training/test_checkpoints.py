@@ -75,6 +75,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(damage, run)
     assert finish(load(run, checkpoint=35)).update == 42
 
 
+@pytest.mark.bits
 def test_going_back_behind_a_damaged_checkpoint_ends_bit_equal(run, whole):
     flipped(run / "checkpoints" / "0000000042" / MEMBER, -1)
     flipped(run / "checkpoints" / "0000000035" / MEMBER, -1)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -56,6 +57,7 @@ def whole(offline, tmp_path_factory):
     return finish(begin(run, env, folder / "run", log_out=folder / "log")), folder
 
 
+@pytest.mark.sample("discrete-bcq")
 def test_it_goes_on_where_the_run_stood(offline, whole):
     (run, env), (tuned, folder) = offline, whole
     fresh = begin(run, env)
@@ -82,6 +84,7 @@ def test_it_goes_on_where_the_run_stood(offline, whole):
     assert tuned.record.held_out == run.record.held_out
 
 
+@pytest.mark.full
 def test_rates_are_constant_unless_schedules_are_to_begin_anew():
     log = tl.collect(HOST, episodes=4, seed=0)
     run = tl.fit(tl.IQL(**SMALL, critic_schedule="linear"), log, 2)
@@ -98,6 +101,7 @@ def test_rates_are_constant_unless_schedules_are_to_begin_anew():
         begin(run, HOST, restart_schedules="yes")
 
 
+@pytest.mark.full
 def test_a_resumed_run_keeps_its_schedules(tmp_path):
     run = tl.fit(tl.IQL(**SMALL), tl.collect(HOST, episodes=4, seed=0), 2, out=tmp_path / "run")
     log = tl.collect(HOST, episodes=4, seed=0)
@@ -108,6 +112,8 @@ def test_a_resumed_run_keeps_its_schedules(tmp_path):
         assert float(loaded._engine._collectors[0].inner.actor_schedule(np.float32(1.0))) == wanted
 
 
+@pytest.mark.bits
+@pytest.mark.sample("discrete-bcq-23")
 @pytest.mark.parametrize("stop", [4, 23])
 def test_a_stopped_run_goes_on_bit_equal(offline, whole, stop, tmp_path, monkeypatch):
     (run, env), (tuned, folder) = offline, whole
@@ -126,6 +132,7 @@ def from_log(folder, algorithm, memory_map):
     return tl.fit(algorithm, log, 20, held_out=0.2, scale="standard")
 
 
+@pytest.mark.bits(across_programs=True)
 @pytest.mark.parametrize("share", [0.5, 0.0, 1.0])
 def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
     tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
@@ -136,6 +143,8 @@ def test_a_log_that_stays_on_disk_makes_the_same_run(share, tmp_path):
     assert fingerprint(away) == fingerprint(here)
 
 
+@pytest.mark.bits
+@pytest.mark.full
 def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)  # of a round of ten updates
     tl.collect(HOST, episodes=12, seed=0).save(tmp_path / "log")
@@ -147,6 +156,7 @@ def test_a_log_on_disk_is_fetched_in_parts_and_resume_is_bit_equal(tmp_path, mon
     assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(whole)[0]
 
 
+@pytest.mark.sample("discrete-bcq")
 def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
     run, env = offline
     if env == FUNCTION:
@@ -170,6 +180,7 @@ def test_rounds_without_an_update_are_saved_too(offline, tmp_path, monkeypatch):
         finish(tl.load(out, checkpoint=0))
 
 
+@pytest.mark.full
 def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offline, whole):
     (run, _), (tuned, folder) = offline, whole
     log, own = tl.open_log(folder / "log"), tuned.learners()[0].segments["own"]
@@ -182,6 +193,7 @@ def test_what_was_played_is_in_the_store_and_in_the_log_with_its_propensity(offl
     np.testing.assert_allclose(log.propensity[:10], np.exp(likely), rtol=1e-4)
 
 
+@pytest.mark.sample("discrete-bcq")
 def test_policies_of_the_run_take_raw_observations(offline, whole):
     (_, env), (tuned, folder) = offline, whole
     live, kept = tuned.policy(seed=1), tl.load(folder / "run").policy(seed=1)
@@ -189,6 +201,7 @@ def test_policies_of_the_run_take_raw_observations(offline, whole):
     assert type(live.algorithm) is type(tuned.members[0].algorithm)
 
 
+@pytest.mark.full
 def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
     log = tl.collect(HOST, episodes=8, seed=0)
     small = {"generator_hidden": (8,), "perturbation_hidden": (8,), "target_samples": 2, "samples": 2}
@@ -199,6 +212,7 @@ def test_a_policy_without_a_density_makes_a_log_without_propensities(tmp_path):
     assert played.propensity is None
 
 
+@pytest.mark.full
 def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monkeypatch, capsys):
     run, env = offline
     monkeypatch.chdir(tmp_path)
@@ -256,6 +270,7 @@ def test_what_cannot_go_on_is_refused(offline, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sample("bc")
 @pytest.mark.parametrize(
     "algorithm", [tl.BC(**SMALL), tl.IQL(**SMALL, recurrent_size=4, window=2)], ids=["bc", "memory"]
 )
@@ -265,6 +280,7 @@ def test_what_reads_no_single_transitions_cannot_go_on(algorithm):
         begin(run, HOST)
 
 
+@pytest.mark.sample("discrete-bcq")
 def test_scales_are_the_logs(offline):
     run, env = offline
     player = begin(run, env)._engine._collectors[0]
@@ -273,6 +289,7 @@ def test_scales_are_the_logs(offline):
     for name, leaf in player.scales.observation(raw).items():
         np.testing.assert_allclose(leaf, scaler.observation(raw)[name], rtol=1e-6)
     inner, params = run.members[0].algorithm, run.members[0].algorithm.policy_params(run.learners()[0].state)
-    one = player.act(params, raw, key=jax.random.key(0)).action
-    two = inner.act(params, scaler.observation(raw), key=jax.random.key(0)).action
+    key = jax.random.key(0)
+    one = eqx.filter_jit(player.act)(params, raw, key=key).action
+    two = eqx.filter_jit(inner.act)(params, scaler.observation(raw), key=key).action
     np.testing.assert_allclose(one, two, rtol=1e-5)

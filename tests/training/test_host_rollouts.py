@@ -49,6 +49,7 @@ def whole(tmp_path_factory):
     return all_of(run), tl.open_log(folder / "log").fingerprint()
 
 
+@pytest.mark.full
 def test_a_rollout_is_by_the_policy_of_exactly_one_round_before(monkeypatch):
     by, after, playing_threads = {}, {}, {}
     real = collect.Host.rollout
@@ -71,6 +72,7 @@ def test_a_rollout_is_by_the_policy_of_exactly_one_round_before(monkeypatch):
     assert all(playing_threads[r].startswith("tidelog-play") for r in range(1, 5))
 
 
+@pytest.mark.bits
 def test_bits_depend_on_no_clock():
     slow, quick, off = (
         finish(begin(env, ahead=ahead)) for env, ahead in ((Slow(4), True), (HOST, True), (HOST, False))
@@ -81,6 +83,8 @@ def test_bits_depend_on_no_clock():
     assert note in slow.notes()
 
 
+@pytest.mark.bits
+@pytest.mark.full
 @pytest.mark.parametrize("stop", [3, 4, 13], ids=["first round", "between rounds", "auxiliary phase"])
 def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     chunks_of(1, monkeypatch)
@@ -95,12 +99,14 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     assert tl.open_log(tmp_path / "log").fingerprint() == whole[1]
 
 
+@pytest.mark.full
 def test_off_policy_ppg_plays_ahead_too(tmp_path):
     one, two = (begin(HOST, out, algorithm=replaying(), ahead=True) for out in (None, tmp_path / "run"))
     stop_at(two, 5)
     assert all_of(finish(tl.load(tmp_path / "run")))[0] == all_of(finish(one))[0]
 
 
+@pytest.mark.full
 def test_a_thread_whose_environment_breaks_says_what_would_have_been_said_without_it(tmp_path):
     said = []
     for ahead in (False, True):
@@ -145,6 +151,7 @@ def test_whoever_leaves_waits_for_the_thread(tmp_path, monkeypatch):
     assert all_of(run)[0] == all_of(finish(begin(PointMass(4), ahead=True)))[0]
 
 
+@pytest.mark.full
 def test_an_environment_that_cannot_be_saved_starts_anew(tmp_path):
     stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log", ahead=True), 5)
     assert finish(tl.load(tmp_path / "run", env=Forgetful(4))).finished

@@ -39,6 +39,7 @@ def whole(request, tmp_path_factory):
     return request.param, all_of(run), run, folder
 
 
+@pytest.mark.sample("jax:CartPole-v1")
 def test_reports_come_after_whole_rounds(whole):
     _, _, run, folder = whole
     assert [row["decisions"] for row in run.metrics if row["member"] == 1] == [128, 256, 320]
@@ -49,6 +50,8 @@ def test_reports_come_after_whole_rounds(whole):
     assert len((folder / "run" / "metrics.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.bits
+@pytest.mark.sample("jax:CartPole-v1-second round")
 @pytest.mark.parametrize("stop", [3, 6, 13], ids=["first round", "second round", "auxiliary phase"])
 def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     env, expected, _, folder = whole
@@ -63,6 +66,7 @@ def test_a_stopped_run_goes_on_bit_equal(whole, stop, tmp_path, monkeypatch):
     assert ours.fingerprint() == theirs.fingerprint()
 
 
+@pytest.mark.sample("jax:CartPole-v1")
 def test_the_log_holds_every_decision_with_its_propensity(whole):
     env, _, run, folder = whole
     log = tl.open_log(folder / "log")
@@ -90,6 +94,7 @@ def fresh_state(run):
     return member.algorithm.init(run.record.spec, jax.random.key(member.seed), 1)
 
 
+@pytest.mark.sample("jax:CartPole-v1")
 def test_iql_learns_from_the_log(whole, tmp_path, capsys):
     _, _, run, folder = whole
     check_fit(tl.IQL(), run.record.spec, "log")
@@ -100,6 +105,7 @@ def test_iql_learns_from_the_log(whole, tmp_path, capsys):
     assert "last metrics, update 2" in capsys.readouterr().out
 
 
+@pytest.mark.sample("jax:CartPole-v1")
 def test_policies_of_the_run_act_and_are_saved(whole, tmp_path):
     env, _, run, folder = whole
     policy = run.policy(seed=1)
@@ -148,6 +154,7 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     assert all_of(finish(run))[0] == all_of(through)[0]  # in the same process, the environment repaired
 
 
+@pytest.mark.full
 def test_where_one_members_environment_breaks_the_others_go_on_from_where_they_stood(tmp_path, monkeypatch):
     """One thread plays member after member: where the first breaks, the second has not begun its rollout."""
     made = []

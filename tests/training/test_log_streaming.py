@@ -1,5 +1,6 @@
 """A log on disk trains to the same bits as in memory, and never comes into memory whole."""
 
+import equinox as eqx
 import numpy as np
 import pytest
 
@@ -18,6 +19,12 @@ KEEP = StoreSpec(("reward", "terminated"))
 TINY = {"hidden": (8, 8), "batch_size": 8}
 
 
+@eqx.filter_jit
+def gathered(unit, store, rows, *offset):
+    """Return the samples of these rows, as one program."""
+    return unit.gather(store, rows, *offset)
+
+
 @pytest.fixture(scope="module", params=["discrete", "continuous"])
 def both(request, tmp_path_factory):
     log = world(request.param)
@@ -26,6 +33,7 @@ def both(request, tmp_path_factory):
     return log, tl.open_log(path, memory_map=True)
 
 
+@pytest.mark.sample("discrete-unit1", "continuous-unit3")
 @pytest.mark.parametrize(
     "unit", [LoggedAction(), NStep(1, 0.9), NStep(3, 0.5), Window(NStep(2, 0.9), 4, 2), Window(LoggedAction(), 3, 1)]
 )
@@ -41,7 +49,7 @@ def test_what_is_fetched_gathers_as_from_the_whole_log(both, unit):
     assert np.array_equal(stream.rows(unit, indices), rows)
     offset = (np.random.default_rng(1).integers(0, unit.length, 40),) if isinstance(unit, Window) else ()
     small, slots = stream.fetch(rows, unit, *offset)
-    whole, part = unit.gather(store, rows, *offset), unit.gather(small, slots, *offset)
+    whole, part = gathered(unit, store, rows, *offset), gathered(unit, small, slots, *offset)
     counts = whole.data.real if whole.valid is not None else np.ones(len(rows), bool)
     if whole.valid_steps is not None:
         assert np.array_equal(whole.valid_steps, part.valid_steps)
@@ -72,6 +80,7 @@ def leaves(gathered):
     return jax.tree.leaves(gathered)
 
 
+@pytest.mark.bits(across_programs=True)
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
@@ -92,6 +101,8 @@ def test_training_from_disk_is_bit_equal(both, algorithm, options, monkeypatch):
     assert runs[0].record.held_out == runs[1].record.held_out
 
 
+@pytest.mark.bits
+@pytest.mark.full
 def test_priorities_are_learnt_between_blocks_and_resume_is_bit_equal(both, tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LONGEST_BLOCK", 4)
     algorithm = tl.IQL(priority_exponent=0.8, **TINY)
@@ -114,6 +125,7 @@ def test_a_block_keeps_to_its_bytes(both):
     assert stream.block(Sampler("log", 200_000, NStep(1, 0.9))) == streams.MOST_BYTES // (200_000 * 2 * width)
 
 
+@pytest.mark.full
 def test_only_saved_logs_can_stay_on_disk(tmp_path):
     from tidelog.data.io.readers import read_any
 

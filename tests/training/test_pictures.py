@@ -38,6 +38,8 @@ def goes_on_bit_equal(algorithm, env, stops, steps, tmp_path, monkeypatch):
     return whole
 
 
+@pytest.mark.bits
+@pytest.mark.full
 def test_pictures_are_kept_as_bytes_and_a_run_that_sees_them_goes_on_bit_equal(tmp_path, monkeypatch):
     run = goes_on_bit_equal(PPG(**GRID), "vault", [9], 128, tmp_path, monkeypatch)
     (learner,) = run.learners()

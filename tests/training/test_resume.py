@@ -29,6 +29,8 @@ def kind(request, origin, tmp_path_factory):
     return algorithm, options, all_of(whole)
 
 
+@pytest.mark.bits
+@pytest.mark.sample("iql-before a report")
 @pytest.mark.parametrize("stop", [5, 20, 28], ids=["before a report", "between reports", "at a report"])
 def test_a_stopped_run_goes_on_bit_equal(kind, stop, origin, tmp_path, monkeypatch):
     algorithm, options, whole = kind
@@ -51,6 +53,8 @@ STATEFUL = {
 BEST = {"bcq": "held_out/critic_loss", "iql": "held_out/critic_loss", "discrete-bcq": "held_out/q_loss"}
 
 
+@pytest.mark.bits
+@pytest.mark.full
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_memories_and_running_scales_go_on_bit_equal(kind, tmp_path, monkeypatch):
     chunks_of(5, monkeypatch)

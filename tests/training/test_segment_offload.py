@@ -81,6 +81,7 @@ def away(request, tmp_path_factory):
     return request.param, all_of(run), run
 
 
+@pytest.mark.bits(across_programs=True)
 def test_results_are_equal_to_the_last_bit_wherever_segments_lie(away, on_the_device):
     _, (states, rows), run = away
     assert "phase_buffer" not in run.learners()[0].segments
@@ -91,6 +92,7 @@ def test_results_are_equal_to_the_last_bit_wherever_segments_lie(away, on_the_de
         assert row | {told: None} == expected | {told: None}
 
 
+@pytest.mark.bits(across_programs=True)
 def test_what_the_host_plays_can_wait_on_disk_too(tmp_path):
     options = {"steps": 192, "every": 192}
     runs = [
@@ -100,6 +102,9 @@ def test_what_the_host_plays_can_wait_on_disk_too(tmp_path):
     assert all_of(runs[0])[0] == all_of(runs[1])[0]
 
 
+@pytest.mark.full
+@pytest.mark.bits
+@pytest.mark.sample("disk-auxiliary phase")
 @pytest.mark.parametrize("stop", [4, 10, 13], ids=["after a round", "auxiliary phase", "later"])
 def test_a_run_stopped_in_the_middle_of_a_phase_goes_on_bit_equal(away, stop, tmp_path, monkeypatch):
     where, (states, rows), _ = away
@@ -113,6 +118,7 @@ def test_a_run_stopped_in_the_middle_of_a_phase_goes_on_bit_equal(away, stop, tm
     assert [row["update"] for row in again[1]] == [row["update"] for row in rows]
 
 
+@pytest.mark.sample("disk")
 def test_pieces_outlive_their_phase_while_a_checkpoint_names_them(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     chunks_of(2, monkeypatch)
@@ -125,6 +131,7 @@ def test_pieces_outlive_their_phase_while_a_checkpoint_names_them(away, tmp_path
     assert all_of(finish(tl.load(tmp_path / "run")))[0] == states
 
 
+@pytest.mark.sample("disk")
 def test_checkpoints_name_segments_instead_of_holding_them(away, tmp_path, monkeypatch):
     where, _, _ = away
     chunks_of(2, monkeypatch)
@@ -148,6 +155,7 @@ def test_pieces_go_when_no_checkpoint_names_them(tmp_path, monkeypatch):
     assert counts[-1] == 1  # the last round began a phase
 
 
+@pytest.mark.full
 def test_members_under_one_vmap_keep_no_segments_elsewhere(away):
     _, _, run = away
     with pytest.raises(tl.ConfigError, match="members under one vmap need the phase buffer on the device"):
@@ -199,17 +207,17 @@ def test_a_depot_gives_what_it_was_given(tmp_path, on_disk, chunk, monkeypatch):
     def double(columns):
         seen.append(columns["seen"]["x"].shape[0])
         assert columns["seen"]["x"].dtype == np.uint8
-        return {"made": 2.0 * columns["seen"]["x"][..., 0]}
+        return {"made": np.float32(2.0) * np.asarray(columns["seen"]["x"])[..., 0]}
 
     store.prepare(double)
     assert set(seen) == {chunk}
     rows = np.asarray([5, 0, 3, 3])
     fetched, slots = store.fetch(rows, Whole())
     first = 4.0 * rows[:, None] + np.arange(4)
-    np.testing.assert_array_equal(fetched.columns["seen"]["x"][slots, :, 0], first)
+    np.testing.assert_array_equal(np.asarray(fetched.columns["seen"]["x"])[slots, :, 0], first)
     np.testing.assert_array_equal(fetched.columns["made"], 2 * first)
     told, valid = store.conclude(lambda columns: {"made": columns["made"]})
-    np.testing.assert_array_equal(told["made"].ravel(), 2.0 * np.arange(24))
+    np.testing.assert_array_equal(np.asarray(told["made"]).ravel(), 2.0 * np.arange(24))
     assert valid.shape == (6, 4)
     assert (store.filled, store.count(Whole()), store.count(Whole(2))) == (6, 6, 12)
 
@@ -276,6 +284,8 @@ def test_what_a_phase_prepares_is_the_same_by_parts_but_for_rounding(tmp_path, m
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.bits
+@pytest.mark.full
 def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     asked = []
@@ -289,6 +299,7 @@ def test_small_blocks_give_the_same_bits(away, tmp_path, monkeypatch):
 # What is refused.
 
 
+@pytest.mark.full
 def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_path, monkeypatch, capsys):
     with pytest.raises(tl.SpaceError, match=r"takes 6\.\d+ GB, more than phase_buffer_limit = 2 GB\. fix: reduce"):
         learn(
@@ -331,6 +342,7 @@ def test_members_side_by_side_need_room_for_both_copies(monkeypatch):
         learn(tiny(), ENV, 64, seeds=2, together=True, train=False)
 
 
+@pytest.mark.sample("disk")
 def test_what_a_run_has_written_is_room_that_it_has(away, monkeypatch):
     _, _, run = away
     lies = sum(path.stat().st_size for path in (run.folder / "phase_buffer").rglob("*.npy"))

@@ -25,6 +25,8 @@ def started(saved, out):
     return process
 
 
+@pytest.mark.full
+@pytest.mark.sample("15-143")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_command_that_gets_a_signal_saves_and_can_be_resumed(number, code, saved, tmp_path):
     process = started(saved, tmp_path / "run")

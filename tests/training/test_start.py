@@ -53,6 +53,7 @@ def begin(algorithm, env, start, **options):
     return learn(algorithm, env, **{"steps": 320, "start": start, **BRIEF, **options}, train=False)
 
 
+@pytest.mark.sample("ppg")
 @pytest.mark.parametrize(
     ("algorithm", "env"), [(tiny(hidden=(32,)), f"jax:{CART}"), (replaying(hidden=(32,)), CART)], ids=["ppg", "off"]
 )
@@ -73,12 +74,14 @@ def test_before_its_first_update_it_plays_like_its_teacher(held, algorithm, env)
         same(state.proximal.network, state.network)
 
 
+@pytest.mark.full
 def test_a_member_begins_alone_as_it_does_among_others(held):
     _, teacher = held
     both, alone = (begin(tiny(), f"jax:{CART}", teacher, seeds=seeds) for seeds in (2, [1]))
     same(both.learners()[1].state, alone.learners()[0].state)
 
 
+@pytest.mark.full
 def test_a_gaussian_is_cloned_with_its_spread_and_in_the_environments_units():
     log = tl.collect(HOST, episodes=8, seed=0)
     policy = tl.fit(tl.IQL(**SMALL), log, 20).policy()
@@ -92,6 +95,7 @@ def test_a_gaussian_is_cloned_with_its_spread_and_in_the_environments_units():
     np.testing.assert_allclose(two.log_std[:2], one.log_std[:2] + np.log(0.5), rtol=1e-5)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("algorithm", [tl.DiscreteBCQ(**SMALL, epsilon=0.3), tl.BC(**SMALL, epsilon=0.5)])
 def test_a_lesson_is_what_the_policy_would_do_in_the_words_of_the_environment(algorithm):
     log = tl.collect("treatment", episodes=6, seed=0)
@@ -111,11 +115,17 @@ def test_a_lesson_is_what_the_policy_would_do_in_the_words_of_the_environment(al
 
 def test_the_divergence_is_from_the_teacher():
     # KL((0.9, 0.1), (0.5, 0.5)) = 0.9 log 1.8 + 0.1 log 0.2 = 0.3681; the other way round it is 0.5108
-    old, new = (Categorical(jnp.log(jnp.asarray([p]))) for p in ([0.9, 0.1], [0.5, 0.5]))
-    network = SimpleNamespace(policy=lambda observation, mask: new)
-    assert float(clone_loss(network, tiny(), DistillationTarget({}, None, old))[0]) == pytest.approx(0.3681, abs=1e-4)
+    old, new = (np.log([p], dtype=np.float32) for p in ([0.9, 0.1], [0.5, 0.5]))
+
+    @jax.jit
+    def divergence(old, new):
+        network = SimpleNamespace(policy=lambda observation, mask: Categorical(new))
+        return clone_loss(network, tiny(), DistillationTarget({}, None, Categorical(old)))[0]
+
+    assert float(divergence(old, new)) == pytest.approx(0.3681, abs=1e-4)
 
 
+@pytest.mark.full
 def test_masks_are_part_of_a_lesson():
     policy = tl.fit(tl.BC(**SMALL), tl.collect(Doors(), episodes=8), 5).policy()
     target = distillation_target(policy, make(Doors(), 2), 20, 0)
@@ -126,6 +136,7 @@ def test_masks_are_part_of_a_lesson():
     assert 0.0 <= run.record.data.start.divergence[0] < 1e-3
 
 
+@pytest.mark.full
 def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monkeypatch):
     monkeypatch.setitem(registry._BUILT_IN, "dials", lambda count: Hosted(Dials(), count))
     policy = learn(tiny(), "dials", 64, evaluate={"dials": 1}, train=False).policy()
@@ -157,6 +168,8 @@ def test_what_taught_the_teacher_is_known_of_the_run(held):
     assert "learnt_from" not in begin(tiny(), HOST, None, start_decisions=None, start_updates=None).policy().origin
 
 
+@pytest.mark.bits
+@pytest.mark.full
 @pytest.mark.parametrize("env", [f"jax:{CART}", CART])
 def test_a_stopped_run_goes_on_bit_equal(held, env, tmp_path, monkeypatch):
     _, teacher = held
@@ -169,6 +182,7 @@ def test_a_stopped_run_goes_on_bit_equal(held, env, tmp_path, monkeypatch):
     assert loaded.notes()[-1].startswith("distilled from the BC start policy")
 
 
+@pytest.mark.full
 def test_the_command_line_begins_as_a_run_or_a_saved_policy(held, tmp_path, monkeypatch, capsys):
     _, teacher = held
     monkeypatch.chdir(tmp_path)
@@ -203,6 +217,7 @@ def unfit():
     return {said: tl.fit(algorithm, log, 1, train=False).policy() for said, algorithm in algorithms.items()}
 
 
+@pytest.mark.sample("BCQ policy has no")
 @pytest.mark.parametrize(
     "said", ["BCQ policy has no", "IQL policy has no", "BC policy has no", "IQL policy is recurrent"]
 )

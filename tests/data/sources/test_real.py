@@ -32,6 +32,7 @@ def test_open_bandit(campaign: str, logger: str, clicks: int, items: int) -> Non
     assert log.report.ok
 
 
+@pytest.mark.full
 def test_online_retail() -> None:
     path = shared("data/online_retail_cc0/online_retail_2010_2011.parquet")
     mapping = EXAMPLES / "online_retail.toml"
