@@ -1,8 +1,8 @@
 """What the whole suite needs: its tiers, and programs that are compiled quickly and once.
 
 `pytest` runs the default tier. `pytest -m full` runs what is marked `full`, the cases of a parametrised test that its
-mark `sample` does not name, and the property tests again with more examples. Both have XLA compile in less than half
-the time, into slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
+mark `sample` does not name, and the property tests again with more examples. Both have XLA compile quickly, into
+slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
 that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled quickly round
 differently.
 """
@@ -87,10 +87,9 @@ def pytest_collection_modifyitems(config, items):
         if full_tier(config) and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("full")
     if "full" in config.option.markexpr:
-        apart = [
-            item for item in items if any(mark.kwargs.get("across_programs") for mark in item.iter_markers("bits"))
-        ]
-        config.hook.pytest_deselected(items=apart)
+        marks = {item: item.get_closest_marker("bits") for item in items}
+        apart = {item for item, mark in marks.items() if mark is not None and mark.kwargs.get("across_programs")}
+        config.hook.pytest_deselected(items=list(apart))
         items[:] = [item for item in items if item not in apart]
     if not any("::" in argument for argument in config.args):
         unknown = {test: sorted(named - cases) for test, (named, cases) in seen.items() if named - cases}
