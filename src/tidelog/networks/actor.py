@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tidelog.networks.arrays import zeros
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
 from tidelog.networks.encode import DEFAULT_ENCODER, Encoder, EncoderConfig
-from tidelog.networks.mlp import MLP, Linear, MakeLinear, zeros
+from tidelog.networks.mlp import MLP, Linear, MakeLinear
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 

@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tidelog.networks.arrays import float32
 from tidelog.networks.convolution import Convolutions, Layers, by_size, features
 from tidelog.networks.gru import GRU
-from tidelog.networks.mlp import Linear, from_host
+from tidelog.networks.mlp import Linear
 from tidelog.types import Codes, Image, Observation, Spec, Transition, Vector
 
 Seen: TypeAlias = Observation | jax.Array  # observations, or an encoder's features of them
@@ -100,7 +101,7 @@ class Encoder(eqx.Module):
         for name, leaf in sorted(spec.observation.items()):
             if isinstance(leaf, Codes):
                 drawn = [generator.standard_normal((size, encoder_config.embedding)) for size in leaf.sizes]
-                tables[name] = tuple(from_host(table) for table in drawn)
+                tables[name] = tuple(float32(table) for table in drawn)
             elif isinstance(leaf, Image):
                 pictures[name] = Picture.create(generator, leaf, encoder_config)
         recurrent = None

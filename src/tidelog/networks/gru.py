@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.mlp import orthogonal, zeros
+from tidelog.networks.arrays import zeros
+from tidelog.networks.mlp import orthogonal
 
 
 class GRU(eqx.Module):

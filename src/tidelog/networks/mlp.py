@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tidelog.networks.arrays import float32, zeros
 
 Activation = Callable[[jax.Array], jax.Array]
 ACTIVATIONS: Mapping[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -31,17 +32,7 @@ def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: 
     tall = generator.standard_normal((max(inputs, outputs), min(inputs, outputs)))
     q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))
-    return from_host(gain * (q if inputs >= outputs else q.T))
-
-
-def from_host(values: np.ndarray[Any, Any]) -> jax.Array:
-    """Return a NumPy array as float32 on the device, cast on the host: a cast there compiles a program per shape."""
-    return jnp.asarray(values.astype(np.float32))
-
-
-def zeros(*shape: int) -> jax.Array:
-    """Return zeros created on the host, for the same reason."""
-    return from_host(np.zeros(shape))
+    return float32(gain * (q if inputs >= outputs else q.T))
 
 
 class Linear(eqx.Module):
@@ -59,14 +50,14 @@ class Linear(eqx.Module):
     def normed(cls, generator: np.random.Generator, inputs: int, outputs: int, norm: float) -> Linear:
         """Return uniform weights, scaled to this norm per output, and zero biases (openai/phasic-policy-gradient)."""
         weight = generator.uniform(-1.0, 1.0, (inputs, outputs))
-        return cls(from_host(norm * weight / np.linalg.norm(weight, axis=0)), zeros(outputs))
+        return cls(float32(norm * weight / np.linalg.norm(weight, axis=0)), zeros(outputs))
 
     @classmethod
     def uniform(cls, generator: np.random.Generator, inputs: int, outputs: int) -> Linear:
         """Return weights and biases uniform on `[-1, 1] / sqrt(inputs)`: PyTorch's initialisation."""
         bound = 1.0 / math.sqrt(inputs)
         weight, bias = (generator.uniform(-bound, bound, shape) for shape in ((inputs, outputs), outputs))
-        return cls(jnp.asarray(weight, jnp.float32), jnp.asarray(bias, jnp.float32))
+        return cls(float32(weight), float32(bias))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return (x @ self.weight if x.ndim < 3 else of_segments(x, self.weight)) + self.bias
@@ -134,7 +125,7 @@ class MLP(eqx.Module):
         """Return layers of widths `sizes`, from input to output; `linear` creates a layer (default: orthogonal)."""
         layers = tuple((linear or Linear.create)(generator, a, b) for a, b in itertools.pairwise(sizes))
         hidden = sizes[1:] if activate_last else sizes[1:-1]
-        norms = tuple(LayerNorm(from_host(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
+        norms = tuple(LayerNorm(float32(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
         return cls(layers, norms, activation, activate_last)
 
     def __call__(

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from tidelog.errors import CheckpointError
+from tidelog.networks.arrays import from_host
 
 Tree = TypeVar("Tree")
 Named = dict[str, np.ndarray[Any, Any]]
@@ -70,7 +71,7 @@ def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any
             f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}, "
             f"expected {expected.dtype}{list(expected.shape)}"
         )
-    return jax.random.wrap_key_data(jnp.array(array)) if _is_key(leaf) else jnp.array(array)
+    return jax.random.wrap_key_data(from_host(array)) if _is_key(leaf) else from_host(array)
 
 
 def fingerprint(tree: Any) -> str:

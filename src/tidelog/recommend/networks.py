@@ -19,8 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tidelog.networks.arrays import float32, zeros
 from tidelog.networks.gru import GRU
-from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop, from_host, zeros
+from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
 
 MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, L, D]
@@ -49,7 +50,7 @@ class Table(eqx.Module):
     ) -> Table:
         """Return random directions; with a tower rows are zeros: a new item then depends on its features only."""
         if features is None:
-            return cls(from_host(generator.standard_normal((items + 1, size)) / np.sqrt(size)), zeros(items + 1), None)
+            return cls(float32(generator.standard_normal((items + 1, size)) / np.sqrt(size)), zeros(items + 1), None)
         tower = MLP.create(generator, (features, *hidden, size + 1))
         return cls(zeros(items + 1, size), zeros(items + 1), tower)
 
@@ -181,10 +182,10 @@ class HistoryEncoder(eqx.Module):
     ) -> HistoryEncoder:
         """Return an encoder of states up to `length` steps long, with this number of user features."""
         body = make(generator, size, length, layers, heads)
-        events = from_host(0.1 * generator.standard_normal((kinds + 1, size)))
-        empty = from_host(generator.standard_normal(size))
+        events = float32(0.1 * generator.standard_normal((kinds + 1, size)))
+        empty = float32(generator.standard_normal(size))
         profile = zeros(features, size) if features else None
-        return cls(events, empty, body, LayerNorm(from_host(np.ones(size)), zeros(size)), profile)
+        return cls(events, empty, body, LayerNorm(float32(np.ones(size)), zeros(size)), profile)
 
     def __call__(
         self,
@@ -268,7 +269,7 @@ class Block(eqx.Module):
         def layer() -> Linear:
             return Linear.create(generator, size, size, 1.0)
 
-        norms = [LayerNorm(from_host(np.ones(size)), zeros(size)) for _ in range(2)]
+        norms = [LayerNorm(float32(np.ones(size)), zeros(size)) for _ in range(2)]
         return cls(norms[0], layer(), layer(), layer(), layer(), norms[1], layer(), layer(), heads)
 
     def __call__(self, x: jax.Array, visible: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
@@ -304,7 +305,7 @@ def recurrent(generator: np.random.Generator, size: int, length: int, layers: in
 
 def attention(generator: np.random.Generator, size: int, length: int, layers: int, heads: int) -> Attention:
     """Return `layers` blocks of `heads` heads."""
-    positions = from_host(0.1 * generator.standard_normal((length, size)))
+    positions = float32(0.1 * generator.standard_normal((length, size)))
     return Attention(positions, tuple(Block.create(generator, size, heads) for _ in range(layers)))
 
 

@@ -21,6 +21,7 @@ from scipy import sparse
 from tidelog.algorithms.core.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import pick
+from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table
 from tidelog.types import same_shape
@@ -58,20 +59,17 @@ def store_interactions(log: Interactions, targets: int, slates: bool, users: boo
         begin = np.maximum(np.arange(len(log)) - targets + 1, log.starts[log.user])
         ends &= counted[1:] > counted[begin]
 
-    def index(values: np.ndarray[Any, Any]) -> jax.Array:
-        return jnp.asarray(values.astype(np.int32))
-
     return StoredInteractions(
-        item=index(log.item),
-        event=index(log.event),
-        reward=jnp.asarray(log.reward.astype(np.float32)),
-        terminated=jnp.asarray(log.terminated),
-        start=index(log.starts[log.user]),
-        ends=index(np.flatnonzero(ends)),
-        scored=None if log.scored is None else jnp.asarray(log.scored),
-        slate=None if log.slate is None or not slates else index(log.slate),
-        user=index(log.user) if users else None,
-        users=jnp.asarray(log.user_features) if users else None,
+        item=int32(log.item),
+        event=int32(log.event),
+        reward=float32(log.reward),
+        terminated=from_host(log.terminated),
+        start=int32(log.starts[log.user]),
+        ends=int32(np.flatnonzero(ends)),
+        scored=None if log.scored is None else from_host(log.scored),
+        slate=None if log.slate is None or not slates else int32(log.slate),
+        user=int32(log.user) if users else None,
+        users=from_host(log.user_features) if users else None,
     )
 
 
@@ -151,11 +149,10 @@ def item_facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | No
     often = counts[1:].astype(np.float64) + 1.0
     parts = np.maximum(np.rint(often**POWER / (often**POWER).sum() * (PARTS - len(often))), 1.0)
     share, drawn = (  # the rounded probabilities are the sampling probabilities
-        jnp.asarray(np.append(0.0, np.log(one)).astype(np.float32))
-        for one in (often / often.sum(), parts / parts.sum())
+        float32(np.append(0.0, np.log(one))) for one in (often / often.sum(), parts / parts.sum())
     )
-    known_features = None if features is None else jnp.asarray(features)
-    return ItemFacts(share, drawn, jnp.asarray(np.cumsum(parts).astype(np.int32)), known_features)
+    known_features = None if features is None else from_host(features)
+    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features)
 
 
 class NextItemModel(NamedTuple):
@@ -268,5 +265,5 @@ def with_item_vectors(model: NextItemModel, rows: Any) -> NextItemModel:
         raise ConfigError(
             f"item vectors are {vectors.dtype}{vectors.shape}, expected finite [{count - 1}, {size}]. fix: one per item"
         )
-    weight = jnp.asarray(np.concatenate([np.zeros((1, size), np.float32), vectors]))
+    weight = float32(np.concatenate([np.zeros((1, size)), vectors]))
     return model._replace(table=Table(weight, model.table.bias, model.table.tower))

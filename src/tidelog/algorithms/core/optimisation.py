@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
+
+from tidelog.networks.arrays import duplicate
 
 Network = TypeVar("Network")
 Schedule = Callable[[jax.Array], jax.Array]
@@ -46,12 +47,9 @@ OPTIMISERS: Mapping[str, Transformation] = {
 }
 
 
-def init_opt_state(optimiser: Transformation, network: Any) -> Any:
+def init_opt_state(optimiser: Transformation, network: Any) -> optax.OptState:
     """Return a new optimiser state for all arrays of a network, in its own buffers: training donates both."""
-    arrays = eqx.filter(network, eqx.is_inexact_array)
-    shared = {id(leaf) for leaf in jax.tree.leaves(arrays)}
-    opt_state = optimiser().init(arrays)
-    return jax.tree.map(lambda leaf: jnp.array(leaf) if id(leaf) in shared else leaf, opt_state)
+    return jax.jit(optimiser().init)(eqx.filter(network, eqx.is_inexact_array))  # one program, not one per shape
 
 
 def descend(
@@ -115,5 +113,5 @@ def build_or_default(make: Callable[..., Any] | None, otherwise: Callable[[], An
 
 def copied(network: Network) -> Network:
     """Copy the network into its own buffers: training donates the state's buffers, the user's must stay valid."""
-    copy: Network = jax.tree.map(lambda leaf: jnp.asarray(np.array(leaf)) if eqx.is_array(leaf) else leaf, network)
+    copy: Network = jax.tree.map(lambda leaf: duplicate(leaf) if eqx.is_array(leaf) else leaf, network)
     return copy

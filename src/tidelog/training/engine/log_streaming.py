@@ -12,7 +12,6 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from tidelog.data.core.log_columns import ranges
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
+from tidelog.networks.arrays import from_host, int32
 from tidelog.training.engine.stores import check_columns, mean_weight
 from tidelog.types import Continuous
 
@@ -108,16 +108,16 @@ class Stream:
         action = _pad(np.asarray(log.action[fetched]), missing)
         needs_reward = "reward" in self._keep.columns and log.reward is not None
         return Stored(
-            observation={name: jnp.asarray(leaf) for name, leaf in self._scaler.observation(observation).items()},
-            position=_index(_pad(position, missing)),
-            next_position=_index(_pad(position + 1, missing)),
-            reach=_index(_pad(reach, missing)),
-            action=jnp.asarray(space.to_unit(action) if isinstance(space, Continuous) else action),
-            episode=_index(_pad(windows, missing)),
-            starts=_index(starts),
+            observation={name: from_host(leaf) for name, leaf in self._scaler.observation(observation).items()},
+            position=int32(_pad(position, missing)),
+            next_position=int32(_pad(position + 1, missing)),
+            reach=int32(_pad(reach, missing)),
+            action=from_host(space.to_unit(action) if isinstance(space, Continuous) else action),
+            episode=int32(_pad(windows, missing)),
+            starts=int32(starts),
             reward=_column(self._scaler.reward(np.asarray(log.reward[fetched])), missing) if needs_reward else None,  # type: ignore[index]
             terminated=_column(log.terminated[fetched], missing) if "terminated" in self._keep.columns else None,
-            mask=None if log.action_mask is None else jnp.asarray(np.asarray(log.action_mask[stored])),
+            mask=None if log.action_mask is None else from_host(np.asarray(log.action_mask[stored])),
             weight=None if log.weight is None else _column(log.weight[fetched] / self._mean_weight, missing),
         )
 
@@ -180,8 +180,4 @@ def _pad(values: NDArray[Any], missing: int) -> NDArray[Any]:
 
 
 def _column(values: NDArray[Any], missing: int) -> Any:
-    return jnp.asarray(_pad(np.asarray(values), missing))
-
-
-def _index(values: NDArray[Any]) -> Any:
-    return jnp.asarray(values.astype(np.int32))
+    return from_host(_pad(np.asarray(values), missing))

@@ -26,6 +26,7 @@ from tidelog.algorithms.core.sampling import Sampler, Unit
 from tidelog.algorithms.core.segments import Columns, Segments
 from tidelog.errors import CheckpointError
 from tidelog.folders import WRITING_PREFIX, Kind
+from tidelog.networks.arrays import from_host
 from tidelog.training.engine.log_streaming import LONGEST_BLOCK, MOST_BYTES
 
 PIECE = Kind("piece of a phase buffer", 3)
@@ -81,7 +82,7 @@ class OffloadedStore:
 
     def example(self, draw: Sampler) -> Segments:
         """Return a store with the right shapes, for tracing."""
-        segments: Segments = jax.tree.map(jnp.asarray, self._blank(draw.size))
+        segments: Segments = jax.tree.map(from_host, self._blank(draw.size))
         return segments
 
     def fetch(self, rows: Rows, unit: Unit) -> Fetched:
@@ -89,7 +90,7 @@ class OffloadedStore:
         return Fetched(self._segments(self._at(rows, self._shapes)), np.arange(len(rows), dtype=np.int32))
 
     def _segments(self, columns: Columns) -> Segments:
-        arrays = jax.tree.map(jnp.asarray, columns)
+        arrays = jax.tree.map(from_host, columns)
         return Segments(arrays, jnp.int32(len(jax.tree.leaves(columns)[0])))
 
     # Filling.
@@ -122,7 +123,7 @@ class OffloadedStore:
         for rows, columns in self._chunks():
             metrics.append(_select(jax.device_get(function(columns)), np.arange(len(rows))))
             valid.append(np.asarray(columns["valid"])[: len(rows)])
-        return jax.tree.map(jnp.asarray, _concatenate(metrics)), jnp.asarray(np.concatenate(valid))
+        return jax.tree.map(from_host, _concatenate(metrics)), from_host(np.concatenate(valid))
 
     def clear(self) -> None:
         """Empty the store; files are deleted as soon as no checkpoint names them."""
@@ -135,7 +136,7 @@ class OffloadedStore:
         for begin in range(0, self.filled, size):
             rows = np.arange(begin, min(begin + size, self.filled), dtype=np.int64)
             padded = np.append(rows, np.repeat(rows[-1:], size - len(rows)))
-            yield rows, jax.tree.map(jnp.asarray, self._at(padded, shapes))
+            yield rows, jax.tree.map(from_host, self._at(padded, shapes))
 
     # Location.
 

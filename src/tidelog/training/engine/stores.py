@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.contract import Algorithm, StoreSpec
@@ -12,6 +11,7 @@ from tidelog.algorithms.core.sampling import Stored
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
+from tidelog.networks.arrays import from_host, int32
 from tidelog.types import Continuous
 
 
@@ -32,18 +32,18 @@ def stored(log: Log, store_spec: StoreSpec, scaler: Scaler) -> Stored:
     space = log.spec.action
     action = space.to_unit(log.action) if isinstance(space, Continuous) else log.action
     return Stored(
-        observation={name: jnp.asarray(leaf) for name, leaf in scaler.observation(log.observation).items()},
-        position=_index(log.position),
-        next_position=_index(log.next_position),
-        reach=_index(log.reach),
-        action=jnp.asarray(action),
-        episode=_index(log.episode),
-        starts=_index(log.starts),
-        usable=None if usable is None or len(usable) == len(log.position) else _index(usable),
-        reward=None if log.reward is None or usable is None else jnp.asarray(scaler.reward(log.reward)),
-        terminated=jnp.asarray(log.terminated) if "terminated" in store_spec.columns else None,
-        mask=None if log.action_mask is None else jnp.asarray(log.action_mask),
-        weight=None if log.weight is None else jnp.asarray(log.weight / mean_weight(log.weight, usable)),
+        observation={name: from_host(leaf) for name, leaf in scaler.observation(log.observation).items()},
+        position=int32(log.position),
+        next_position=int32(log.next_position),
+        reach=int32(log.reach),
+        action=from_host(action),
+        episode=int32(log.episode),
+        starts=int32(log.starts),
+        usable=None if usable is None or len(usable) == len(log.position) else int32(usable),
+        reward=None if log.reward is None or usable is None else from_host(scaler.reward(log.reward)),
+        terminated=from_host(log.terminated) if "terminated" in store_spec.columns else None,
+        mask=None if log.action_mask is None else from_host(log.action_mask),
+        weight=None if log.weight is None else from_host(log.weight / mean_weight(log.weight, usable)),
     )
 
 
@@ -82,7 +82,3 @@ def _is_uninformative(reward: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any
     if reward.min() != reward.max():
         return False
     return float(reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
-
-
-def _index(values: np.ndarray[Any, Any]) -> Any:
-    return jnp.asarray(values.astype(np.int32))

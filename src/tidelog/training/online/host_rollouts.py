@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import EnvironmentFailure
+from tidelog.networks.arrays import duplicate
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Member
 from tidelog.training.engine.plan import collection_key
@@ -58,7 +58,7 @@ class HostRollouts:
         """`algorithms` have their numbers as arrays; `coming` is the pending rollout of a checkpoint."""
         self._hosts, self._members, self._algorithms = assignment.hosts, members, algorithms
         self._collection = algorithms[0].collection()
-        self._keys = [jnp.array(learner.key) for learner in learners]  # copies: learners' buffers are donated
+        self._keys = [duplicate(learner.key) for learner in learners]  # copies: learners' buffers are donated
         self._ahead, self._coming = ahead, coming
         self._failed = False  # whether a rollout failed, and its environments must be restored first
         self.was_reset = [False] * len(members)  # whether the last rollout reset every copy first
@@ -154,4 +154,4 @@ def on_threads(function: Callable[[int], Any], count: int, at_once: bool = True)
 
 
 def _copy(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, tree)
+    return jax.tree.map(lambda leaf: duplicate(leaf) if eqx.is_array(leaf) else leaf, tree)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.folders import remove_unfinished
+from tidelog.networks.arrays import duplicate
 from tidelog.policies.policy import Policy, load_policy
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
@@ -335,4 +335,4 @@ class _Pace:
 
 
 def _copy(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: jnp.array(leaf) if isinstance(leaf, jax.Array) else leaf, tree)
+    return jax.tree.map(lambda leaf: duplicate(leaf) if isinstance(leaf, jax.Array) else leaf, tree)

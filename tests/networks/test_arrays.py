@@ -1,0 +1,69 @@
+"""Arrays that come from the host: copies, of the right type, and no program for every new shape."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from tidelog.algorithms.core.optimisation import init_opt_state
+from tidelog.networks.arrays import duplicate, float32, from_host, int32, zeros
+from tidelog.networks.mlp import MLP
+
+COMPILED: list[str] = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **facts: COMPILED.append(event) if "backend_compile" in event else None
+)
+
+
+@pytest.fixture
+def programs():
+    """Count the programs that a function compiles."""
+
+    def count(function):
+        before = len(COMPILED)
+        function()
+        return len(COMPILED) - before
+
+    return count
+
+
+@pytest.mark.parametrize("put", [from_host, float32])
+def test_the_array_is_a_copy(put):
+    values = np.ones((1024, 64), np.float32)  # aligned: `device_put` would keep this memory
+    array = put(values)
+    values[:] = 0.0
+    assert np.asarray(array).min() == 1.0
+
+
+def test_an_array_on_the_device_is_duplicated_into_its_own_buffer():
+    first = from_host(np.arange(5.0))
+    second = duplicate(first)
+    jax.jit(lambda x: x + 1.0, donate_argnums=0)(first)
+    assert first.is_deleted()
+    np.testing.assert_array_equal(np.asarray(second), np.arange(5.0, dtype=np.float32))
+    key = jax.random.key(3)
+    np.testing.assert_array_equal(jax.random.key_data(duplicate(key)), jax.random.key_data(key))
+
+
+def test_types_are_cast_on_the_host():
+    assert float32(np.array([1, 2])).dtype == np.float32
+    assert int32(np.array([1, 2])).dtype == np.int32
+    assert from_host(np.array([1.5])).dtype == np.float32
+    assert from_host(np.array([True])).dtype == bool
+    assert zeros(2, 3).shape == (2, 3)
+
+
+def test_new_shapes_compile_nothing(programs):
+    def make():
+        generator = np.random.default_rng(0)
+        for width in (3, 5, 7, 11):
+            MLP.create(generator, (width, width + 1, width + 2))
+            duplicate(from_host(np.zeros(width)))
+            int32(np.zeros(width))
+
+    assert programs(make) == 0
+
+
+def test_an_optimiser_starts_in_one_program(programs):
+    network = MLP.create(np.random.default_rng(0), (13, 17, 19))
+    assert programs(lambda: init_opt_state(lambda: optax.scale_by_adam(), network)) == 1
