@@ -1,0 +1,112 @@
+"""The tiers of this suite: what its own hooks select, refuse and clean up."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+CONFTEST = Path(__file__).with_name("conftest.py")
+SUITE = """
+import pytest
+from hypothesis import given, strategies
+
+
+@pytest.mark.sample("one")
+@pytest.mark.parametrize("case", ["one", "two"])
+def test_sampled(case): ...
+
+
+@pytest.mark.full
+def test_long(): ...
+
+
+@pytest.mark.bits
+def test_one_program(): ...
+
+
+@pytest.mark.bits(across_programs=True)
+def test_two_programs(): ...
+
+
+@given(strategies.integers())
+def test_property(number): ...
+"""
+SETTINGS = """[pytest]
+markers =
+  full: x
+  bits: x
+  sample: x
+  slow: x
+addopts = --strict-markers
+"""
+
+
+@pytest.fixture(scope="module")
+def hooks(pytestconfig):
+    """The functions of this suite's conftest."""
+    found = [plugin for plugin in pytestconfig.pluginmanager.get_plugins() if hasattr(plugin, "QUICK_XLA")]
+    assert len(found) == 1
+    return found[0]
+
+
+def collected(folder: Path, marks: str, suite: str = SUITE) -> tuple[set[str] | None, str]:
+    """The tests that a small suite with this conftest selects, None if it is refused, and what pytest printed."""
+    (folder / "conftest.py").write_text(CONFTEST.read_text())
+    (folder / "test_small.py").write_text(suite)
+    (folder / "pytest.ini").write_text(SETTINGS)
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", marks]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONWARNINGS": "ignore"}
+    )
+    selected = {line.split("::")[1] for line in done.stdout.splitlines() if "::" in line}
+    return None if done.returncode else selected, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ("not slow and not full", {"test_sampled[one]", "test_one_program", "test_property"}),
+        ("full", {"test_sampled[two]", "test_long", "test_property"}),
+        ("bits", {"test_one_program", "test_two_programs"}),
+    ],
+    ids=["default", "full", "bits"],
+)
+def test_every_test_has_its_tier(tmp_path, marks, expected):
+    selected, printed = collected(tmp_path, marks)
+    assert selected == expected, printed
+
+
+def test_a_sample_that_does_not_exist_is_refused(tmp_path):
+    selected, printed = collected(tmp_path, "not full", SUITE.replace('sample("one")', 'sample("one", "tow")'))
+    assert selected is None
+    assert "marks `sample` name cases that do not exist" in printed
+    assert "tow" in printed
+
+
+def test_a_flag_is_set_only_where_xla_has_it(hooks):
+    assert hooks.known("xla_cpu_use_fusion_emitters") or hooks.known("xla_backend_optimization_level")
+    assert not hooks.known("xla_a_flag_that_nobody_has_written")
+
+
+def test_old_programs_are_deleted_and_new_ones_kept(hooks, tmp_path):
+    old, new = tmp_path / "old", tmp_path / "new"
+    for file in (old, new):
+        file.write_bytes(b"program")
+    long_ago = time.time() - (hooks.KEPT_DAYS + 1) * 24 * 3600
+    os.utime(old, (long_ago, long_ago))
+    config = SimpleNamespace(cache=SimpleNamespace(mkdir=lambda name: tmp_path))
+    assert hooks.programs(config) == tmp_path
+    assert not old.exists()
+    assert new.exists()
+    assert hooks.programs(SimpleNamespace()) is None
+
+
+@pytest.mark.parametrize(
+    ("marks", "full"), [("full", True), ("not slow and not full", False), ("bits", False), ("full and not slow", True)]
+)
+def test_the_full_tier_is_known_by_its_mark(hooks, marks, full):
+    assert hooks.full_tier(SimpleNamespace(option=SimpleNamespace(markexpr=marks))) is full
