@@ -1,6 +1,6 @@
-"""Which lines and branches of the source the tests run: the default tier alone, and both tiers together.
+"""Which lines and branches of the source the tests run: the default tier alone, and all tiers together.
 
-`python -m benchmarks.suite_coverage` (needs `pip install pytest-cov`) runs both tiers under `coverage`, commands of
+`python -m benchmarks.suite_coverage` (needs `pip install pytest-cov`) runs the tiers under `coverage`, commands of
 their own processes included, and keeps `benchmarks/results/suite_coverage.json`: shares by module, and every line and
 branch that no test runs. `--data FOLDER` reads the files of an earlier measurement instead of running the tests.
 """
@@ -19,7 +19,7 @@ from benchmarks.keep import SHARED, keep
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tidelog"
-TIERS = {"default": "not slow and not full", "full": "full and not slow"}
+TIERS = {"default": "not slow and not full", "full": "full and not slow", "bits": "bits"}
 SETTINGS = """[run]
 branch = True
 source = {source}
@@ -35,7 +35,7 @@ exclude_also =
 
 
 def measure(folder: Path) -> None:
-    """Run each tier under coverage; its data goes to `folder/<tier>`."""
+    """Run every tier under coverage; its data goes to `folder/<tier>`."""
     for tier, marks in TIERS.items():
         settings = folder / f"{tier}.ini"
         settings.write_text(SETTINGS.format(source=SOURCE, data=folder / tier))
@@ -78,9 +78,9 @@ def shares(folder: Path, tiers: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure both tiers, or read a measurement, and keep the shares."""
+    """Measure the tiers, or read a measurement, and keep the shares."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, help="folder with the files `default` and `full` of a measurement")
+    parser.add_argument("--data", type=Path, help="folder with the files `default`, `full` and `bits` of a measurement")
     asked = parser.parse_args()
     if importlib.util.find_spec("pytest_cov") is None:
         raise SystemExit("pytest-cov is not installed: pip install pytest-cov")
@@ -88,12 +88,11 @@ def main() -> None:
         folder = asked.data or Path(scratch)
         if asked.data is None:
             measure(folder)
-        default, both = shares(folder, ["default"]), shares(folder, ["default", "full"])
-    missed = [row for row in both.pop("modules") if row["missed_lines"] or row["missed_branches"]]
+        default, together = shares(folder, ["default"]), shares(folder, list(TIERS))
+    missed = [row for row in together.pop("modules") if row["missed_lines"] or row["missed_branches"]]
     default.pop("modules")
-    print(
-        keep("suite_coverage", "python -m benchmarks.suite_coverage", {"default": default, "both": both}, missed=missed)
-    )
+    content = {"default": default, "all": together}
+    print(keep("suite_coverage", "python -m benchmarks.suite_coverage", content, missed=missed))
 
 
 if __name__ == "__main__":
