@@ -149,11 +149,15 @@ def test_act_writes_the_action_of_every_row(here, run, tidelog):
     policy = tl.load(run).policy()
     wanted = act_on_table(policy, here / "visits.csv")
     assert pl.read_csv("actions.csv")["action"].to_list() == wanted["action"].to_list()
-    assert done.out == f"{len(wanted)} rows with their actions: actions.csv\n"
+    assert done.out.splitlines() == [
+        "the policy always takes its most likely action",
+        "no verdict: nobody has judged this policy in this way. fix: tidelog judge",
+        f"{len(wanted)} rows with their actions: actions.csv",
+    ]
     policy.save("policy")
     assert tidelog("act", "policy", "--data", "visits.csv", "--out", "again.parquet").code == 0
     assert pl.read_parquet("again.parquet")["action"].to_list() == wanted["action"].to_list()
-    assert tidelog("act", run, "--data", "visits.csv", "--out", "one.csv", "--seed", 1).code == 0
+    assert tidelog("act", run, "--data", "visits.csv", "--out", "one.csv", "--member", 1).code == 0
     one = act_on_table(tl.load(run).policy(1), here / "visits.csv")
     assert pl.read_csv("one.csv")["action"].to_list() == one["action"].to_list()
 
@@ -168,7 +172,7 @@ def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
     assert made.steps >= 20
     assert made.spec.action.names == log.spec.action.names
     assert made.propensity is not None
-    words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--deterministic", "--out", "mode"]
+    words = ["--env", "treatment", "--episodes", 4, "--policy", run, "--mode", "--out", "mode"]
     assert tidelog("collect", *words).code == 0
     np.testing.assert_array_equal(tl.open_log("mode").propensity, 1.0)
 

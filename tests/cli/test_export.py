@@ -16,7 +16,7 @@ ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnx
 
 def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tmp_path):
     out = tmp_path / "policy.zip"
-    done = tidelog("export", run, "--to", "zip", "--out", out, "--seed", 1)
+    done = tidelog("export", run, "--to", "zip", "--out", out, "--member", 1)
     assert done.code == 0, done.err
     assert "numpy, logged" in done.said
     manifest = Saved(out).manifest

@@ -55,7 +55,7 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert content["context"]["sample"] is True
     assert content["episodes"] == 60
     assert content["paragraph"] in done.out
-    again = tidelog("judge", run, *QUICK)
+    again = tidelog("judge", run, "--mode", *QUICK)
     assert "judged once before: the interval is widened from 95% to 97.5%" in again.out
     kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
     assert kept["context"]["judged_before"] == 1

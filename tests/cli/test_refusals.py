@@ -262,7 +262,7 @@ def test_acting_on_what_does_not_fit_is_refused(table, here, run, tidelog):
         (["--data", "new.csv", "--out", "a.csv"], "has no column 'hour' (1 missing)"),
         (["--data", "odd.csv", "--out", "a.csv"], "column 'kidneys' is 'helthy' in 1 row(s) (3), unknown in the"),
         (["--data", "visits.csv", "--out", "a.xlsx"], "expected a path that ends in .csv or .parquet"),
-        (["--data", "visits.csv", "--out", "a.csv", "--seed", 7], "has no such seed. fix: use one of [0, 1]"),
+        (["--data", "visits.csv", "--out", "a.csv", "--member", 7], "has 2 member(s). fix: use 0 to 1"),
     ):  # fmt: skip
         done = tidelog("act", run, *words)
         assert done.code == 2
@@ -272,9 +272,9 @@ def test_acting_on_what_does_not_fit_is_refused(table, here, run, tidelog):
 
 def test_a_saved_policy_has_no_seeds(here, run, tidelog):
     load(run).policy().save("policy")
-    done = tidelog("act", "policy", "--data", "visits.csv", "--out", "a.csv", "--seed", 1)
+    done = tidelog("act", "policy", "--data", "visits.csv", "--out", "a.csv", "--member", 1)
     assert done.code == 2
-    assert "policy is a saved policy, which has no seeds. fix: drop --seed" in done.err
+    assert "policy is a saved policy, which has no members. fix: drop --member" in done.err
 
 
 def test_evaluating_what_does_not_fit_is_refused(here, run, saved, tidelog):

@@ -136,7 +136,7 @@ def test_a_run_remembers_what_its_policies_learnt_from(log, saved, tmp_path):
     held_out = log.split_ordinals(0.8, 0)[1]
     run.best_policy().save(tmp_path / "best")
     policies = [run.policy(3), run.best_policy(), load_policy(tmp_path / "best"), load(tmp_path / "run", log).policy(),
-                policy_of_run(tmp_path / "run"), policy_of_run(tmp_path / "run", 3)]  # fmt: skip
+                policy_of_run(tmp_path / "run"), policy_of_run(tmp_path / "run", 1)]  # fmt: skip
     for policy in policies:
         learnt_from, kept = (Sketch.from_json(policy.origin[name]) for name in ("learnt_from", "held_out"))
         assert learnt_from.overlap(log) == Overlap(30, 24, True)

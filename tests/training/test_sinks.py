@@ -1,15 +1,18 @@
 """Where metrics go besides the run folder, by stand-ins for the packages; and the live line."""
 
 import io
+import re
 import sys
 import time
 import types
+from types import SimpleNamespace
 
 import pytest
 from rich import console
 
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError
+from tidelog.training.runs import progress
 from tidelog.training.runs.progress import Progress, Screen
 from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB, read_rows
 
@@ -101,10 +104,60 @@ def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fa
     assert broken.closed == 1
 
 
-def test_the_screen_says_nothing_where_there_is_no_terminal(capfd):
+def test_quick_work_writes_no_line_where_there_is_no_terminal(capfd):
     with Screen("bc") as screen:
         screen.show(Progress("compiling", 0, 10))
     assert capfd.readouterr() == ("", "")
+
+
+def test_long_work_writes_lines_with_the_time_where_there_is_no_terminal(capfd, monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.05)
+    with Screen("bc") as screen:
+        screen.note("the log was converted")
+        screen.show(Progress("training", 500, 1000, 250.0, 61.0, {"loss": 0.5}))
+        time.sleep(0.3)  # nothing new happens, and it still shows that it goes on
+        screen.tell("propensities", 0.4)
+        time.sleep(0.2)
+    out, err = capfd.readouterr()
+    assert out == ""
+    lines = err.splitlines()
+    assert lines[0] == "note: the log was converted"
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  bc  500 / 1,000 updates  250/s  1:01 left  loss 0.5", lines[1])
+    assert lines[2].endswith("1:01 left  loss 0.5")
+    assert lines[-1].endswith("bc  propensities  40%")
+
+
+def test_silence_can_be_asked_for(capfd, monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.01)
+    with Screen("bc", show=False) as screen:
+        screen.note("the log was converted")
+        screen.tell("propensities", 0.4)
+        time.sleep(0.05)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_notebook_shows_one_bar_without_widgets(monkeypatch, capsys):
+    shown = []
+
+    class Handle:
+        def update(self, content, raw):
+            shown.append(content)
+
+    def display(content, raw, display_id):
+        shown.append(content)
+        return Handle()
+
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    monkeypatch.setattr(progress, "BAR_SECONDS", 0.0)
+    with Screen("<bc>") as screen:
+        screen.tell("policy", 0.1)
+        screen.tell("values", 0.9)
+    assert [one["text/plain"] for one in shown] == ["<bc>  policy  10%", "<bc>  values  90%", "<bc>  values  90%"]
+    assert 'value="0.1000"' in shown[0]["text/html"]
+    assert "&lt;bc&gt;" in shown[0]["text/html"]
+    assert capsys.readouterr().err == ""
 
 
 def test_the_screen_says_that_it_compiles_and_then_how_far_it_is(monkeypatch):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tidelog
+from tidelog.cli.wrapping import wrapped
 from tidelog.errors import DivergenceError, EnvironmentFailure, TidelogError, nearest
 
 COMMANDS = {
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(_without_plugins(words))
     except TidelogError as error:
-        print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
+        print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return 4 if isinstance(error, DivergenceError | EnvironmentFailure) else 2
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)  # noqa: T201

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import tyro
 
+from tidelog.cli.acting import in_chosen_way, print_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError, SpecError
@@ -23,13 +24,19 @@ class Act:
     """Write every row of a table with the policy's action."""
 
     policy: tyro.conf.Positional[str]
-    """a saved policy, or a run folder (its best policy if there is one, else its first seed)"""
+    """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: str
     """new rows with the features of the log (.csv, .csv.gz, .parquet); other columns are copied"""
     out: str
-    """the output file with the rows and their actions (.csv or .parquet)"""
+    """the output file with the rows and their actions (.csv or .parquet), and their propensities if sampled"""
+    member: int | None = None
+    """for a run folder: the member, counted from 0 as in `tidelog judge`"""
+    sample: bool = False
+    """sample actions from the policy's distribution; default: in the way in which it was judged, else the next flag"""
+    mode: bool = False
+    """take the most likely actions"""
     seed: int | None = None
-    """for a run folder: the seed of the policy"""
+    """random seed of sampled actions; default: new random numbers each time"""
     columns: str | None = None
     """the mapping file of the log, if its action mask applies"""
     skip_unknown: str | None = None
@@ -46,9 +53,12 @@ def run(words: list[str]) -> int:
             raise ConfigError(f"{place} exists, nothing was written. fix: choose another file")
         if place is not None and place.suffix not in ENDINGS:
             raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
-    policy = open_policy(options.policy, options.seed)
+    policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
+    if options.seed is not None and policy.acting != "sample":
+        raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
+    print_way(policy)
     if skipped_file is None:
-        acted = act_on_table(policy, Path(options.data), options.columns)
+        acted = act_on_table(policy, Path(options.data), options.columns, options.seed)
     else:
         acted = _known(policy, options, skipped_file)
     write_table(acted, target)
@@ -58,7 +68,7 @@ def run(words: list[str]) -> int:
 
 def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     """Act on the rows whose categories the log has; write the others to a separate file."""
-    acted, skipped = act_on_known(policy, Path(options.data), options.columns)
+    acted, skipped = act_on_known(policy, Path(options.data), options.columns, options.seed)
     if acted is None:
         raise SpecError(
             f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"
@@ -68,13 +78,13 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     return acted
 
 
-def open_policy(path: str, seed: int | None = None) -> Policy:
-    """Load the policy of a saved folder or of a run; ConfigError for other paths."""
+def open_policy(path: str, member: int | None = None) -> Policy:
+    """Load the policy of a saved folder or of a run's member; ConfigError for other paths."""
     folder = Path(path)
     if (folder / "run.json").exists():
-        return policy_of_run(folder, seed)
+        return policy_of_run(folder, member)
     if not folder.exists():
         raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
-    if seed is not None:
-        raise ConfigError(f"{folder} is a saved policy, which has no seeds. fix: drop --seed")
+    if member is not None:
+        raise ConfigError(f"{folder} is a saved policy, which has no members. fix: drop --member")
     return load_policy(folder)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.cli.act import open_policy
+from tidelog.cli.acting import in_chosen_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
@@ -28,8 +29,10 @@ class Collect:
     """play complete episodes with at least this many decisions in total"""
     seed: int = 0
     """random seed of the play"""
-    deterministic: bool = False
-    """take the policy's most likely action instead of a sample"""
+    sample: bool = False
+    """sample actions from the policy's distribution; default: its declared way, else a sample"""
+    mode: bool = False
+    """take the policy's most likely actions"""
 
 
 def run(words: list[str]) -> int:
@@ -38,14 +41,15 @@ def run(words: list[str]) -> int:
     target = Path(options.out)
     if target.exists():
         raise ConfigError(f"{target} exists, nothing was written. fix: choose another folder")
-    policy = None if options.policy == "random" else open_policy(options.policy)
+    policy = None
+    if options.policy != "random":
+        policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
     log = collect(
         options.env,
         policy,
         episodes=options.episodes,
         steps=options.steps,
         seed=options.seed,
-        sample=not options.deterministic,
     )
     log.save(target)
     returns = log.statistics().returns or {}

@@ -24,6 +24,7 @@ from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
 from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.policies.declared import remember
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
 from tidelog.report.run_page import report_of
@@ -204,6 +205,7 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
     judged = []
     for name, (run, seed) in seeds.items():
         store_verdict(verdicts[name], folder / run, f"seed-{seed}-sampled")
+        remember(folder / run, policies[name])
         judged.append(_Judged(name, policies[name], verdicts[name]))
     print_line(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
     print_line(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
@@ -244,5 +246,11 @@ def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Pa
         judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
     )
     best.policy.save(folder / "policy")
-    print_line(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
+    if best.verdict.decision == "better":
+        print_line(f"   the policy with the best verdict ({best.name}): {folder / 'policy'}")
+    else:
+        print_line(
+            f"   no policy was shown to be better; {best.name} is saved with its verdict, {best.verdict.decision}:"
+        )
+        print_line(f"   {folder / 'policy'}. More patients (--patients) let the log show more")
     print_line(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import tyro
 
+from tidelog.cli.acting import in_chosen_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
 from tidelog.data.io.readers import read_any
@@ -31,7 +32,9 @@ class Evaluate:
     episodes: int = 50
     """episodes per seed"""
     sample: bool = False
-    """sample actions from the policy instead of taking the most likely one"""
+    """sample actions from the policy's distribution; default: its declared way, else the most likely actions"""
+    mode: bool = False
+    """take the most likely actions"""
     seed: int = 0
     """random seed of the play"""
     log: str | None = None
@@ -52,10 +55,14 @@ def run(words: list[str]) -> int:
 
 def _play(options: Evaluate, folder: Path, record: Record) -> int:
     seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
-    returns = [
-        rollout(member_policy(folder, record, i), options.env, options.episodes, options.seed, sample=options.sample)
-        for i in range(count)
-    ]
+    members = (member_policy(folder, record, i) for i in range(count))
+    policies = [in_chosen_way(policy, options.sample, options.mode) for policy in members]
+    if len({policy.acting for policy in policies}) > 1:
+        raise ConfigError(
+            f"the members of {folder} were declared to act in different ways. fix: add --sample or --mode"
+        )
+    sampled = policies[0].acting == "sample"
+    returns = [rollout(policy, options.env, options.episodes, options.seed) for policy in policies]
     rows = [[f"member {i} (seed {seeds[i % len(seeds)]})", *_cells(r)] for i, r in enumerate(returns)]
     if count > 1:
         whole = bootstrap_interval(np.stack(returns), mean, whole_runs=True)
@@ -67,7 +74,7 @@ def _play(options: Evaluate, folder: Path, record: Record) -> int:
                 f"{iqm(np.stack(returns)):.4g}",
             ]
         )
-    how = "sampled" if options.sample else "deterministic"
+    how = "sampled" if sampled else "deterministic"
     table(
         f"{options.env}: {options.episodes} episodes per member, {how}",
         ["", "mean return", "95 % interval", "IQM"],
@@ -77,7 +84,7 @@ def _play(options: Evaluate, folder: Path, record: Record) -> int:
     path.parent.mkdir(exist_ok=True)
     content = {
         "env": options.env,
-        "sampled": options.sample,
+        "sampled": sampled,
         "seed": options.seed,
         "returns": [r.tolist() for r in returns],
     }

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.act import open_policy
+from tidelog.cli.acting import in_chosen_way, print_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
 from tidelog.errors import ConfigError, LogError
@@ -18,6 +19,7 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import rows_until
+from tidelog.types import Catalogue
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
 EXTRA = "pip install 'tidelog[onnx]'"
@@ -28,13 +30,17 @@ class Export:
     """Write a policy for other programs, after checking that its runtimes (JAX, NumPy, ONNX) give the same answers."""
 
     policy: tyro.conf.Positional[str]
-    """a run folder (its best policy if there is one, else its first seed), or a saved policy"""
+    """a run folder (its best policy if there is one, else its first member), or a saved policy"""
     to: Literal["folder", "zip", "onnx"] = "folder"
     """a folder, a .zip of it, or only the .onnx file"""
     out: str | None = None
     """the output path; default: `policy`, `policy.zip` or `policy.onnx` in the run folder"""
-    seed: int | None = None
-    """for a run folder: the seed of the policy"""
+    member: int | None = None
+    """for a run folder: the member, counted from 0 as in `tidelog judge`"""
+    sample: bool = False
+    """declare that the policy samples its actions; default: as it was judged, else the most likely actions"""
+    mode: bool = False
+    """declare that it takes its most likely actions"""
     log: str | None = None
     """a log for the comparison of runtimes, besides random observations; default: the run's log, if it still exists"""
     columns: str | None = None
@@ -55,7 +61,10 @@ def run(words: list[str]) -> int:
     if options.check:
         return _check(options, folder, record)
     target = _target(options, folder, record)
-    policy = open_policy(options.policy, options.seed)
+    policy = open_policy(options.policy, options.member)
+    if not isinstance(policy.spec.action, Catalogue):
+        policy = in_chosen_way(policy, options.sample, options.mode)
+        print_way(policy)
     logged, not_compared = _logged(options, record, policy)
     if options.to == "onnx":
         comparison = export_onnx(policy, target, logged)

@@ -39,4 +39,4 @@ def run(words: list[str]) -> int:
     sinks = [sink_of(kind, folder) for kind in options.sink]
     arguments = options_in(options, "finetune")
     training = finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments)
-    return train_and_show(training, notes=True)
+    return train_and_show(training)

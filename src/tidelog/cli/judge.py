@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import tyro
 
 from tidelog.cli.act import open_policy
+from tidelog.cli.acting import chosen_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
 from tidelog.data.io.readers import read_any
@@ -22,9 +23,10 @@ from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Verdict, Verdicts, percent
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
+from tidelog.policies.declared import remember
 from tidelog.policies.policy import Policy
+from tidelog.runtime.acting import DOES
 from tidelog.training.runs.policies import member_policy, policy_of_run
-from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import Record
 
 NEGATIVE = 3  # the exit code of a gate that stays closed
@@ -42,7 +44,9 @@ class Judge:
     columns: str | None = None
     """for tables: the mapping file"""
     sample: bool = False
-    """judge the policy with sampled actions instead of the most likely ones"""
+    """judge the policy by actions sampled from its distribution, and let it act so from now on"""
+    mode: bool = False
+    """judge it by its most likely actions, and let it act so; default: the declared way, else this one"""
     seed: int = 0
     """random seed of folds, models and resampling"""
     member: int | None = None
@@ -111,8 +115,10 @@ def run(words: list[str]) -> int:
     for one, verdict in zip(named_policies, verdicts, strict=True):
         _show(verdict, one.name, which)
         if one.run is not None:
-            how = "sampled" if options.sample else "deterministic"
+            how = "sampled" if one.policy.acting == "sample" else "deterministic"
             print_line(f"verdict: {store_verdict(verdict, one.run, f'{one.short}-{how}')}")
+            remember(one.run, one.policy)
+            print_line(f"from now on, this policy {DOES[one.policy.acting or 'mode']}, as it was judged")
     if isinstance(result, Verdicts):
         _show_table(result)
     if options.out is not None:
@@ -222,24 +228,23 @@ def _judge_policies(
     if len(named_policies) == 1:
         context["name"] = named_policies[0].name
         several = named_policies[0].policy
-    with Screen("judging") as screen:
-        result: Verdict | Verdicts = judge(
-            several,
-            log,
-            options.sample,
-            options.propensities,
-            options.seed,
-            discount=options.discount,
-            limits=options.limits,
-            bandwidth=options.bandwidth,
-            model=options.model,
-            cvar=ALPHA if options.cvar is None else options.cvar,
-            bad_outcome=options.bad_outcome,
-            learnt_from=options.learnt_from,
-            ledger=False if ledger is None else ledger,
-            context=context,
-            progress=screen.tell,
-        )
+    way = chosen_way(options.sample, options.mode)
+    result: Verdict | Verdicts = judge(
+        several,
+        log,
+        None if way is None else way == "sample",
+        options.propensities,
+        options.seed,
+        discount=options.discount,
+        limits=options.limits,
+        bandwidth=options.bandwidth,
+        model=options.model,
+        cvar=ALPHA if options.cvar is None else options.cvar,
+        bad_outcome=options.bad_outcome,
+        learnt_from=options.learnt_from,
+        ledger=False if ledger is None else ledger,
+        context=context,
+    )
     return result
 
 

@@ -21,7 +21,7 @@ class Recommend:
     """Write the best items for every user in a table of histories."""
 
     policy: tyro.conf.Positional[str]
-    """a saved policy, or a run folder (its best policy if there is one, else its first seed)"""
+    """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: str
     """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl)"""
     out: str
@@ -46,8 +46,8 @@ class Recommend:
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
     """what to do with history items and user features that the log does not have"""
-    seed: int | None = None
-    """for a run folder: the seed of the policy"""
+    member: int | None = None
+    """for a run folder: the member, counted from 0"""
 
 
 def run(words: list[str]) -> int:
@@ -57,7 +57,7 @@ def run(words: list[str]) -> int:
     if target.exists():
         raise ConfigError(f"{target} exists, nothing was written. fix: choose another file")
     lists = recommend_for_table(
-        open_policy(options.policy, options.seed),
+        open_policy(options.policy, options.member),
         Path(options.data),
         user=options.user,
         item=options.item,

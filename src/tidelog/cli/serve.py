@@ -13,7 +13,9 @@ import tyro
 
 from tidelog.cli.flags import parse
 from tidelog.errors import ConfigError, ExportError
+from tidelog.runtime.acting import DOES, verdict_line
 from tidelog.runtime.loading import load
+from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
 
 
@@ -64,6 +66,8 @@ def run(words: list[str]) -> int:
         signal.signal(number, _already_stopped)
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
+    if isinstance(policy, Policy):
+        print(f"the policy {DOES[policy.acting or 'mode']}\n{verdict_line(policy.verdict)}", flush=True)  # noqa: T201
     uvicorn.Server(config).run(sockets=[place])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0

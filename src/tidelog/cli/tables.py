@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
@@ -26,21 +27,19 @@ def table(title: str, head: list[str], rows: list[list[str]]) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print a line of plain text unchanged."""
-    Console(highlight=False, soft_wrap=True, markup=False).print(text)
+    """Print plain text: on a terminal its lines are broken between words, elsewhere they stay whole."""
+    print(wrapped(text, sys.stdout), flush=True)  # noqa: T201
 
 
-def train_and_show(run: Run, notes: bool = False) -> int:
-    """Train a run to its end and print the result, after its notes if `notes`.
+def train_and_show(run: Run) -> int:
+    """Train a run to its end and print the result.
 
     The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
     """
-    for note in run.notes() if notes else ():
-        print_line(f"note: {note}")
     try:
         show_run(run.train())
     except CheckpointError as error:
-        print(f"tidelog: {error}", file=sys.stderr)  # noqa: T201
+        print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return 4
     except (KeyboardInterrupt, SystemExit):  # the progress is saved; the signal is raised again
         where = f"saved at {run.unit[:-1]} {run.done:,}; `tidelog resume {run.folder}` continues it"

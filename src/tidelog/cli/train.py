@@ -128,7 +128,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     sinks = [sink_of(kind, folder) for kind in options.sink]
     more = options_in(options, "learn")
     training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
-    return train_and_show(training, notes=True)
+    return train_and_show(training)
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:

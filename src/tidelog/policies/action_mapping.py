@@ -48,7 +48,10 @@ class MappedPolicy:
             self._memory.forget(first)
 
     def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """Return deterministic actions [W, ...] in the environment's order, for its leaves [W, ...] and mask [W, A]."""
+        """Return actions [W, ...] in the environment's order, for its leaves [W, ...] and mask [W, A].
+
+        The policy acts in its declared way.
+        """
         return self._world(self._policy(self._seen(leaves), self._mask(mask), self._memory))
 
     def sample(

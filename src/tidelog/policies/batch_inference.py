@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -16,23 +16,28 @@ from tidelog.data.io.export import column_labels
 from tidelog.data.parsing import column as parse
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.policies.policy import Policy, replay_actions
+from tidelog.policies.policy import Policy, replay
 from tidelog.runtime.observations import column_names, feature_names, fill_features
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
-def act_on_table(policy: Policy, path: Path, mapping: str | Path | None = None) -> pl.DataFrame:
-    """Return the table's rows with deterministic actions in one column `action` (or `action_0`, ... for vectors).
+def act_on_table(
+    policy: Policy, path: Path, mapping: str | Path | None = None, seed: int | None = None
+) -> pl.DataFrame:
+    """Return the table's rows with the policy's actions in one column `action` (or `action_0`, ... for vectors).
+
+    The policy acts in its declared way. If it samples, a column `propensity` has the probabilities or densities of its
+    actions, and the same `seed` and rows give the same actions (None: new random numbers).
 
     Features of arrays without names are the columns `observation_0`, ... of an exported log (`observation` for one).
     Raises LogError where the table cannot be read, SpecError (with column and rows) for a missing or invalid feature,
     or for a value outside the log's vocabulary. `mapping` names the columns of the allowed actions.
     """
-    return _with_actions(policy, _table(policy, path), mapping)
+    return _with_actions(policy, _table(policy, path), mapping, seed)
 
 
 def act_on_known(
-    policy: Policy, path: Path, mapping: str | Path | None = None
+    policy: Policy, path: Path, mapping: str | Path | None = None, seed: int | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """Return `act_on_table` of the rows with known values, and the skipped rows.
 
@@ -51,7 +56,7 @@ def act_on_known(
         }
     )
     known = frame.filter(pl.Series(~is_unknown))
-    return (_with_actions(policy, known, mapping) if known.height else None), skipped.hstack(
+    return (_with_actions(policy, known, mapping, seed) if known.height else None), skipped.hstack(
         frame.filter(pl.Series(is_unknown))
     )
 
@@ -85,7 +90,7 @@ def _table(policy: Policy, path: Path) -> pl.DataFrame:
     return frame
 
 
-def _with_actions(policy: Policy, frame: pl.DataFrame, mapping: str | Path | None) -> pl.DataFrame:
+def _with_actions(policy: Policy, frame: pl.DataFrame, mapping: str | Path | None, seed: int | None) -> pl.DataFrame:
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
     leaves = {name: _leaf(frame_filled, leaf) for name, leaf in spec.observation.items()}
@@ -94,9 +99,12 @@ def _with_actions(policy: Policy, frame: pl.DataFrame, mapping: str | Path | Non
         raise SpecError(
             "the log has action masks, but this table has none. fix: pass the mapping with its action_mask (--columns)"
         )
-    is_recurrent = policy.is_recurrent
-    actions = _act_in_order(policy, frame, leaves, allowed, mapping) if is_recurrent else policy(leaves, allowed)
-    return frame.with_columns(**_action_columns(actions, policy.spec, frame.columns))
+    order = _order(frame, mapping, "this policy is recurrent") if policy.is_recurrent else None
+    actions, propensities = _act(policy, leaves, allowed, order, seed)
+    columns = dict(_action_columns(actions, policy.spec, frame.columns))
+    if propensities is not None:
+        columns["propensity" if "propensity" not in frame.columns else "policy_propensity"] = propensities
+    return frame.with_columns(**columns)
 
 
 def _with_names(spec: Spec) -> Spec:
@@ -145,15 +153,37 @@ def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
     return episode_order(frame.height, identity.values, identity.vocabulary, key)
 
 
-def _act_in_order(policy: Policy, frame: pl.DataFrame, leaves: Any, allowed: Any, mapping: str | Path | None) -> Any:
-    """Return actions in file order of a recurrent policy, which processes each episode from its start."""
-    order = _order(frame, mapping, "this policy is recurrent")
-    sorted_leaves = {name: leaf[order.rows] for name, leaf in leaves.items()}
+def _act(
+    policy: Policy, leaves: Any, allowed: Any, order: Order | None, seed: int | None
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
+    """Return actions [B, ...] in file order and, if the policy samples and has them, propensities [B].
+
+    A recurrent policy processes each episode from its start, in `order`.
+    """
+    generator, propensities = np.random.default_rng(seed), []
+
+    def answer(seen: Any, may: Any, rows: Any, memory: Any) -> Any:
+        if policy.acting != "sample":
+            return policy(seen, may, memory)
+        actions, likely = policy.sample_with_propensity(seen, int(generator.integers(2**32)), may, memory)
+        propensities.append((rows, likely))
+        return actions
+
+    if order is None:
+        actions = answer(leaves, allowed, slice(None), None)
+        return actions, propensities[0][1] if propensities else None
     starts = np.searchsorted(order.episode, np.arange(len(order.ids) + 1))
-    actions = replay_actions(policy, sorted_leaves, starts, None if allowed is None else allowed[order.rows])
+    sorted_leaves = {name: leaf[order.rows] for name, leaf in leaves.items()}
+    mask = None if allowed is None else allowed[order.rows]
+    actions = cast("np.ndarray[Any, Any]", replay(policy, sorted_leaves, starts, mask, answer))
+    likely = None
+    if propensities and propensities[0][1] is not None:
+        likely = np.empty(len(actions))
+        for rows, values in propensities:
+            likely[order.rows[rows]] = values
     back = np.empty_like(actions)
     back[order.rows] = actions
-    return back
+    return back, likely
 
 
 def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:

@@ -30,6 +30,7 @@ from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.recipe import named
 from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
+from tidelog.runtime.acting import Acting, Acts
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
@@ -78,11 +79,18 @@ def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None,
     return algorithm.q_values(params, leaves), None
 
 
-class Policy:
+class Policy(Acts):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame."""
 
     def __init__(
-        self, algorithm: Any, spec: Spec, scaler: Scaler, params: Any, origin: Mapping[str, Any] | None = None
+        self,
+        algorithm: Any,
+        spec: Spec,
+        scaler: Scaler,
+        params: Any,
+        origin: Mapping[str, Any] | None = None,
+        acting: Acting | None = None,
+        verdict: Mapping[str, Any] | None = None,
     ) -> None:
         self.algorithm = algorithm
         self.spec = spec
@@ -91,6 +99,7 @@ class Policy:
         self.origin = dict(origin or {})
         self.is_recurrent = algorithm.start(params, 1) is not None  # True: every call needs a memory from `start`
         self._numbers = jax.tree.map(jnp.float32, algorithm)
+        self.declare(acting, verdict)
 
     def start(self, count: int = 1) -> Memory:
         """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
@@ -99,26 +108,12 @@ class Policy:
             raise SpecError(f"this {type(self.algorithm).__name__} policy is feed-forward. fix: call it without memory")
         return Memory(np.array(carry))
 
-    def __call__(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Return the deterministic action of one observation, or actions [B, ...]; `mask` [A] or [B, A] bool.
-
-        A recurrent policy needs a memory from `start` at every step of an episode, and updates it.
-        """
-        inputs = self._read(observation, mask)
-        return self._to_action(self._apply(_mode, inputs, memory), inputs)
-
-    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Return random actions of the stochastic policy; the same seed and observations give the same actions."""
-        return self.sample_with_propensity(observation, seed, mask, memory)[0]
-
-    def sample_with_propensity(
-        self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None
+    def _act(
+        self, observation: Any, seed: int | None, mask: Any, memory: Memory | None
     ) -> tuple[NumpyArray, NumpyArray | None]:
-        """Return random actions and their probability or density [B] in the actions' own units, or None.
-
-        Continuous samples are clipped at the bounds; the density is the unclipped Gaussian's at the executed action.
-        """
         inputs = self._read(observation, mask)
+        if seed is None:
+            return self._to_action(self._apply(_mode, inputs, memory), inputs), None
         before = None if memory is None else Memory(memory.carry)
         action = self._to_action(self._apply(_sample, inputs, memory, seed=seed), inputs)
         likely = self._log_density(inputs, action, before)
@@ -208,8 +203,6 @@ class Policy:
         seed: int | None = None,
     ) -> Any:
         """Run a compiled function over at most `CHUNK` rows at a time, remove the padding, update the memory."""
-        if seed is not None and not (isinstance(seed, int | np.integer) and 0 <= seed < 2**32):
-            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
         carry = memory_state(memory, inputs.size, self.is_recurrent)
         if carry is not None:
             carry = np.concatenate([carry, np.repeat(carry[-1:], inputs.padding, axis=0)])
@@ -273,7 +266,18 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
         raise CheckpointError(
             f"{saved.where} has a configuration of larger networks than its weights. fix: save the policy again"
         ) from error
-    return Policy(owner, spec, scaler, fill(template, arrays, str(path)), origin)
+    try:
+        return Policy(
+            owner,
+            spec,
+            scaler,
+            fill(template, arrays, str(path)),
+            origin,
+            manifest.get("acting"),
+            manifest.get("verdict"),
+        )
+    except ConfigError as error:
+        raise CheckpointError(f"{saved.where}: {error}") from error
 
 
 def _check_widths(algorithm: Any, weights: int, where: str) -> None:
@@ -312,6 +316,8 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "scaler": policy.scaler.to_json(),
         **spec_notes(policy.spec),
         "origin": policy.origin,
+        "acting": policy.acting,
+        "verdict": policy.verdict,
         "metrics": None,
         "versions": {**versions, "python": platform.python_version()},
         "recipe": recipe,
@@ -334,7 +340,7 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
 
 
 def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
-    """Return deterministic actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
+    """Return the declared way's actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
     actions = replay(policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory))
     return cast("NDArray[Any]", actions)
 

@@ -26,22 +26,30 @@ from tidelog.errors import SpecError
 from tidelog.networks.distributions import Categorical, Gaussian, Several
 from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.policy import Policy
+from tidelog.runtime.acting import in_way
 from tidelog.types import Catalogue, Continuous, Discrete, MultiDiscrete, Spec
 
 COPIES = 16  # environments stepped together
 
 
 def rollout(
-    policy: Policy, env: Any, episodes: int = 50, seed: int = 0, *, sample: bool = False, copies: int | None = None
+    policy: Policy,
+    env: Any,
+    episodes: int = 50,
+    seed: int = 0,
+    *,
+    sample: bool | None = None,
+    copies: int | None = None,
 ) -> NDArray[np.float64]:
-    """Return undiscounted returns [episodes] of a policy, deterministic or (with `sample`) sampled.
+    """Return undiscounted returns [episodes] of a policy, by its most likely actions or (with `sample`) sampled.
 
-    `env` is a name (built-in or gymnasium), a gymnasium environment or a function that makes one. SpecError where the
-    environment's observations differ from the policy's.
+    `sample` None acts in the declared way, else by the most likely actions; another way than the declared one
+    warns. `env` is a name (built-in or gymnasium), a gymnasium environment or a function that makes one. SpecError if
+    the environment's observations differ from the policy's.
     """
     environment = make(env, copies or min(episodes, COPIES))
     try:
-        return play(environment, actor(policy, environment, sample=sample), episodes, seed, keep=False).returns
+        return play(environment, actor(in_way(policy, sample), environment), episodes, seed, keep=False).returns
     finally:
         environment.close()
 
@@ -53,18 +61,23 @@ def collect(
     episodes: int | None = None,
     steps: int | None = None,
     seed: int = 0,
-    sample: bool = True,
+    sample: bool | None = None,
     copies: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Log:
     """Collect whole episodes as a log, with propensities where the policy has a density.
 
     Set `episodes`, or `steps` for the smallest number of episodes with this number of decisions. Without a policy all
-    allowed actions have equal probability. The log's spec is the environment's.
+    allowed actions have equal probability. `sample` None acts in the policy's declared way, else it samples. The log's
+    spec is the environment's.
     """
     environment = make(env, copies or min(episodes or COPIES, COPIES))
     try:
-        act = uniform_actor(environment.spec) if policy is None else actor(policy, environment, sample=sample)
+        act = (
+            uniform_actor(environment.spec)
+            if policy is None
+            else actor(in_way(policy, sample, otherwise="sample"), environment)
+        )
         return log_of(environment.spec, play(environment, act, episodes, seed, steps=steps, progress=progress))
     finally:
         environment.close()
@@ -81,15 +94,18 @@ def log_of(spec: Spec, played: Episodes) -> Log:
     return replace(log, spec=replace(spec, masked=log.spec.masked))
 
 
-def actor(policy: Policy, environment: Environment, *, sample: bool) -> Actor:
-    """Return the policy as an actor for `play`: actions for all copies, and propensities [W] where they exist."""
+def actor(policy: Policy, environment: Environment) -> Actor:
+    """Return the policy as an actor for `play`: actions for all copies, and propensities [W] where they exist.
+
+    It acts in its declared way, without one by its most likely actions.
+    """
     aligned = MappedPolicy(policy, environment.spec, environment.name)
 
     def act(observed: BatchObservation, generator: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any] | None]:
         leaves, mask = observed.observation, observed.action_mask
         if observed.first is not None:
             aligned.begin(observed.first)
-        if sample:
+        if policy.acting == "sample":
             return aligned.sample(leaves, mask, int(generator.integers(2**31)))
         action = aligned.act(leaves, mask)
         return action, np.ones(len(action)) if isinstance(policy.spec.action, Discrete) else None
@@ -135,7 +151,10 @@ def distillation_target(policy: Policy, environment: Environment, decisions: int
     SpecError where the policy does not match the environment, or has no distribution for a single observation.
     """
     check_distillable(policy)
-    aligned, act = MappedPolicy(policy, environment.spec, environment.name), actor(policy, environment, sample=True)
+    aligned, act = (
+        MappedPolicy(policy, environment.spec, environment.name),
+        actor(policy.with_acting("sample"), environment),
+    )
     generator, rows, count = np.random.default_rng([seed, 2]), [], 0
     observed = environment.reset(seed)
     _distribution(

@@ -32,6 +32,7 @@ FIELDS = (
     *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
 )
+OPTIONAL = ("acting", "verdict")  # in no policy that an older tidelog wrote
 DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
           struct.error, zlib.error, OverflowError)  # fmt: skip
@@ -66,7 +67,7 @@ class Saved:
     def _check_fields(self) -> None:
         manifest, files = self.manifest, self.manifest.get("files")
         for name in manifest:
-            if name not in FIELDS:
+            if name not in (*FIELDS, *OPTIONAL):
                 raise CheckpointError(
                     f"{self.where} has the unknown field '{name}'. fix: use the newer tidelog that wrote it"
                 )

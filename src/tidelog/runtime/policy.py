@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.errors import SpecError
+from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.runtime.acting import Acts
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
@@ -52,7 +53,7 @@ def memory_state(memory: Memory | None, rows: int, is_recurrent: bool) -> NumpyA
     return memory.carry
 
 
-class Policy:
+class Policy(Acts):
     """Acts on raw observations: one, a batch, a mapping by name, or a data frame. NumPy in, NumPy out.
 
     `make` computes outputs of [B] rows; `rate` computes the values of all actions, or is None.
@@ -73,6 +74,10 @@ class Policy:
         self.manifest: Mapping[str, Any] = saved.manifest
         self._make, self._rate, self._noise, self._epsilon = make, rate, noise, epsilon
         self._width, self._chunk = width, chunk
+        try:
+            self.declare(saved.manifest.get("acting"), saved.manifest.get("verdict"))
+        except ConfigError as error:
+            raise CheckpointError(f"{saved.where}: {error}") from error
 
     @property
     def is_recurrent(self) -> bool:
@@ -85,28 +90,13 @@ class Policy:
             raise SpecError("this policy is feed-forward and has no memory. fix: call it without memory")
         return Memory(np.zeros((count, self._width), np.float32))
 
-    def __call__(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Return the deterministic action of one observation, or actions [B, ...]; `mask` [A] or [B, A] bool."""
-        inputs = self._read(observation, mask)
-        return _unbatched(self._own_units(self._run(inputs, memory).action), inputs)
-
-    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None) -> NumpyArray:
-        """Return random actions of the stochastic policy; the same seed and observations give the same actions.
-
-        They have the probabilities of `tidelog.Policy`, with another stream of random numbers.
-        """
-        return self.sample_with_propensity(observation, seed, mask, memory)[0]
-
-    def sample_with_propensity(
-        self, observation: Any, seed: int = 0, mask: Any = None, memory: Memory | None = None
+    def _act(
+        self, observation: Any, seed: int | None, mask: Any, memory: Memory | None
     ) -> tuple[NumpyArray, NumpyArray | None]:
-        """Return random actions, and their probability or density [B] in the actions' own units, or None."""
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
-            raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
         inputs = self._read(observation, mask)
-        outputs = self._run(inputs, memory, np.random.default_rng(seed))
+        outputs = self._run(inputs, memory, None if seed is None else np.random.default_rng(seed))
         action = self._own_units(outputs.action)
-        likely = self._propensity(outputs, action)
+        likely = None if seed is None else self._propensity(outputs, action)
         return _unbatched(action, inputs), None if likely is None else _unbatched(likely, inputs)
 
     def probabilities(self, observation: Any, mask: Any = None, memory: Memory | None = None) -> NumpyArray:

@@ -112,6 +112,13 @@ def noise_of(recipe: Recipe, spec: Spec) -> Noise | None:
     return Noise("gumbel", (space.n if isinstance(space, Discrete) else sum(space.sizes),))
 
 
+def no_noise(recipe: Recipe, noise: Noise) -> NumpyArray:
+    """Return the noise of the most likely action, of one row: zeros, or for candidates their own latents [C, 1, L]."""
+    if noise.kind == "latents":
+        return np.asarray(recipe["act"]["latents"], np.float32)[:, None]
+    return np.zeros((1, *noise.shape), np.float32)
+
+
 def restore_arrays(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> Any:
     """Return a node of a manifest with its arrays; CheckpointError names an unknown part."""
     if isinstance(node, list):

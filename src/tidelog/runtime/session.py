@@ -21,7 +21,7 @@ from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.ranking import ROWS, check_histories, fit_length, refuse_too_few, user_array
-from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
+from tidelog.runtime.recipe import Recipe, no_noise, noise_of, restore_arrays
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
 
@@ -54,10 +54,15 @@ def load_onnx(path: str | Path, threads: int = 1) -> Policy | Recommender:
 def _acting_policy(saved: Saved, recipe: Recipe, session: Any) -> Policy:
     act, spec, carry = recipe["act"], saved.spec, recipe["carry"]
     outputs, noise = [one.name for one in session.get_outputs()], noise_of(recipe, spec)
+    none = None if noise is None else no_noise(recipe, noise)
+    row_axis = 1 if noise is not None and noise.kind == "latents" else 0
 
     def make(seen: PolicyInputs) -> PolicyOutputs:
         feeds = {name: _columns(name, spec.observation[name], leaf) for name, leaf in seen.leaves.items()}
-        optional = {"mask": seen.mask, "carry": seen.carry, "noise": seen.noise}
+        noise_of_rows = seen.noise
+        if noise_of_rows is None and none is not None:  # the file has no default where the policy samples
+            noise_of_rows = np.repeat(none, len(next(iter(feeds.values()))), axis=row_axis)
+        optional = {"mask": seen.mask, "carry": seen.carry, "noise": noise_of_rows}
         feeds |= {name: value for name, value in optional.items() if value is not None}
         return _policy_outputs(dict(zip(outputs, _run(session, saved, outputs, feeds), strict=True)), spec)
 

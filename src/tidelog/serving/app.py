@@ -77,7 +77,7 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
 class _Server:
     def __init__(self, policy: Policy | Recommender, asks: ActEndpoint | RecommendEndpoint, bounds: Bounds) -> None:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
-        facts = {name: policy.manifest[name] for name in _DESCRIBED} | {"is_recurrent": policy.is_recurrent}
+        facts = {name: policy.manifest.get(name) for name in _DESCRIBED} | {"is_recurrent": policy.is_recurrent}
         self._description = Answer(_plain(facts))
 
     async def answer(self, request: Request) -> Response:
@@ -154,7 +154,7 @@ class _Server:
         return PlainTextResponse(self.counts.text(), media_type="text/plain; version=0.0.4")
 
 
-_DESCRIBED = ("algorithm", "spec", "masks", "missing", "metrics", "versions", "parity")
+_DESCRIBED = ("algorithm", "acting", "verdict", "spec", "masks", "missing", "metrics", "versions", "parity")
 
 
 def _plain(value: Any) -> Any:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidelog.errors import nearest
+from tidelog.runtime.acting import other_way
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
@@ -53,12 +55,13 @@ class ParsedRequest(NamedTuple):
 
 
 class ActEndpoint:
-    """Observations in, actions out; at most `most` rows."""
+    """Observations in, actions out, in the policy's declared way of acting; at most `most` rows."""
 
     path = "/act"
 
     def __init__(self, policy: Policy, most: int) -> None:
         self.policy, self._most = policy, most
+        self._sampled = policy.with_acting("sample")
 
     def read(self, text: bytes) -> ParsedRequest:
         """Return the request of a body; RequestError for invalid JSON, invalid fields, or more than `most` rows."""
@@ -100,10 +103,11 @@ class ActEndpoint:
         observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
         answer: dict[str, Any] = {}
         with np.errstate(all="ignore"):  # values that are not finite are refused below
-            if asked.seed is None:
+            if asked.seed is None and self.policy.acting != "sample":
                 answer["action"] = self.policy(observation, asked.mask, asked.memory)
             else:
-                drawn = self.policy.sample_with_propensity(observation, asked.seed, asked.mask, asked.memory)
+                seed = secrets.randbits(32) if asked.seed is None else asked.seed
+                drawn = self._sampled.sample_with_propensity(observation, seed, asked.mask, asked.memory)
                 answer["action"], answer["propensity"] = drawn
         if isinstance(space, Discrete) and space.names:
             answer["name"] = np.asarray(space.names)[answer["action"]]
@@ -115,9 +119,12 @@ class ActEndpoint:
                     UNFIT, f"the {name} is not finite, the observation is too large. fix: send smaller values"
                 )
         plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
+        warning = {}
+        if asked.seed is not None and self.policy.acting == "mode":
+            warning["warning"] = other_way("mode")
         if asked.single:
-            return {name: None if values is None else values[0] for name, values in plain.items()}
-        return {PLURAL[name]: values for name, values in plain.items()}
+            return {name: None if values is None else values[0] for name, values in plain.items()} | warning
+        return {PLURAL[name]: values for name, values in plain.items()} | warning
 
 
 class ListRequest(NamedTuple):

@@ -20,7 +20,7 @@ from tidelog.ope.estimators.support import Estimate, Estimates, Support, occupan
 from tidelog.ope.evidence.episodes import check_kind, check_seed
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.policy_evidence import evidence_of
-from tidelog.ope.evidence.target import ExternalPolicy, as_policy
+from tidelog.ope.evidence.target import as_policy, is_sampled
 
 IMPOSSIBLE = "outside the range that an episode can earn"
 CLIP = 10.0  # largest weight of the estimators that clip weights
@@ -108,7 +108,7 @@ def estimate(
     policy: Any,
     log: Log,
     names: Sequence[str] | str | None = None,
-    sample: bool = False,
+    sample: bool | None = None,
     propensities: Any = None,
     seed: int = 0,
     *,
@@ -122,8 +122,9 @@ def estimate(
 ) -> Estimates:
     """Estimate a policy's value, one row per estimator with interval and support; `names` None: all that apply.
 
-    `policy` is a tidelog policy or any object with `probabilities(observation, mask)`. Raises ConfigError for an
-    unknown name, SpecError if policy and log do not fit or a named estimator cannot be computed on this log.
+    `policy` is a tidelog policy or any object with `probabilities(observation, mask)`; `sample` None evaluates a policy
+    in its declared way of acting, else by its most likely actions. Raises ConfigError for an unknown name, SpecError if
+    policy and log do not fit or a named estimator cannot be computed on this log.
     """
     chosen = check_names([names] if isinstance(names, str) else names)
     check_seed(seed)
@@ -136,7 +137,7 @@ def estimate(
     evidence = evidence_of(
         known,
         log,
-        sample=sample or isinstance(known, ExternalPolicy),
+        sample=is_sampled(known, sample),
         discount=discount,
         propensities=propensities,
         model=model_of(model, "model" in needed),

@@ -70,7 +70,7 @@ def target_of(
     if likely is not None:
         drawn = _drawn(policy, leaves, starts, seed)
         return Target(np.exp(likely.astype(np.float64)), actions=drawn)
-    return with_kernel(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
+    return with_kernel(replay_actions(policy.with_acting("mode"), leaves, starts), log, bounds, bandwidth, seed)
 
 
 def stored_starts(log: Log) -> NDArray[np.int64]:
@@ -144,7 +144,7 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
         chances = policy.probabilities(seen, None if allowed is None else allowed[decisions])
         probabilities[decisions] = _normalised(chances)
     else:
-        probabilities = np.eye(actions)[replay_actions(policy, leaves, starts, allowed)]
+        probabilities = np.eye(actions)[replay_actions(policy.with_acting("mode"), leaves, starts, allowed)]
     return probabilities if to_policy is None else probabilities[:, to_policy]
 
 
@@ -156,7 +156,7 @@ def _normalised(probabilities: NDArray[Any]) -> Floats:
 
 def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np.float32]:
     """Sampled actions [M, K, A]."""
-    generator = np.random.default_rng([seed, 4])
+    generator, policy = np.random.default_rng([seed, 4]), policy.with_acting("sample")
 
     def ask(seen: Any, allowed: Any, rows: Any, memory: Any) -> NDArray[Any]:
         before = None if memory is None else memory.of(slice(None))
@@ -241,6 +241,13 @@ def as_policy(policy: Any, spec: Spec) -> Any:
             "probabilities(observation, mask)"
         )
     return ExternalPolicy(policy, spec)
+
+
+def is_sampled(policy: Any, sample: bool | None) -> bool:
+    """Return whether the sampled policy is evaluated; None: if that is its declared way. An external policy is."""
+    if isinstance(policy, ExternalPolicy):
+        return True
+    return bool(policy.acting == "sample" if sample is None else sample)
 
 
 def check_fit(policy: Any, log: Log) -> None:

@@ -40,7 +40,7 @@ from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.evidence.episodes import check_kind, check_log, check_seed
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
-from tidelog.ope.evidence.target import ExternalPolicy, as_policy, check_fit
+from tidelog.ope.evidence.target import ExternalPolicy, as_policy, check_fit, is_sampled
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import Finding, Reuse, overlap_finding, reuse_of, violated_preconditions
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Case, Outcome, decide
@@ -48,7 +48,9 @@ from tidelog.ope.verdict.ledger import Ledger, RecordedLook, hashed, policy_iden
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Verdict, Verdicts, combine_verdicts, named_policies, percent
 from tidelog.ope.verdict.verdict_text import caveats
+from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
+from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import this_machine
 from tidelog.types import Continuous
 
@@ -64,7 +66,7 @@ Progress = Callable[[str, float], None]
 class Settings(NamedTuple):
     """Settings of a judgement."""
 
-    sample: bool
+    sample: bool | None  # None: each policy in its declared way of acting
     propensities: Any
     seed: int
     discount: float
@@ -79,7 +81,7 @@ class Settings(NamedTuple):
 def judge(
     policy: Sequence[Any] | Mapping[str, Any],
     log: Log,
-    sample: bool = False,
+    sample: bool | None = None,
     propensities: Any = None,
     seed: int = 0,
     *,
@@ -93,7 +95,7 @@ def judge(
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> Verdicts: ...
 
 
@@ -101,7 +103,7 @@ def judge(
 def judge(
     policy: Any,
     log: Log,
-    sample: bool = False,
+    sample: bool | None = None,
     propensities: Any = None,
     seed: int = 0,
     *,
@@ -115,14 +117,14 @@ def judge(
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> Verdict: ...
 
 
 def judge(
     policy: Any,
     log: Log,
-    sample: bool = False,
+    sample: bool | None = None,
     propensities: Any = None,
     seed: int = 0,
     *,
@@ -136,19 +138,22 @@ def judge(
     learnt_from: Literal["other data"] | None = None,
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
-    progress: Callable[[str, float], None] | None = None,
+    progress: Progress | bool | None = None,
 ) -> Verdict | Verdicts:
     """Judge whether a policy is better than the logger, on episodes that the policy never saw.
 
-    `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions, or any object
-    with `probabilities(observation, mask)` [B, A], judged by these. A list of policies, or a mapping from names to
-    policies, gives `Verdicts` with simultaneous intervals. `propensities` None uses the log's own or estimates missing
-    ones; "estimated" always estimates; or numbers [N]. `bandwidth`, as a share of half of each action's range, adds
-    noise to deterministic continuous actions. `verdict.risk` holds the distribution of returns: `cvar` is the share of
-    worst episodes whose mean is reported, `bad_outcome` a return whose probability is reported. `ledger` is the file
-    that counts looks at these episodes, None for the default files, False for none; later looks use a stricter level.
-    `learnt_from="other data"` states that the policy never learnt from these episodes if no record shows it. `context`
-    is stored with the verdict. A question that the log cannot answer gives "unsupported" with reasons. Raises
+    `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
+    declared, else by its most likely actions), or any object with `probabilities(observation, mask)` [B, A], judged by
+    these. This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict.
+    A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
+    `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N].
+    `bandwidth`, as a share of half of each action's range, adds noise to deterministic continuous actions.
+    `verdict.risk` holds the distribution of returns: `cvar` is the share of worst episodes whose mean is reported,
+    `bad_outcome` a return whose probability is reported. `ledger` is the file that counts looks at these episodes, None
+    for the default files, False for none; later looks use a stricter level. `learnt_from="other data"` states that the
+    policy never learnt from these episodes if no record shows it. `context` is stored with the verdict. A question that
+    the log cannot answer gives "unsupported" with reasons. `progress` is a function of the current part and its share,
+    False for silence, None for a line on a terminal, a bar in a notebook and lines elsewhere. Raises
     SpecError if policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
     """
     check_kind(log)
@@ -176,7 +181,9 @@ def judge(
     log, dependence = with_detected_clusters(log)
     factors = float(discount) ** np.asarray(log.step, np.float64)
     returns = np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1])
-    comparisons = comparisons_of(policies, log, settings, returns, progress)
+    with Screen("judging", progress if isinstance(progress, bool) else None if progress is None else False) as screen:
+        tell = progress if callable(progress) else screen.tell
+        comparisons = comparisons_of(policies, log, settings, returns, tell)
     looked = look_at(comparisons, settings, counting)
     verdicts = []
     for one, widening in zip(comparisons, looked.widenings.tolist(), strict=True):
@@ -184,6 +191,9 @@ def judge(
         entries |= {"overlap_unknown": one.reuse.learnt_from is None and learnt_from is None, "dependence": dependence}
         entries |= {} if several is None else {"name": one.name}
         verdicts.append(_verdict(one, log, settings, looked, widening, returns, entries))
+    for judged, verdict in zip(policies.values(), verdicts, strict=True):
+        if isinstance(judged, Policy):
+            judged.declare(verdict.summary["acting"], verdict.summary)
     if counting is not None and looked.look is not None:
         counting.record_decisions(
             looked.look, {one.name: v.decision for one, v in zip(comparisons, verdicts, strict=True)}
@@ -248,7 +258,7 @@ def comparisons_of(
     clones: dict[bool, Evidence | None] = {}  # by whether the clone is sampled
     propensities, densities = settings.propensities, isinstance(log.spec.action, Continuous)
     for position, (name, policy) in enumerate(policies.items()):
-        sample = settings.sample or isinstance(policy, ExternalPolicy)
+        sample = is_sampled(policy, settings.sample)
         reuse = reuse_of(policy, log)
         refused = violated_preconditions(
             policy,
@@ -259,7 +269,7 @@ def comparisons_of(
             propensities=propensities,
             effective=settings.limits.effective_episodes,
         )
-        if refused:
+        if refused or overlap_finding(reuse.learnt_from, settings.limits):  # nothing that is fitted could change this
             comparisons.append(Comparison(name, policy, sample, reuse, tuple(refused), None, densities))
             continue
         if shared is None and len(policies) > 1:
@@ -348,7 +358,9 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
             facts = one.facts
             identity = hashed(facts)[:32] if one.gathered is None else policy_identity(one.gathered.policy)
             policies.append({"name": one.name, "algorithm": facts["algorithm"], "identity": identity})
-        look = ledger.record_look(policies, _look_settings(settings), counted=counted)
+        ways = {one.sample for one in found}
+        sampled = ways.pop() if len(ways) == 1 else [one.sample for one in found]
+        look = ledger.record_look(policies, {"sample": sampled, **_look_settings(settings)}, counted=counted)
     error = spent_error(limits.level, 1 if look is None else look.number)
     cases = [None if one.gathered is None else one.case(settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
@@ -361,7 +373,6 @@ def _look_settings(settings: Settings) -> dict[str, Any]:
     propensities = settings.propensities
     numbers = None if propensities is None or isinstance(propensities, str) else np.asarray(propensities)
     return {
-        "sample": settings.sample,
         "propensities": propensities if numbers is None else hashed(numbers.tolist())[:32],
         "seed": settings.seed,
         "discount": settings.discount,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +61,22 @@ class Verdict:
     def looks(self) -> int:
         """Number of earlier looks at these episodes in the ledger."""
         return int(self.context.get("judged_before", 0))
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What a policy carries of its verdict: the decision, the way of acting, the difference and its interval."""
+        content = {
+            "decision": self.decision,
+            "acting": "sample" if self.context.get("sample") else "mode",
+            "date": str(self.context.get("date") or datetime.now(UTC).date().isoformat()),
+            "difference": self.difference.estimate,
+            "low": self.difference.low,
+            "high": self.difference.high,
+            "level": self.level,
+            "episodes": self.episodes,
+        }
+        plain: dict[str, Any] = _plain(content)
+        return plain
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists; numbers that are not finite become None."""

@@ -1,8 +1,8 @@
 """A policy as one ONNX file for any ONNX runtime: raw observations (or histories) in, actions (or lists) out.
 
 Traced from the same recipe that NumPy computes. It includes scaling, fills of missing values and bounds. The batch size
-is free. Inputs that most callers omit have a default in the file: `mask` (all actions allowed) and `noise` (none: the
-deterministic action).
+is free. Inputs that most callers omit have a default in the file: `mask` (all actions allowed) and, unless sampling is
+the policy's declared way of acting, `noise` (none: the most likely action).
 
 Letters: `B` batch, `K` columns of a leaf or items found, `H` steps of a history, `N` items, `Q` query size, `n`
 generated vectors, `F` features of users.
@@ -25,10 +25,11 @@ import numpy as np
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ExportError
 from tidelog.policies.policy import recipe_of
+from tidelog.runtime.acting import Acting
 from tidelog.runtime.history_encoders import RANKING, features_of, item_queries, item_scores, rows, states
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs
-from tidelog.runtime.recipe import noise_of
+from tidelog.runtime.recipe import no_noise, noise_of
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Histories, Image, Leaf, Spec, Vector
 
 OPSET = 21
@@ -42,7 +43,9 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     recipe, spec = recipe_of(policy), policy.spec
     to_onnx, onnx = _tools()
     lists = recipe["act"]["kind"] == RANKING
-    inputs, program, outputs = listing_graph(recipe, spec) if lists else acting_graph(recipe, spec, policy.scaler)
+    inputs, program, outputs = (
+        listing_graph(recipe, spec) if lists else acting_graph(recipe, spec, policy.scaler, policy.acting)
+    )
     shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
     names = [one.name for one in inputs]
     with _silent_inner_shapes():
@@ -55,7 +58,10 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     ]
     facts = {"opset": OPSET, "inputs": entries, "outputs": outputs}
     _give_defaults(onnx, model, inputs)
-    onnx.helper.set_model_props(model, {"tidelog": json.dumps({**facts, "spec": spec.to_json()})})
+    onnx.helper.set_model_props(
+        model,
+        {"tidelog": json.dumps({**facts, "acting": policy.acting, "verdict": policy.verdict, "spec": spec.to_json()})},
+    )
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString()), facts
 
@@ -107,18 +113,17 @@ class OnnxGraph(NamedTuple):
     outputs: list[str]
 
 
-def _acting_inputs(recipe: Mapping[str, Any], spec: Spec) -> list[Input]:
+def _acting_inputs(recipe: Mapping[str, Any], spec: Spec, acting: Acting | None) -> list[Input]:
     inputs = [_leaf_input(name, leaf) for name, leaf in sorted(spec.observation.items())]
     if isinstance(spec.action, Discrete):
         inputs.append(Input("mask", ("B", spec.action.n), "bool", np.ones((1, spec.action.n), bool)))
     if recipe["carry"]:
         inputs.append(Input("carry", ("B", recipe["carry"]), "float32"))
     noise = noise_of(recipe, spec)
-    if noise is not None and noise.kind == "latents":
-        count, size = noise.shape
-        inputs.append(Input("noise", (count, "B", size), "float32", np.asarray(recipe["act"]["latents"])[:, None]))
-    elif noise is not None:
-        inputs.append(Input("noise", ("B", *noise.shape), "float32", np.zeros((1, *noise.shape), np.float32)))
+    if noise is not None:
+        latents = noise.kind == "latents"
+        shape: tuple[str | int, ...] = (noise.shape[0], "B", noise.shape[1]) if latents else ("B", *noise.shape)
+        inputs.append(Input("noise", shape, "float32", None if acting == "sample" else no_noise(recipe, noise)))
     return inputs
 
 
@@ -130,9 +135,9 @@ def _leaf_input(name: str, leaf: Leaf) -> Input:
     return Input(name, ("B", len(column_names(leaf)) or leaf.size), "float32")
 
 
-def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler) -> OnnxGraph:
+def acting_graph(recipe: Mapping[str, Any], spec: Spec, scaler: Scaler, acting: Acting | None = None) -> OnnxGraph:
     """Return the graph from raw observations to actions in their own units."""
-    inputs = _acting_inputs(recipe, spec)
+    inputs = _acting_inputs(recipe, spec, acting)
     gaussian = isinstance(spec.action, Continuous) and recipe["act"].get("head", {}).get("kind") == "gaussian"
     outputs = ["action", *(["probabilities"] if isinstance(spec.action, Discrete) else [])]
     outputs += [*(["mean", "std"] if gaussian else []), *(["next_carry"] if recipe["carry"] else [])]

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import sys
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol, cast
 
 MOST_METRICS = 4
+QUIET_SECONDS = 3.0  # before the first line, and between two lines at first
+LONGEST_PAUSE = 60.0  # seconds between two lines of work that takes hours
+BAR_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -39,33 +46,141 @@ def _clock(seconds: float) -> str:
 
 
 class Screen:
-    """A live line on standard error if that is a terminal, otherwise nothing."""
+    """What long work shows: a live line on a terminal, a bar in a notebook, elsewhere a line every few seconds.
+
+    All of it goes to standard error, except the notebook's bar. Work that ends within `QUIET_SECONDS` writes no line.
+    """
 
     def __init__(self, name: str, show: bool | None = None) -> None:
+        """`show` True asks for the live line, False for silence; None decides by where the program runs."""
         self._name = name
-        self._show = sys.stderr.isatty() if show is None else show
-        self._status: Any = None
+        self._view: _View = _Silent() if show is False else _view(name, live=show is True)
 
     def __enter__(self) -> Screen:
-        if self._show:
-            from rich.console import Console
-
-            self._status = Console(stderr=True).status(self._name)
-            self._status.start()
+        self._view.begin()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._status is not None:
-            self._status.stop()
+        self._view.end()
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        self._view.note(f"note: {text}")
 
     def tell(self, doing: str, share: float) -> None:
         """Show the current activity, and the share of it that is done."""
-        if self._status is not None:
-            self._status.update(f"{self._name}  {doing}  {share:.0%}")
+        self._view.show(f"{self._name}  {doing}  {share:.0%}", share)
 
     def show(self, progress: Progress) -> None:
-        """Redraw the line."""
-        if self._status is not None:
-            self._status.update(progress.line(self._name))
+        """Show the progress of a run."""
+        self._view.show(progress.line(self._name), progress.update / max(progress.steps, 1))
+
+
+class _View(Protocol):
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def show(self, line: str, share: float) -> None: ...
+
+
+def _view(name: str, *, live: bool) -> _View:
+    if live or sys.stderr.isatty():
+        return _Live(name)
+    display = _notebook_display()
+    return _Lines() if display is None else _Bar(display)
+
+
+class _Silent:
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
+    def note(self, text: str) -> None: ...
+    def show(self, line: str, share: float) -> None: ...
+
+
+class _Live:
+    """One line of a terminal, drawn again and again."""
+
+    def __init__(self, name: str) -> None:
+        from rich.console import Console
+        from rich.text import Text
+
+        self._console, self._text = Console(stderr=True), Text
+        self._status = self._console.status(Text(name))
+
+    def begin(self) -> None:
+        self._status.start()
+
+    def end(self) -> None:
+        self._status.stop()
+
+    def note(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def show(self, line: str, share: float) -> None:
+        self._status.update(self._text(line))
+
+
+class _Lines:
+    """Lines with the time of day, for a pipe, a file or a service's log; the longer the work takes, the fewer.
+
+    A thread writes them: work that is silent for minutes (a compilation, a fit) still shows that it goes on.
+    """
+
+    def __init__(self) -> None:
+        self._line, self._ended = "", threading.Event()
+        self._thread = threading.Thread(target=self._write, daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+    def show(self, line: str, share: float) -> None:
+        self._line = line
+
+    def _write(self) -> None:
+        start = time.monotonic()
+        while not self._ended.wait(min(max(QUIET_SECONDS, 0.05 * (time.monotonic() - start)), LONGEST_PAUSE)):
+            if self._line:
+                print(f"{time.strftime('%H:%M:%S')}  {self._line}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+class _Bar:
+    """A bar of plain HTML in a notebook, without widgets."""
+
+    def __init__(self, display: Callable[..., Any]) -> None:
+        self._display, self._handle, self._last = display, None, 0.0
+
+    def begin(self) -> None: ...
+
+    def end(self) -> None:
+        if self._handle is not None:
+            self._handle.update({"text/html": self._html, "text/plain": self._line}, raw=True)
+
+    def note(self, text: str) -> None:
+        print(text)  # noqa: T201
+
+    def show(self, line: str, share: float) -> None:
+        self._line, now = line, time.monotonic()
+        self._html = f'<progress max="1" value="{share:.4f}"></progress> <code>{html.escape(line)}</code>'
+        if self._handle is None:
+            self._handle = self._display({"text/html": self._html, "text/plain": line}, raw=True, display_id=True)
+        elif now - self._last >= BAR_SECONDS:
+            self._handle.update({"text/html": self._html, "text/plain": line}, raw=True)
+            self._last = now
+
+
+def _notebook_display() -> Callable[..., Any] | None:
+    """Return IPython's `display` in a notebook's kernel, None elsewhere; nothing is imported for it."""
+    ipython, display = sys.modules.get("IPython"), sys.modules.get("IPython.display")
+    shell = None if ipython is None else ipython.get_ipython()
+    if shell is None or display is None or type(shell).__name__ != "ZMQInteractiveShell":
+        return None
+    return cast("Callable[..., Any]", display.display)

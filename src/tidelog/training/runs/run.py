@@ -14,6 +14,7 @@ import jax
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.folders import remove_unfinished
 from tidelog.networks.arrays import duplicate
+from tidelog.policies.declared import as_declared
 from tidelog.policies.policy import Policy, load_policy
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
@@ -101,7 +102,8 @@ class Run:
                 "this run has no best policy. fix: name a metric for it, as in fit(..., best='held_out/value_loss')"
             )
         if index not in self._best:
-            self._best[index] = load_policy(self._best_folder(index), self.members[index].algorithm)
+            best = load_policy(self._best_folder(index), self.members[index].algorithm)
+            self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
 
     def learners(self) -> list[Any]:
@@ -126,11 +128,18 @@ class Run:
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
         params = member.algorithm.policy_params(self._engine.state(member.index))
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
-        return Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
+        policy = Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
+        return policy if self.folder is None else as_declared(self.folder, policy)
 
     def train(self, progress: bool | None = None) -> Run:
-        """Train to the end, with a live line on a terminal; `progress` turns the line on or off."""
+        """Train to the end, and show the progress and the run's notes; `progress` False shows nothing.
+
+        Progress is a live line on a terminal, a bar in a notebook, and elsewhere a line every few seconds on standard
+        error; `progress` True asks for the live line.
+        """
         with Screen(self.record.algorithm, progress) as screen:
+            for note in self.notes():
+                screen.note(note)
             for now in self.stream():
                 screen.show(now)
         return self

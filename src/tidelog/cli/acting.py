@@ -1,0 +1,31 @@
+"""The flags --sample and --mode, and what a command says about the way in which a policy acts."""
+
+from __future__ import annotations
+
+import sys
+
+from tidelog.cli.tables import print_line
+from tidelog.errors import ConfigError
+from tidelog.policies.policy import Policy
+from tidelog.runtime.acting import DOES, Acting, other_way, verdict_line
+
+
+def chosen_way(sample: bool, mode: bool) -> Acting | None:
+    """The way of acting of the flags --sample and --mode; None, the policy's declared way, without either."""
+    if sample and mode:
+        raise ConfigError("--sample and --mode: expected one of them. fix: drop one")
+    return "sample" if sample else "mode" if mode else None
+
+
+def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = "mode") -> Policy:
+    """Return the policy in the way of the flags, else its declared way, else `otherwise`; warns of another way."""
+    asked = chosen_way(sample, mode)
+    if asked is not None and policy.acting is not None and policy.acting != asked:
+        print(f"warning: {other_way(policy.acting)}", file=sys.stderr)  # noqa: T201
+    return policy.with_acting(asked or policy.acting or otherwise)
+
+
+def print_way(policy: Policy) -> None:
+    """Print how the policy acts, and the verdict on that."""
+    print_line(f"the policy {DOES[policy.acting or 'mode']}")
+    print_line(verdict_line(policy.verdict))

@@ -1,0 +1,168 @@
+"""The declared way of acting of a policy: its most likely action, or a sample; and the verdict on that way.
+
+A verdict holds for one way of acting only. `tl.judge`, `tidelog judge` and `tidelog export` declare it; the policy, its
+saved forms and every command act in that way. Another way is possible, with a warning.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeVar, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.errors import ConfigError, SpecError
+
+Acting = Literal["mode", "sample"]
+DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
+TEXTS = ("decision", "acting", "date")  # of a verdict's summary
+NUMBERS = ("difference", "low", "high", "level", "episodes")
+LONGEST = 100  # characters of a text
+
+
+class ActingWarning(UserWarning):
+    """A policy acts in another way than the declared one; a verdict on the declared way does not hold for it."""
+
+
+class Acts:
+    """The calls of a policy: one in its declared way, one for each way. A subclass computes `_act`."""
+
+    acting: Acting | None  # None: nobody declared it
+    verdict: dict[str, Any] | None  # the summary of the verdict on this way of acting
+    _draws: np.random.Generator  # of calls without a seed
+
+    def declare(self, acting: Acting | None, verdict: Mapping[str, Any] | None = None) -> None:
+        """Declare the way of acting, and the summary of a verdict on it (`Verdict.summary`); both are saved with it.
+
+        ConfigError for another way than "mode", "sample" or None, and for a verdict on another way.
+        """
+        self.acting, self.verdict, self._draws = read_acting(acting), read_verdict(verdict), np.random.default_rng()
+        if self.verdict is not None and self.verdict["acting"] != acting:
+            raise ConfigError(
+                f"acting = {acting!r}: the verdict is on a policy with acting = {self.verdict['acting']!r}. fix: judge "
+                "the policy in the declared way"
+            )
+
+    def with_acting(self, acting: Acting | None) -> Self:
+        """Return the policy with this way of acting; a verdict on another way is dropped."""
+        other = copy.copy(self)
+        other.declare(acting, self.verdict if self.verdict is not None and self.verdict["acting"] == acting else None)
+        return other
+
+    def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """Return the action of one observation, or actions [B, ...], in the declared way; `mask` [A] or [B, A] bool.
+
+        Without a declared way: the most likely action. A policy that samples draws new random numbers at every call. A
+        recurrent policy needs a memory from `start` at every step of an episode, and updates it.
+        """
+        seed = int(self._draws.integers(2**32)) if self.acting == "sample" else None
+        return self._act(observation, seed, mask, memory)[0]
+
+    def mode(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """Return the most likely action of one observation, or actions [B, ...]; warns if sampling is declared."""
+        self._warn_unless("mode")
+        return self._act(observation, None, mask, memory)[0]
+
+    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """Return random actions of the stochastic policy; the same seed and observations give the same actions.
+
+        Every runtime has the same probabilities, and another stream of random numbers. Warns if the most likely action
+        is declared.
+        """
+        self._warn_unless("sample")
+        return self._act(observation, _checked(seed), mask, memory)[0]
+
+    def sample_with_propensity(
+        self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return random actions and their probability or density [B] in the actions' own units, or None.
+
+        Continuous samples are clipped at the bounds; the density is the unclipped Gaussian's at the executed action.
+        Warns if the most likely action is declared.
+        """
+        self._warn_unless("sample")
+        return self._act(observation, _checked(seed), mask, memory)
+
+    def _warn_unless(self, asked: Acting) -> None:
+        if self.acting is not None and self.acting != asked:
+            warnings.warn(other_way(self.acting), ActingWarning, stacklevel=3)
+
+    def _act(
+        self, observation: Any, seed: int | None, mask: Any, memory: Any
+    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Return actions and, of a sample, their propensities; a seed of None takes the most likely action."""
+        raise NotImplementedError
+
+
+def _checked(seed: Any) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**32:
+        raise SpecError(f"seed = {seed!r}: expected a whole number from 0 to {2**32 - 1:,}. fix: use seed=0")
+    return int(seed)
+
+
+P = TypeVar("P", bound=Acts)
+
+
+def read_acting(value: Any) -> Acting | None:
+    """Return a way of acting, None if none is declared; ConfigError for anything else."""
+    if value is None or value in get_args(Acting):
+        return cast("Acting | None", value)
+    raise ConfigError(f"acting = {value!r:.100}: expected 'mode', 'sample' or None. fix: use one of them")
+
+
+def in_way(policy: P, sample: bool | None, otherwise: Acting = "mode") -> P:
+    """Return a policy that acts in the way asked for, None: in its declared way, or `otherwise` if none is declared.
+
+    Warns if the way asked for is not the declared one.
+    """
+    if sample is None:
+        return policy.with_acting(policy.acting or otherwise)
+    asked: Acting = "sample" if sample else "mode"
+    if policy.acting is not None and policy.acting != asked:
+        warnings.warn(other_way(policy.acting), ActingWarning, stacklevel=3)
+    return policy.with_acting(asked)
+
+
+def other_way(declared: Acting) -> str:
+    """Return the warning for acting in another way than the declared one."""
+    return (
+        f"the policy was declared to be one that {DOES[declared]}, and now acts in the other way: a verdict on it does "
+        "not hold for that. fix: act in the declared way, or judge the policy in this way"
+    )
+
+
+def read_verdict(value: Any) -> dict[str, Any] | None:
+    """Return the summary of a verdict from a file, None if there is none; ConfigError for anything else."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping) or set(value) != {*TEXTS, *NUMBERS}:
+        raise ConfigError(f"verdict: expected the fields {', '.join((*TEXTS, *NUMBERS))}. fix: judge the policy again")
+    for name in TEXTS:
+        text = value[name]
+        if not isinstance(text, str) or len(text) > LONGEST or not text.isprintable():
+            raise ConfigError(f"verdict: '{name}' is not a short text. fix: judge the policy again")
+    read_acting(value["acting"])
+    for name in NUMBERS:
+        number = value[name]
+        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+            raise ConfigError(f"verdict: '{name}' is not a number. fix: judge the policy again")
+    return dict(value)
+
+
+def verdict_line(verdict: Mapping[str, Any] | None) -> str:
+    """Return one line on the verdict that a policy carries, or that it carries none."""
+    if verdict is None:
+        return "no verdict: nobody has judged this policy in this way. fix: tidelog judge"
+    numbers = [verdict[name] for name in ("difference", "low", "high")]
+    by = ""
+    if all(number is not None and math.isfinite(number) for number in numbers):
+        difference, low, high = numbers
+        by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * (verdict['level'] or 0):g}%)"
+    return (
+        f"verdict of {verdict['date'][:10]}: {verdict['decision'].upper()}{by} on {verdict['episodes']:,} episodes, "
+        f"for a policy that {DOES[verdict['acting']]}"
+    )

@@ -1,0 +1,135 @@
+"""The policy that was judged is the one that acts: from `tidelog judge` to a table, an artefact and an answer."""
+
+import importlib.util
+import json
+import shutil
+
+import anyio
+import numpy as np
+import polars as pl
+import pytest
+
+from tidelog import load_policy, runtime
+from tidelog.runtime.artefact_files import Saved
+
+QUICK = ["--replicates", 1000, "--model", "tabular"]
+ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
+
+
+@pytest.fixture
+def judged(here, run, tidelog):
+    """A run of one's own whose first member was judged by sampled actions."""
+    shutil.copytree(run, here / "run")
+    done = tidelog("judge", "run", "--log", "visits.csv", "--columns", "columns.toml", "--sample", *QUICK)
+    assert done.code == 0, done.err
+    assert "from now on, this policy samples its actions, as it was judged" in done.said
+    return here / "run"
+
+
+def test_act_samples_as_it_was_judged_and_prints_the_verdict(judged, tidelog):
+    words = ["act", judged, "--data", "visits.csv", "--seed", 3, "--out"]
+    done = tidelog(*words, "one.csv")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[0] == "the policy samples its actions"
+    assert done.out.splitlines()[1].startswith("verdict of 20")
+    assert tidelog(*words, "two.csv").code == 0
+    one, two = pl.read_csv("one.csv"), pl.read_csv("two.csv")
+    assert one.equals(two), "the same seed"
+    likely = load_run_policy(judged).with_acting("mode")
+    names = np.asarray(likely.spec.action.names)
+    assert (names[likely(one)] != one["action"].to_numpy()).any()
+    assert one["policy_propensity"].is_between(0.0, 1.0).all()
+
+
+def load_run_policy(folder):
+    from tidelog.training.runs.policies import policy_of_run
+
+    return policy_of_run(folder)
+
+
+def test_the_other_way_is_possible_with_a_warning_and_without_the_verdict(judged, tidelog):
+    done = tidelog("act", judged, "--data", "visits.csv", "--mode", "--out", "one.csv")
+    assert done.code == 0
+    assert "warning: the policy was declared to be one that samples its actions" in done.err
+    assert "no verdict" in done.out
+    refused = tidelog("act", judged, "--data", "visits.csv", "--mode", "--seed", 3, "--out", "two.csv")
+    assert refused.code == 2
+    assert "fix: drop --seed" in refused.err
+    both = tidelog("act", judged, "--data", "visits.csv", "--mode", "--sample", "--out", "two.csv")
+    assert both.code == 2
+    assert "expected one of them" in both.err
+
+
+def test_the_other_member_was_not_judged(judged, tidelog):
+    done = tidelog("act", judged, "--data", "visits.csv", "--member", 1, "--out", "one.csv")
+    assert done.out.splitlines()[0] == "the policy always takes its most likely action"
+    assert "no verdict" in done.out
+
+
+def test_the_artefact_carries_the_way_and_the_verdict(judged, tidelog):
+    done = tidelog("export", judged, "--to", "zip", "--out", "policy.zip", "--no-onnx")
+    assert done.code == 0, done.err
+    assert "the policy samples its actions" in done.out
+    files = sorted((judged / "verdicts").glob("*.json"))
+    verdict = json.loads(files[0].read_text())
+    for policy in (load_policy("policy.zip"), runtime.load("policy.zip")):
+        assert policy.acting == "sample"
+        assert policy.verdict["decision"] == verdict["decision"]
+        assert policy.verdict["date"] == verdict["context"]["date"]
+    other = tidelog("export", judged, "--mode", "--to", "zip", "--out", "mode.zip", "--no-onnx")
+    assert "warning" in other.err
+    assert Saved("mode.zip").manifest["acting"] == "mode"
+    assert Saved("mode.zip").manifest["verdict"] is None
+
+
+def test_a_server_answers_in_the_declared_way(judged, tidelog):
+    httpx = pytest.importorskip("httpx")
+    app = pytest.importorskip("tidelog.serving.app")
+    assert tidelog("export", judged, "--to", "zip", "--out", "policy.zip", "--no-onnx").code == 0
+    policy = runtime.load("policy.zip")
+    row = pl.read_csv("visits.csv").select("severity", "strain", "toxicity", "hour", "kidneys").row(0, named=True)
+
+    def ask(policy, *bodies):
+        async def go():
+            transport = httpx.ASGITransport(app.application(policy))
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                answers = [(await client.post("/act", json=body)).json() for body in bodies]
+                return answers, (await client.get("/policy")).json()
+
+        return anyio.run(go)
+
+    body = {"observations": [row] * 500}
+    (one, two), described = ask(policy, body, body)
+    assert one["actions"] != two["actions"]
+    assert len(one["propensities"]) == 500
+    assert described["acting"] == "sample"
+    assert described["verdict"] == policy.verdict
+    (plain, seeded), _ = ask(policy.with_acting("mode"), {"observation": row}, {"observation": row, "seed": 1})
+    assert "warning" not in plain
+    assert "propensity" not in plain
+    assert seeded["warning"].startswith("the policy was declared to be one that always takes its most likely action")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not ONNX, reason="the extra [onnx] is not installed")
+def test_an_onnx_file_of_a_policy_that_samples_needs_its_noise(judged, tidelog):
+    import onnxruntime
+
+    from tidelog.runtime.session import load_onnx
+
+    assert tidelog("export", judged, "--to", "zip", "--out", "policy.zip").code == 0
+    policy = load_onnx("policy.zip")
+    rows = pl.read_csv("visits.csv")
+    assert policy.acting == "sample"
+    assert len({tuple(policy(rows)) for _ in range(5)}) > 1
+    np.testing.assert_array_equal(
+        policy.with_acting("mode")(rows), runtime.load("policy.zip").with_acting("mode")(rows)
+    )
+    session = onnxruntime.InferenceSession(Saved("policy.zip").read("policy.onnx"))
+    facts = json.loads(session.get_modelmeta().custom_metadata_map["tidelog"])
+    assert facts["acting"] == "sample"
+    assert facts["verdict"] == policy.verdict
+    feeds = {"numeric": np.zeros((1, 4), np.float32), "categorical": np.zeros((1, 1), np.int32)}
+    with pytest.raises(ValueError, match="noise"):
+        session.run(["action"], feeds)
+    session.run(["action"], {**feeds, "noise": np.zeros((1, 6), np.float32)})
