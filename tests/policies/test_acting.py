@@ -13,8 +13,8 @@ from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError, judge, load, load_policy, rollout, runtime
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.declared import FILE, remember
-from tidelog.runtime.acting import ActingWarning, in_way, read_verdict, verdict_line
 from tidelog.runtime.artefact_files import Saved, write
+from tidelog.runtime.way_of_acting import ActingWarning, in_way, read_verdict, verdict_line
 
 VERDICT = {
     "decision": "better", "acting": "sample", "date": "2026-11-23", "difference": 0.1, "low": 0.05, "high": 0.15,

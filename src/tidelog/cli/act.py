@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import tyro
 
-from tidelog.cli.acting import in_chosen_way, print_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line
+from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.policy import Policy, load_policy

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.acting import in_chosen_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line
+from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import collect
 

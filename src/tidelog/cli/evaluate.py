@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from tidelog.cli.acting import in_chosen_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
+from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout

@@ -10,9 +10,9 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.acting import in_chosen_way, print_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
+from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
 from tidelog.policies.policy import Policy

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.acting import chosen_way
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
+from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
@@ -25,7 +25,7 @@ from tidelog.ope.verdict.results import Verdict, Verdicts, percent
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
 from tidelog.policies.declared import remember
 from tidelog.policies.policy import Policy
-from tidelog.runtime.acting import DOES
+from tidelog.runtime.way_of_acting import DOES
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.record import Record
 

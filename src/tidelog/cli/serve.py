@@ -13,10 +13,10 @@ import tyro
 
 from tidelog.cli.flags import parse
 from tidelog.errors import ConfigError, ExportError
-from tidelog.runtime.acting import DOES, verdict_line
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
+from tidelog.runtime.way_of_acting import DOES, verdict_line
 
 
 @dataclass

@@ -30,12 +30,12 @@ from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.recipe import named
 from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
-from tidelog.runtime.acting import Acting, Acts
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
+from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]

@@ -26,7 +26,7 @@ from tidelog.errors import SpecError
 from tidelog.networks.distributions import Categorical, Gaussian, Several
 from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.policy import Policy
-from tidelog.runtime.acting import in_way
+from tidelog.runtime.way_of_acting import in_way
 from tidelog.types import Catalogue, Continuous, Discrete, MultiDiscrete, Spec
 
 COPIES = 16  # environments stepped together

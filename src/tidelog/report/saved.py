@@ -214,7 +214,9 @@ def fingerprint(run: SavedRun) -> str:
 def source(record: Record) -> str:
     """Source of a run's log, as text."""
     origin = record.data.origin
-    return "a log in memory" if origin is None else str(origin["source"])
+    return (
+        "a log in memory" if origin is None else f"{origin['source']}{', a part of it' if origin.get('parts') else ''}"
+    )
 
 
 def _reopened(record: Record) -> LogSource:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
-from tidelog.runtime.acting import Acts
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import Noise
+from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import nearest
-from tidelog.runtime.acting import other_way
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Codes, Discrete, Image, Spec
 
 NumpyArray = np.ndarray[Any, Any]

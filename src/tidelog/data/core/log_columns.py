@@ -21,6 +21,7 @@ from tidelog.types import Spec
 
 STORED = ("observation", "action_mask")  # these have M rows, indexed by position; all other columns have N
 OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
+MOST_LISTED = 100_000  # episodes that an origin lists; a larger selection has no origin
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
 
 
@@ -109,8 +110,24 @@ class LogColumns:
 
         Deterministic by `seed`. Raises LogError with fewer than two episodes or clusters, or a fraction outside (0, 1).
         """
-        first, second = self.split_ordinals(fraction, seed)
-        return self.take_episodes(first), self.take_episodes(second)
+        first, second = (
+            replace(self._taken(ordinals), origin=self._origin_of({"split": [fraction, seed], "part": part}))
+            for part, ordinals in enumerate(self.split_ordinals(fraction, seed))
+        )
+        return first, second
+
+    def _origin_of(self, part: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The origin of a part of this log: its source, and how the parts of parts are taken from it, in order."""
+        if self.origin is None:
+            return None
+        return {**self.origin, "parts": [*self.origin.get("parts", ()), dict(part)]}
+
+    def part_again(self, part: Mapping[str, Any]) -> Self:
+        """Take a part again, as an origin describes it."""
+        if "split" in part:
+            fraction, seed = part["split"]
+            return self.split(fraction, seed)[part["part"]]
+        return self.take_episodes(part["episodes"])
 
     def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
         """The sorted ordinals of the episodes in the two logs of `split`."""
@@ -158,6 +175,11 @@ class LogColumns:
 
     def take_episodes(self, ordinals: Sequence[int] | Values) -> Self:
         """Build a log of these episodes [E'] in this order; LogError if an ordinal is out of range."""
+        taken = self._taken(ordinals)
+        known = {"episodes": np.asarray(ordinals).tolist()} if len(ordinals) <= MOST_LISTED else None
+        return replace(taken, origin=None if known is None else self._origin_of(known))
+
+    def _taken(self, ordinals: Sequence[int] | Values) -> Self:
         chosen = np.asarray(ordinals, np.int64)
         if not len(chosen) or chosen.min() < 0 or chosen.max() >= len(self.episode_ids):
             raise LogError(

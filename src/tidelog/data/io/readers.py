@@ -32,22 +32,32 @@ def read_log(source: Any, columns: Columns | Mapping[str, Any] | str | Path) -> 
 
     Raises LogError with the report of every problem, ConfigError if the mapping itself is wrong.
     """
-    return Log.from_raw(_raw(source, Columns.of(columns)))
+    mapping = Columns.of(columns)
+    return _from_file(Log.from_raw(_raw(source, mapping)), source, mapping)
+
+
+def _from_file(log: Log, source: Any, mapping: Columns | None = None) -> Log:
+    """The log with its origin, so that a run over it, or over a part of it, is resumed without passing it again."""
+    if not isinstance(source, str | Path):
+        return log
+    path = Path(source)
+    absolute = str(path.absolute()) if path.exists() else str(source)
+    return replace(log, origin={"source": absolute, "columns": None if mapping is None else asdict(mapping)})
 
 
 def read_npz(path: str | Path) -> Log:
     """Read arrays named as in `Log.from_arrays` from an npz file; LogError with the report of every problem."""
-    return Log.from_raw(raw_npz(path))
+    return _from_file(Log.from_raw(raw_npz(path)), path)
 
 
 def read_d4rl(path: str | Path) -> Log:
     """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem."""
-    return Log.from_raw(raw_d4rl(path))
+    return _from_file(Log.from_raw(raw_d4rl(path)), path)
 
 
 def read_ogbench(path: str | Path) -> Log:
     """Read an npz file in any of OGBench's three layouts; LogError with the report of every problem."""
-    return Log.from_raw(raw_ogbench(path))
+    return _from_file(Log.from_raw(raw_ogbench(path)), path)
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
@@ -117,8 +127,7 @@ def read_any(
         raise LogError(f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}")
     else:
         log = read_minari(str(source))
-    absolute = str(path.absolute()) if path.exists() else str(source)
-    return replace(log, origin={"source": absolute, "columns": None if mapping is None else asdict(mapping)})
+    return _from_file(log, source, mapping)
 
 
 def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Report:

@@ -25,11 +25,11 @@ import numpy as np
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ExportError
 from tidelog.policies.policy import recipe_of
-from tidelog.runtime.acting import Acting
 from tidelog.runtime.history_encoders import RANKING, features_of, item_queries, item_scores, rows, states
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import no_noise, noise_of
+from tidelog.runtime.way_of_acting import Acting
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Histories, Image, Leaf, Spec, Vector
 
 OPSET = 21

@@ -136,7 +136,16 @@ def reopen(origin: Mapping[str, Any]) -> Log:
 
 
 def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
-    """Read a log or interactions again from their origin."""
+    """Read a log or interactions again from their origin, and take the same parts of it."""
+    log = _reopen_source(origin)
+    for part in origin.get("parts", ()):
+        if isinstance(log, Interactions):
+            raise LogError(f"{origin['source']} holds interactions: expected a log with observations", log.report)
+        log = log.part_again(part)
+    return log
+
+
+def _reopen_source(origin: Mapping[str, Any]) -> Log | Interactions:
     if origin.get("roles") is not None:
         return read_by_roles(origin["source"], Roles(**origin["roles"]))
     if INTERACTIONS.is_at(Path(origin["source"])):

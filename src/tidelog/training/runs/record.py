@@ -220,7 +220,9 @@ def check_free(out: str | Path | None) -> None:
         raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
     if folder.exists() and any(folder.iterdir()):
         is_run = (folder / "run.json").exists()
-        what, other = ("a run", f", or resume it with `tidelog resume {folder}`") if is_run else ("no run", "")
+        again = f", continue the run with `tidelog resume {folder}` or tl.resume({str(folder)!r}), or read it with "
+        again += f"tl.load({str(folder)!r})"
+        what, other = ("a run", again) if is_run else ("no run", "")
         raise ConfigError(
             f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
         )

@@ -7,7 +7,7 @@ import sys
 from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
 from tidelog.policies.policy import Policy
-from tidelog.runtime.acting import DOES, Acting, other_way, verdict_line
+from tidelog.runtime.way_of_acting import DOES, Acting, other_way, verdict_line
 
 
 def chosen_way(sample: bool, mode: bool) -> Acting | None:
