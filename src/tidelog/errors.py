@@ -18,6 +18,7 @@ Each message says what is wrong and where, what was expected, and how to fix it.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -67,3 +68,16 @@ def nearest(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else f"known names: {', '.join(known)}"
+
+
+def install(extra: str) -> str:
+    """Return the command that installs the packages of an extra, by their own names."""
+    from importlib import metadata
+
+    try:
+        needed = [line.split(";") for line in metadata.requires("tidelog") or ()]
+    except metadata.PackageNotFoundError:  # run from its source, without an installation
+        return f"install tidelog with its extra: pip install -e '.[{extra}]'"
+    of_extra = re.compile(rf"""extra *== *["']{extra}["']""")
+    names = [name.strip() for name, *marker in needed if marker and of_extra.search(marker[-1])]
+    return f"pip install {' '.join(repr(name) for name in names)}"

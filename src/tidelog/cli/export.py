@@ -13,7 +13,7 @@ from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
 from tidelog.cli.tables import print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
-from tidelog.errors import ConfigError, LogError
+from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
@@ -22,7 +22,6 @@ from tidelog.training.runs.sinks import rows_until
 from tidelog.types import Catalogue
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
-EXTRA = "pip install 'tidelog[onnx]'"
 
 
 @dataclass
@@ -73,7 +72,7 @@ def run(words: list[str]) -> int:
         comparison = export(policy, target, onnx=options.onnx and has_onnx(), logged=logged, metrics=metrics)
     _show(comparison, not_compared)
     if options.to != "onnx" and options.onnx and not has_onnx():
-        print_line(f"no ONNX file. fix: {EXTRA}")
+        print_line(f"no ONNX file. fix: {install('onnx')}")
     print_line(f"exported: {target}")
     return 0
 

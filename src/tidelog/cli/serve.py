@@ -12,7 +12,7 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.flags import parse
-from tidelog.errors import ConfigError, ExportError
+from tidelog.errors import ConfigError, ExportError, install
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
@@ -79,7 +79,7 @@ def _tools() -> tuple[Any, Any]:
 
         return importlib.import_module("uvicorn"), app
     except ModuleNotFoundError as error:
-        raise ExportError(f"serving needs an extra ({error}). fix: pip install 'tidelog[serve]'") from error
+        raise ExportError(f"serving needs an extra ({error}). fix: {install('serve')}") from error
 
 
 def _listening(host: str, port: int) -> socket.socket:

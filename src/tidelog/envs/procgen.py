@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.envs.protocol import Batch, BatchObservation, Outcome, Saved, check_action, check_saved, positive
-from tidelog.errors import ConfigError, EnvironmentFailure
+from tidelog.errors import ConfigError, EnvironmentFailure, install
 from tidelog.types import Discrete, Image, Spec
 
-INSTALL = "pip install 'tidelog[procgen]' && pip install --no-deps procgen-mirror gym3"
+INSTALL = f"{install('procgen')} && pip install --no-deps procgen-mirror gym3"
 MODES = ("easy", "hard")
 PICTURE, ACTIONS = Image(64, 64, 3), Discrete(15)
 _STAND_INS = ("gym", "gym.envs", "gym.envs.registration")

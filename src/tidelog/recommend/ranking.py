@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, install
 from tidelog.networks.recipe import whole
 from tidelog.recommend.networks import (
     ItemGeneration,
@@ -161,7 +161,7 @@ def _call_padded(function: Callable[..., Any], seen: Histories, *arrays: NumpyAr
 class Approximate:
     """An approximate index of a table `[N, D]`; `next_item` is measured.
 
-    An inverted-file index of faiss (`pip install 'tidelog[faiss]'`): rows are clustered around `lists` centres, and a
+    An inverted-file index of faiss (the extra `[faiss]`): rows are clustered around `lists` centres, and a
     query reads the rows of its `probes` nearest centres only. Johnson, Douze, Jegou 2017, arXiv:1702.08734. Here `B`
     is a number of queries, `N` of rows.
     """
@@ -210,5 +210,5 @@ def _faiss() -> Any:
     try:
         import faiss
     except ImportError as missing:
-        raise ConfigError("the approximate index requires faiss. fix: pip install 'tidelog[faiss]'") from missing
+        raise ConfigError(f"the approximate index requires faiss. fix: {install('faiss')}") from missing
     return faiss

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.errors import CheckpointError, ExportError, SpecError
+from tidelog.errors import CheckpointError, ExportError, SpecError, install
 from tidelog.runtime.artefact_files import ONNX, Saved
 from tidelog.runtime.history_encoders import RANKING, features_of
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
@@ -36,7 +36,7 @@ def load_onnx(path: str | Path, threads: int = 1) -> Policy | Recommender:
     """
     saved = Saved(path)
     if saved.manifest["onnx"] is None:
-        raise CheckpointError(f"{saved.path} has no {ONNX}. fix: pip install 'tidelog[onnx]' and export it again")
+        raise CheckpointError(f"{saved.path} has no {ONNX}. fix: {install('onnx')}, and export it again")
     session = _session(saved, threads)
     try:
         arrays = saved.arrays()
@@ -134,7 +134,7 @@ def _session(saved: Saved, threads: int) -> Any:
     try:
         runtime = importlib.import_module("onnxruntime")
     except ImportError as error:
-        raise ExportError(f"this backend requires onnxruntime ({error}). fix: pip install 'tidelog[onnx]'") from error
+        raise ExportError(f"this backend requires onnxruntime ({error}). fix: {install('onnx')}") from error
     options = runtime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = QUIET, threads
     content = saved.read(ONNX)

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.data.scaling import Scaler
-from tidelog.errors import ExportError
+from tidelog.errors import ExportError, install
 from tidelog.policies.policy import recipe_of
 from tidelog.runtime.history_encoders import RANKING, features_of, item_queries, item_scores, rows, states
 from tidelog.runtime.observations import column_names
@@ -82,7 +82,7 @@ def _tools() -> tuple[Callable[..., Any], Any]:
     try:
         return importlib.import_module("jax2onnx").to_onnx, importlib.import_module("onnx")
     except ImportError as error:
-        raise ExportError(f"ONNX export requires an extra ({error}). fix: pip install 'tidelog[onnx]'") from error
+        raise ExportError(f"ONNX export requires an extra ({error}). fix: {install('onnx')}") from error
 
 
 def _give_defaults(onnx: Any, model: Any, inputs: Sequence[Input]) -> None:

@@ -1,0 +1,21 @@
+"""What errors advise can be done as it is written."""
+
+from importlib import metadata
+
+from tidelog.errors import install
+
+
+def test_the_packages_of_an_extra_are_named_themselves():
+    """No package index has tidelog: advice to install "tidelog[onnx]" would fail."""
+    assert install("serve").startswith("pip install 'starlette")
+    assert "uvicorn" in install("serve")
+    assert all(name in install("onnx") for name in ("jax2onnx", "onnx>=", "onnxruntime"))
+    assert "tidelog" not in install("onnx")
+
+
+def test_a_source_without_an_installation_names_the_extra(monkeypatch):
+    def unknown(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", unknown)
+    assert install("onnx").endswith("pip install -e '.[onnx]'")
