@@ -34,22 +34,29 @@ def test_a_share_outside_0_to_1_is_refused(share):
         updates_of_share(share, 10)
 
 
-def two_phases(share):
+def two_phases(share, updates=None):
     nothing = None
     first = Phase("first", nothing, nothing, nothing, share=lambda config: config.share)
-    return SimpleNamespace(phases=lambda: (first, Phase("second", nothing, nothing, nothing)), share=share)
+    return SimpleNamespace(phases=lambda: (first, Phase("second", nothing, nothing, nothing, updates)), share=share)
 
 
-@pytest.mark.parametrize(("share", "steps", "first"), [(0.3, 10, 3), (1.0, 10, 10), (0.0, 10, 0), (0.5, 1, 0)])
-@pytest.mark.parametrize("chunk", [1, 4, 100])
-def test_the_first_phase_takes_its_share_once_however_a_run_is_cut(share, steps, first, chunk):
-    schedule, position, taken = RoundSchedule(two_phases(share), 0, steps), Position(), [0, 0]
+def taken_of(algorithm, steps, chunk):
+    """The updates of both phases in a run that is cut into chunks."""
+    schedule, position, taken = RoundSchedule(algorithm, 0, steps), Position(), [0, 0]
     for _ in range(steps):
         position, left = schedule.next_phase(position, sum(taken))
         count = min(chunk, left)
         taken[position.phase] += count
         position = position._replace(updates=position.updates + count)
-    assert taken == [first, steps - first]
+    return taken
+
+
+@pytest.mark.parametrize(("share", "steps", "first"), [(0.3, 10, 3), (1.0, 10, 10), (0.0, 10, 0), (0.5, 1, 0)])
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_the_first_phase_takes_its_share_once_however_a_run_is_cut(share, steps, first, chunk):
+    assert taken_of(two_phases(share), steps, chunk) == [first, steps - first]
+    rounds = two_phases(share, lambda config, round: 2)  # a share is taken in the first round only
+    assert taken_of(rounds, steps, chunk) == [first, steps - first]
 
 
 def test_a_share_has_no_meaning_in_an_environment():

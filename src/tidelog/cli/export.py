@@ -11,7 +11,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.tables import print_line, print_notes, table
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
 from tidelog.policies.policy import Policy
@@ -65,6 +65,7 @@ def run(words: list[str]) -> int:
     _show(comparison, not_compared)
     if options.to != "onnx" and options.onnx and not has_onnx():
         print_line(f"no ONNX file. fix: {EXTRA}")
+    print_notes(policy.notes())
     print_line(f"exported: {target}")
     return 0
 

@@ -9,7 +9,7 @@ import tyro
 
 from tidelog.cli.environment_flags import SinkName, sink_of
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import print_line, train_and_show
+from tidelog.cli.tables import print_line, print_notes, train_and_show
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
 
@@ -37,8 +37,7 @@ def run(words: list[str]) -> int:
         return 0
     for difference in training.record.differences():
         print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
-    for note in training.notes():
-        print_line(f"note: {note}")
+    print_notes(training.notes())
     steps = training.record.options.steps
     print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return train_and_show(training)

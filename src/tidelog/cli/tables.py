@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.next_lists import next_command
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
@@ -30,13 +31,18 @@ def print_line(text: str) -> None:
     Console(highlight=False, soft_wrap=True, markup=False).print(text)
 
 
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes for the user, one per line."""
+    for note in notes:
+        print_line(f"note: {note}")
+
+
 def train_and_show(run: Run, notes: bool = False) -> int:
     """Train a run to its end and print the result, after its notes if `notes`.
 
     The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
     """
-    for note in run.notes() if notes else ():
-        print_line(f"note: {note}")
+    print_notes(run.notes() if notes else ())
     try:
         show_run(run.train())
     except CheckpointError as error:
@@ -58,7 +64,8 @@ def show_run(run: Run) -> None:
     table(f"{run.record.algorithm}: last metrics, update {run.update:,}", head, rows)
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        print_line(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
+        print_notes(run.policy().notes())
+        print_line(f"next: {next_command(run)}")
         return
     environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
@@ -70,14 +77,6 @@ def show_run(run: Run) -> None:
     if named and (run.record.spec.masked or run.policy().is_recurrent):
         command += " --columns MAPPING.toml"
     print_line(f"next: tidelog {command}")
-
-
-def _roles(run: Run) -> str:
-    """The interaction columns of a run's training log, as flags."""
-    roles = (run.record.data.origin or {}).get("roles") or {}
-    flags = [f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time")]
-    flags += ["--user-features USERS.csv"] if roles.get("user_features") else []
-    return " ".join(flags)
 
 
 def _number(value: Any) -> str:
