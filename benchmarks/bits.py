@@ -435,8 +435,8 @@ ITEMS = 10
 RECOMMENDER = {
     "size": 8, "history": 6, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),
     "perturbation_hidden": (8,), "tower_hidden": (8,), "latent": 4, "samples": 3, "target_samples": 3, "candidates": 4,
-    "pretrain": 10, "learning_rate": 1e-2, "critic_learning_rate": 1e-2, "generator_learning_rate": 1e-2,
-    "perturbation_learning_rate": 1e-2,
+    "pretrain_share": 10 / UPDATES, "learning_rate": 1e-2, "critic_learning_rate": 1e-2,
+    "generator_learning_rate": 1e-2, "perturbation_learning_rate": 1e-2,
 }  # fmt: skip
 
 

@@ -33,16 +33,17 @@ SEEDS = {"entree": 3, "online_retail": 3, "satiation": 5}
 STEPS = {"entree": 6_500, "online_retail": 5_000, "satiation": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
-        "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain": 5_000, "joint": False,
-        "target_rate": 0.01, "discount": 0.0,
+        "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain_share": 5_000 / 6_500,
+        "joint": False, "target_rate": 0.01, "discount": 0.0,
     },
     "online_retail": {
         "encoder": "mean", "history": 100, "batch_size": 64, "full_softmax": 1_000, "sampled_items": 512,
-        "candidates": 10, "hidden": (64, 64), "pretrain": 4_000, "joint": False, "target_rate": 0.01, "discount": 0.0,
+        "candidates": 10, "hidden": (64, 64), "pretrain_share": 0.8, "joint": False, "target_rate": 0.01,
+        "discount": 0.0,
     },
     "satiation": {
         "history": 25, "size": 32, "candidates": 12, "hidden": (64, 64), "threshold": 0.2, "q_weight": 10.0,
-        "pretrain": 4_000, "joint": False, "target_rate": 0.01,
+        "pretrain_share": 0.4, "joint": False, "target_rate": 0.01,
     },
 }  # fmt: skip
 EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15"}  # where settings were chosen: events up to the cut

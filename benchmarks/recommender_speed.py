@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tidelog.training.runs.settings import as_members
 
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
 from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import as_members
 from tidelog.training.runs.time_split import TimeSplit
 
 COMMAND = "python -m benchmarks.recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0
 SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "sampled_items": 1_024}
-PHASES = {"table and reader alone": {"pretrain": 10**9}, "everything": {"pretrain": 0}}
+PHASES = {"table and reader alone": {"pretrain_share": 1.0}, "everything": {"pretrain_share": 0.0}}
 
 
 def walks() -> Any:

@@ -23,7 +23,7 @@ from tidelog.training.engine.learner import as_arrays
 SMALL = {
     "size": 8, "history": 6, "targets": 3, "batch_size": 8, "hidden": (8,), "generator_hidden": (8,),
     "perturbation_hidden": (8,), "tower_hidden": (8,), "latent": 4, "samples": 3, "target_samples": 3,
-    "candidates": 4, "pretrain": 2, "learning_rate": 1e-2, "critic_learning_rate": 1e-2,
+    "candidates": 4, "pretrain_share": 1 / 3, "learning_rate": 1e-2, "critic_learning_rate": 1e-2,
     "generator_learning_rate": 1e-2, "perturbation_learning_rate": 1e-2, "target_rate": 0.1,
 }  # fmt: skip
 
@@ -84,4 +84,6 @@ def after(h: RecommenderBCQ, log: Interactions, updates: int = 2, phase: int = 1
 
 
 def policy(h: RecommenderBCQ, log: Interactions, state: Any = None) -> Policy:
-    return Policy(h, log.spec, Scaler(), h.policy_params(fresh(h, log) if state is None else state))
+    """Return the policy of a state; without one, of initial networks whose Q counts as trained."""
+    state = fresh(h, log)._replace(q_updates=jnp.int32(1)) if state is None else state
+    return Policy(h, log.spec, Scaler(), h.policy_params(state))

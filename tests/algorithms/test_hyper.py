@@ -22,14 +22,41 @@ from tidelog.errors import SpecError
 from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Discrete, MultiDiscrete, Spec, Vector
 
+OF_THE_SCHEDULE = ("pretrain_share",)  # numbers that all members of a population share
+
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_leaves_are_exactly_the_numbers_that_are_set(name):
     algorithm = ALGORITHMS[name]()
     numbers = [f.name for f in dataclasses.fields(algorithm) if isinstance(getattr(algorithm, f.name), float)]
+    numbers = [one for one in numbers if one not in OF_THE_SCHEDULE]
     paths, _ = jax.tree_util.tree_flatten_with_path(algorithm)
     assert [path[0].name for path, _ in paths] == numbers
     assert [leaf for _, leaf in paths] == [getattr(algorithm, n) for n in numbers]
+
+
+def test_a_number_of_the_schedule_is_no_leaf_and_has_a_range():
+    @hyperparameters
+    class Config:
+        share: float = number(0.5, least=0.0, most=1.0, leaf=False)
+        rate: float = 0.1
+
+    assert jax.tree.leaves(Config(share=0.25)) == [0.1]
+    assert jax.tree.map(lambda leaf: leaf, Config(share=0.25)).share == 0.25
+    assert from_config(Config, to_config(Config(share=1))) == Config(share=1.0)
+    same_program([Config(rate=0.3), Config(rate=0.1)])
+    with pytest.raises(ConfigError, match=r"Config\.share is 0\.5 in one and 0\.25 in another"):
+        same_program([Config(), Config(share=0.25)])
+    for wrong in (1.5, -0.1, float("nan"), None, True):
+        with pytest.raises(ConfigError, match=r"Config\.share = "):
+            Config(share=wrong)
+
+
+def test_saved_settings_with_an_unknown_name_are_refused():
+    with pytest.raises(
+        ConfigError, match=r"have IQL\.tau = 0\.7, but IQL has no .* 'tau' in this version. fix: use the"
+    ):
+        from_config(IQL, {**to_config(IQL()), "tau": 0.7})
 
 
 def test_none_is_structure():

@@ -7,7 +7,7 @@ import pytest
 from tests.algorithms.diary import LEFT, RIGHT, Diary
 from tests.algorithms.worlds import stores, world
 from tidelog import ConfigError
-from tidelog.algorithms.core.contract import Algorithm
+from tidelog.algorithms.core.contract import Algorithm, Phase
 from tidelog.policies.named_arrays import fill, named_arrays
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import Member, Position, fresh_learners
@@ -99,6 +99,11 @@ def test_a_phase_that_asks_for_no_updates_is_skipped():
 def test_a_phase_can_rest_for_a_round():
     training = trainer(rest=True)
     assert run(training) == [3, 2, 3, 3, 2, 3, 1]
+
+
+def test_updates_and_a_share_contradict_each_other():
+    with pytest.raises(ConfigError, match=r"phase 'both' has updates and a share\. fix: set only one of them"):
+        Phase("both", None, None, None, updates=lambda config, round: 1, share=lambda config: 0.5)
 
 
 def test_nothing_but_zeros_is_refused():

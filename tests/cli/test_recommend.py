@@ -1,6 +1,7 @@
 """From a table of clicks to a table of lists by commands alone, and what is typed wrong on the way."""
 
-import shutil
+import re
+import shlex
 from pathlib import Path
 
 import polars as pl
@@ -11,9 +12,12 @@ from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.cli import main
+from tidelog.cli.serve import _notes
+from tidelog.recommend.interactions.readers import read_interactions
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
 TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
+TINY += ["--pretrain-share", "0.5"]
 
 
 def said(capsys):
@@ -33,7 +37,7 @@ def shop(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def run(shop) -> Path:
     """A run that has learnt from the table a little."""
-    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
+    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY]
     assert main([*words, "--steps", "4", "--every", "4", "--held-out", "0.3", "--out", str(shop / "run")]) == 0
     return shop / "run"
 
@@ -60,7 +64,16 @@ def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
 def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     clicks(users=16).write_csv(tmp_path / "clicks.csv")
     people().write_csv(tmp_path / "users.csv")
-    words = ["train", "recommender-bcq", "--data", str(tmp_path / "clicks.csv"), *ROLES, *TINY, "--pretrain", "2"]
+    words = [
+        "train",
+        "recommender-bcq",
+        "--data",
+        str(tmp_path / "clicks.csv"),
+        *ROLES,
+        *TINY,
+        "--pretrain-share",
+        "0.5",
+    ]
     words += ["--user-features", str(tmp_path / "users.csv"), "--learning-rate", "0.1"]
     assert main([*words, "--steps", "4", "--every", "2", "--held-out", "0.3", "--out", str(tmp_path / "run")]) == 0
     ask = ["recommend", str(tmp_path / "run"), "--data", str(tmp_path / "clicks.csv"), *ROLES[:8], "--k", "2"]
@@ -84,13 +97,6 @@ def test_a_table_of_users_goes_into_training_and_lists(tmp_path, capsys):
     assert not (tmp_path / "no.csv").exists()
     skip = [*ask, "--user-features", str(tmp_path / "few.csv"), "--unknown", "skip", "--out", str(tmp_path / "s.csv")]
     assert main(skip) == 0
-
-
-@pytest.mark.full
-def test_resuming_says_what_to_do_next_with_the_columns_of_the_log(run, capsys, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
-    assert main(["resume", str(tmp_path / "run"), "--checkpoint", "0"]) == 0
-    assert "--data HISTORIES.csv --user u --item i --time t --out lists.csv" in said(capsys)
 
 
 @pytest.mark.full
@@ -170,3 +176,179 @@ def test_a_table_without_flags_is_refused_by_train(shop, tmp_path, capsys):
     assert main(words) == 2
     assert "--user U --item I --time T" in said(capsys)
     assert not (tmp_path / "run").exists()
+
+
+# What the commands say next, followed to the letter.
+
+
+def shop_table(folder: Path, **changes) -> Path:
+    """Clicks in a file with the columns that shops have; `changes` are other columns."""
+    frame = clicks(users=16).rename({"u": "user_id", "i": "item_id", "t": "timestamp", "kind": "event type"})
+    frame.with_columns(**changes).write_csv(folder / "my shop.csv")
+    return folder / "my shop.csv"
+
+
+def proposed(text: str, verb: str) -> list[str]:
+    """The words of the last command in a text that begins with `tidelog <verb>`."""
+    lines = [line.strip().removeprefix("next: ") for line in text.splitlines()]
+    return shlex.split([line for line in lines if line.startswith(f"tidelog {verb}")][-1])[1:]
+
+
+@pytest.mark.parametrize(
+    "renamed",
+    [{}, {"user_id": "user", "item_id": "item", "timestamp": "t", "event type": "event"}],
+    ids=["timestamp", "t"],
+)
+def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    table = shop_table(tmp_path)
+    pl.read_csv(table).rename(renamed).write_csv(table)
+    assert main(["data", "inspect", table.name]) == 0
+    inspected = capsys.readouterr().out
+    assert "as interactions: 0 errors" in inspected
+    assert "tidelog train bc" not in inspected
+    assert main(proposed(inspected, "data validate")) == 0
+    train = proposed(inspected, "train recommender-bcq")
+    assert main([*train, *TINY, "--steps", "4", "--every", "4"]) == 0
+    trained = capsys.readouterr().out
+    recommend = proposed(trained, "recommend")
+    assert recommend[recommend.index("--event") + 1] in ("event type", "event")
+    assert main(recommend) == 0
+    assert "note:" not in capsys.readouterr().out
+    assert pl.read_csv("lists.csv")[train[train.index("--user") + 1]].n_unique() == 16
+    assert main(["resume", "runs/recommender-bcq", "--checkpoint", "0"]) == 0  # now lists.csv exists
+    assert main(proposed(capsys.readouterr().out, "recommend")) == 0
+    assert pl.read_csv("lists-2.csv").equals(pl.read_csv("lists.csv"))
+
+
+def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, capsys):
+    table = shop_table(tmp_path, user_id=pl.when(pl.col("item_id") == "i1").then(None).otherwise(pl.col("user_id")))
+    assert main(["data", "inspect", str(table)]) == 0
+    inspected = capsys.readouterr().out
+    assert "as interactions: 1 error" in inspected
+    assert "tidelog train" not in inspected
+    assert main(proposed(inspected, "data validate")) == 2
+    assert "empty cell in 'user_id'" in said(capsys)
+
+
+def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
+    table = shop_table(tmp_path)
+    pl.read_csv(table).rename({"timestamp": "x9"}).write_csv(table)
+    assert main(["data", "inspect", str(table)]) == 0
+    inspected = capsys.readouterr().out
+    assert "tidelog train" not in inspected
+    assert "lists of items need a time for every event" in inspected
+    command = inspected.split("`")[-2].replace("TIME", "x9")
+    assert main(shlex.split(command)[1:]) == 0
+
+
+def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
+    table = shop_table(tmp_path)
+    assert main(["data", "inspect", str(table)]) == 0
+    inspected = capsys.readouterr().out
+    note = " ".join(inspected.split()).split("`--reward ")[1].split("`")[0]
+    assert set(note.split()) == {"buy=1", "click=1"}
+    assert main([*proposed(inspected, "data validate"), "--reward", *shlex.split(note)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("items", "held_out", "expected"),
+    [
+        (6, "0.3", ["--k", "6", "--no-exclude-seen"]),
+        (11, "0", ["--k", "5"]),
+        pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.full),
+        pytest.param(16, "0.3", [], marks=pytest.mark.full),
+        pytest.param(30, "0", [], marks=pytest.mark.full),
+    ],
+)
+def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, tmp_path, monkeypatch, capsys):
+    """A user who has taken 6 of the items leaves few or none for lists of 10."""
+    monkeypatch.chdir(tmp_path)
+    first = [(1, f"i{place}", float(place)) for place in range(6)] + [(1, "i0", 6.0)]
+    rest = [(2 + place, f"i{place + shift}", 10.0 * shift + place) for place in range(items - 1) for shift in (0, 1)]
+    pl.DataFrame(first + rest, schema=["u", "i", "t"], orient="row").write_csv("clicks.csv")
+    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES[:6], *TINY, "--steps", "1", "--every", "1"]
+    assert main([*words, "--held-out", held_out]) == 0
+    recommend = proposed(capsys.readouterr().out, "recommend")
+    assert recommend[10:-2] == expected
+    assert main(recommend) == 0
+    assert pl.read_csv("lists.csv")["u"].n_unique() == items
+
+
+@pytest.mark.parametrize("profile", [True, False])
+def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    clicks(users=16).write_csv("clicks.csv")
+    people().write_csv("people.csv")
+    words = ["train", "recommender-bcq", "--data", "clicks.csv", *ROLES, *TINY, "--user-features", "people.csv"]
+    assert main([*words, "--steps", "1", "--every", "1", *([] if profile else ["--no-profile"])]) == 0
+    recommend = proposed(capsys.readouterr().out, "recommend")
+    assert ("--user-features" in recommend) == profile
+    assert main(recommend) == 0
+    assert "note:" not in capsys.readouterr().out
+    columns = ["--user", "u", "--item", "i", "--time", "t"]
+    assert (
+        main(["recommend", "runs/recommender-bcq", "--data", "clicks.csv", *columns, "--k", "2", "--out", "a.csv"]) == 0
+    )
+    told = said(capsys)
+    assert "note: every event counts as 'click'; --event names the column" in told
+    assert ("note: nothing is known of the users; --user-features names their table" in told) == profile
+
+
+def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind").save("log")
+    words = ["train", "recommender-bcq", "--data", "log", *TINY, "--steps", "1", "--every", "1"]
+    assert main(words) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("next: "))
+    command, explanation = line.removeprefix("next: ").split("   (")
+    assert explanation == "your table of histories and its columns replace the words in capitals)"
+    own = {"HISTORIES.csv": str(shop / "clicks.csv"), "USER": "u", "ITEM": "i", "TIME": "t", "EVENT": "kind"}
+    assert main([own.get(word, word) for word in [*shlex.split(command)[1:], "--k", "2"]]) == 0
+
+
+def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--steps", "2"]
+    assert main([*words, "--pretrain-share", "1", "--q-weight", "0.5"]) == 2
+    assert "fix: lower pretrain_share, or drop q_weight" in said(capsys)
+    assert not Path("runs").exists()
+    assert main([*words, "--pretrain-share", "1", "--every", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("note: pretrain_share = 1 leaves no update for Q")
+    assert re.search(r"q_updates +│ +0 ", shown)
+    assert re.search(r"q_weight +│ +0 ", shown)
+    note = "note: Q has had no update: its weight is 0, and lists are in order of likelihood"
+    assert note in shown
+    assert main(proposed(shown, "recommend")) == 0
+    assert note in capsys.readouterr().out
+    assert main(["export", "runs/recommender-bcq", "--no-onnx", "--out", "policy"]) == 0
+    assert note in capsys.readouterr().out
+    flags = ["--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2", "--out", "again.csv"]
+    assert main(["recommend", "policy", *flags]) == 0
+    assert note in capsys.readouterr().out
+
+
+def test_the_old_number_of_updates_is_named_as_a_share(shop, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, "--pretrain", "2000"])
+    assert stopped.value.code == 2
+    assert "--pretrain-share" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    "words", [["judge"], ["evaluate", "--env", "CartPole-v1"], ["finetune", "--env", "CartPole-v1"]]
+)
+def test_a_command_that_needs_actions_names_those_for_lists(words, run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([words[0], str(run), *words[1:]]) == 2
+    told = capsys.readouterr().err
+    assert f"ranks items of a catalogue, `tidelog {words[0]}` needs a policy that chooses one action" in told
+    assert not any(tmp_path.iterdir())
+    named = re.findall(r"`(tidelog report .*?)`", told)
+    assert main([*shlex.split(named[0])[1:], "--out", "report.html"]) == 0
+
+
+def test_the_server_reads_the_notes_of_a_policy():
+    assert _notes({"notes": ["Q has had no update"]}) == ["Q has had no update"]
+    assert _notes({}) == _notes("damaged") == []

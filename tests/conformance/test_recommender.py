@@ -83,8 +83,8 @@ def gathered(h, log):
 
 
 def planned(h, log):
-    """The length of the first phase."""
-    return np.asarray(h.phases()[0].updates(h, 0))
+    """The share of the first phase."""
+    return np.asarray(h.phases()[0].share(h))
 
 
 def own_vectors(log, size, seed):
@@ -126,7 +126,7 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "begin": ("factors", built),
     "full_softmax": (5, told),
     "sampled_items": (2, told, {"full_softmax": 5}),
-    "pretrain": (5, planned),
+    "pretrain_share": (0.5, planned),
     "joint": (False, stepped),
     "batch_size": (3, gathered),
     "learning_rate": (0.05, learnt),
@@ -182,7 +182,7 @@ def test_a_changed_value_survives_a_file_and_a_wrong_one_is_named(field):
     [
         ({"targets": 60}, "targets = 60"),
         ({"size": 10, "heads": 3}, "is not a multiple of heads"),
-        ({"pretran": 1}, "pretrain"),
+        ({"pretran_share": 0.5}, "pretrain_share"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(wrong, said):

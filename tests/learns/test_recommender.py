@@ -27,8 +27,8 @@ def shop(users: int = 150, rounds: int = 4) -> tl.Interactions:
 @pytest.fixture(scope="module")
 def policy() -> tl.Policy:
     algorithm = tl.RecommenderBCQ(
-        size=16, history=6, targets=6, hidden=(32,), candidates=5, pretrain=150, batch_size=64, learning_rate=1e-2,
-        critic_learning_rate=3e-3, target_rate=0.05, discount=0.9, q_weight=2.0, dropout=None,
+        size=16, history=6, targets=6, hidden=(32,), candidates=5, pretrain_share=0.3, batch_size=64,
+        learning_rate=1e-2, critic_learning_rate=3e-3, target_rate=0.05, discount=0.9, q_weight=2.0, dropout=None,
     )  # fmt: skip
     return tl.fit(algorithm, shop(), steps=500, every=500).policy()
 
@@ -46,8 +46,8 @@ def club(users: int = 60) -> tl.Interactions:
 @pytest.mark.parametrize("told", [True, False])
 def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None:
     algorithm = tl.RecommenderBCQ(
-        size=8, history=2, targets=2, hidden=(8,), candidates=3, pretrain=100, batch_size=16, learning_rate=3e-2,
-        profile=told, q_weight=0.0,
+        size=8, history=2, targets=2, hidden=(8,), candidates=3, pretrain_share=100 / 120, batch_size=16,
+        learning_rate=3e-2, profile=told, q_weight=0.0,
     )  # fmt: skip
     policy = tl.fit(algorithm, club(), steps=120, every=120).policy()
     if not told:

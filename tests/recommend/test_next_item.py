@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import described
-from tidelog.recommend.next_item import Windows, store_interactions
+from tidelog.recommend.next_item import StoredInteractions, Windows, most_items_of_a_user, store_interactions
 
 
 @eqx.filter_jit
@@ -62,3 +62,11 @@ def test_states_stand_before_what_was_taken_and_following_ones_behind_it():
 
 def test_a_log_without_slates_has_none_in_its_windows():
     assert columns(replace(described(), slate=None), 6, 3)[1].data.slate is None
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0, 3), (5, 3), (6, 6), (9, 6)])
+def test_the_most_items_of_a_user_are_counted_once_each(least, expected):
+    """Six events of one user have three items; a bound is enough where nobody has more than `least` events."""
+    item, start = np.array([1, 1, 2, 3, 3, 3, 4, 5]), np.array([0, 0, 0, 0, 0, 0, 6, 6])
+    store = StoredInteractions(item, item, item, item, start, item)
+    assert most_items_of_a_user(store, least) == expected

@@ -4,6 +4,7 @@ import importlib.util
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tests.algorithms.recommenders import described, fresh, small
@@ -80,6 +81,6 @@ def listing(name):
     """A policy that ranks ten items, far from the initial networks."""
     algorithm, log = small(**LISTS[name]), described()
     generator = np.random.default_rng(len(name))
-    params = algorithm.policy_params(fresh(algorithm, log))
-    far = moved(params, generator)._replace(weight=params.weight)
+    params = algorithm.policy_params(fresh(algorithm, log)._replace(q_updates=jnp.int32(1)))
+    far = moved(params, generator)._replace(weight=params.weight, q_updates=params.q_updates)
     return Policy(algorithm, log.spec, Scaler(), far, {"data": "none"})

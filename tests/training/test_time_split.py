@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+import tidelog as tl
 from tests.algorithms.recommenders import described, small
 from tidelog.training.runs.run import CollapseWarning, Run, collapsed_metrics
 from tidelog.training.runs.time_split import TimeSplit
@@ -36,6 +37,37 @@ def test_a_run_warns_of_a_collapse():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Run._warn_of_collapse(Half(), [row(0.4)])
+
+
+@pytest.mark.parametrize(
+    ("name", "q_weight", "fix"),
+    [
+        ("held_out/coverage", 0.0, "fix: lower the learning rate; the weight of Q is 0"),
+        ("held_out/coverage", 0.5, "fix: lower the weight of Q or its learning rate"),
+        ("main/coverage", 0.0, "fix: lower the weight of Q or its learning rate"),  # of the items that Q chooses
+    ],
+)
+def test_the_advice_on_a_collapse_names_q_only_where_q_has_a_part(name, q_weight, fix):
+    class Half:
+        members = (type("Member", (), {"index": 0, "seed": 3, "algorithm": small()}),)
+        metrics = ({"update": 0, "member": 0, "seed": 0, name: 0.5},)
+
+    with pytest.warns(CollapseWarning, match=fix):
+        Run._warn_of_collapse(Half(), [{"update": 1, "member": 0, "seed": 0, name: 0.1, "q_weight": q_weight}])
+
+
+def test_the_advice_on_a_divergence_can_be_followed():
+    with pytest.raises(tl.DivergenceError, match="fix: lower the learning rates") as error:
+        tl.fit(small(critic_learning_rate=1e30, pretrain_share=0.0), described(), 6)
+    for refused in ("scale=", "reward_scaling", "episodes"):
+        assert refused not in str(error.value)
+
+
+def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has():
+    run = tl.fit(small(), described(), 1, held_out=0.3, every=1)
+    with pytest.raises(tl.ConfigError, match=r"best='held_out/") as error:
+        run.best_policy()
+    assert str(error.value).split("best='")[1].split("'")[0] in run.metrics[-1]
 
 
 def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():

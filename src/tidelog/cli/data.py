@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import tyro
 
+from tidelog.algorithms.names import names
 from tidelog.cli.flags import parse
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.data.core.report import Report
@@ -19,6 +20,7 @@ from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.recommend.interactions.log import text
 from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
+from tidelog.recommend.interactions.tables import Roles
 
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
@@ -116,7 +118,7 @@ def _inspect_interactions(options: Inspect) -> int:
 
 def _describe(options: Inspect) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    table = describe_table(options.data)
+    table = _with_ranking(describe_table(options.data))
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok
@@ -129,6 +131,16 @@ def _describe(options: Inspect) -> int:
     _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
     _say_written(options, written)
     return 0
+
+
+def _with_ranking(table: Description) -> Description:
+    """Add the checks as interactions to the description of a table of interactions, and the algorithm for them."""
+    roles = table.interaction_roles()
+    if roles is None:
+        return table
+    columns: dict[str, Any] = dict(roles)
+    report = validate_by_roles(table.source, Roles(**columns))
+    return replace(table, ranking=names("interactions")[0], ranking_report=report)
 
 
 def _validate(words: list[str]) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import tyro
 
 from tidelog.cli.flags import parse
+from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
@@ -50,6 +51,7 @@ def run(words: list[str]) -> int:
         raise ConfigError("expected exactly one of --env NAME (play) and --log LOG (compare). fix: set one of them")
     folder = Path(options.run)
     record = Record.read(folder)
+    refuse_lists(folder, record, "evaluate")
     return _play(options, folder, record) if options.env else _compare(options, folder, record)
 
 

@@ -11,7 +11,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.tables import print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
@@ -73,6 +73,7 @@ def run(words: list[str]) -> int:
     _show(comparison, not_compared)
     if options.to != "onnx" and options.onnx and not has_onnx():
         print_line(f"no ONNX file. fix: {install('onnx')}")
+    print_notes(policy.notes())
     print_line(f"exported: {target}")
     return 0
 

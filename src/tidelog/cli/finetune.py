@@ -9,9 +9,11 @@ import tyro
 
 from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of
 from tidelog.cli.flags import options_in, parse, verb_flags
+from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import train_and_show
 from tidelog.training.finetune import finetune
 from tidelog.training.resume import load
+from tidelog.training.runs.record import Record
 
 
 @dataclass(kw_only=True)
@@ -34,6 +36,7 @@ Finetune = verb_flags(
 def run(words: list[str]) -> int:
     """Fine-tune a run and print the result."""
     options = parse(Finetune, words, "finetune")
+    refuse_lists(Path(options.run), Record.read(Path(options.run)), "finetune")
     offline_run = load(options.run)
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
     sinks = [sink_of(kind, folder) for kind in options.sink]

@@ -83,6 +83,6 @@ def read_from_flags(source: str, options: InteractionFlags) -> Interactions:
     if is_table(source):
         raise ConfigError(
             f"{source} is a table without flags for its columns. fix: add --user U --item I --time T "
-            f"(`tidelog data inspect {source}` shows its columns)"
+            f"(`tidelog data inspect {source}` proposes them)"
         )
     return open_interactions(source)

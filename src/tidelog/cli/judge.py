@@ -12,6 +12,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
+from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import print_line, table
 from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.io.readers import read_any
@@ -156,7 +157,10 @@ def _source(name: str) -> _Source:
     path = Path(name)
     if not path.exists():
         raise ConfigError(f"{name} does not exist: expected a run folder or a saved policy")
-    return _Source(path, Record.read(path) if (path / "run.json").exists() else None)
+    record = Record.read(path) if (path / "run.json").exists() else None
+    if record is not None:
+        refuse_lists(path, record, "judge")
+    return _Source(path, record)
 
 
 def _check(options: Judge, sources: list[_Source]) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import parse
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import print_line, print_notes
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
+from tidelog.policies.policy import Policy
 from tidelog.recommend.recommendation_tables import recommend_for_table
 
 
@@ -56,8 +57,9 @@ def run(words: list[str]) -> int:
     target = Path(options.out)
     if target.exists():
         raise ConfigError(f"{target} exists, nothing was written. fix: choose another file")
+    policy = open_policy(options.policy, options.member)
     lists = recommend_for_table(
-        open_policy(options.policy, options.member),
+        policy,
         Path(options.data),
         user=options.user,
         item=options.item,
@@ -71,8 +73,21 @@ def run(words: list[str]) -> int:
         unknown=options.unknown,
     )
     write_table(lists, target)
+    print_notes([*policy.notes(), *_unread(policy, options)])
     print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
     return 0
+
+
+def _unread(policy: Policy, options: Recommend) -> list[str]:
+    """Return notes about columns that the policy learnt from and that this command does not read."""
+    history: Any = policy.spec.observation["history"]
+    notes = []
+    if options.event is None and len(history.events) > 1:
+        usual = history.events[history.usual - 1]
+        notes.append(f"every event counts as '{usual}'; --event names the column of the kind of event")
+    if options.user_features is None and policy.ranker().features:
+        notes.append("nothing is known of the users; --user-features names their table")
+    return notes
 
 
 def _lines(path: str | None) -> list[str] | None:

@@ -37,8 +37,6 @@ def run(words: list[str]) -> int:
         return 0
     for difference in training.record.differences():
         print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
-    for note in training.notes():
-        print_line(f"note: {note}")
     steps = training.record.options.steps
     print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return train_and_show(training)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import signal
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -64,6 +65,8 @@ def run(words: list[str]) -> int:
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
+    for note in _notes(policy.manifest["origin"]):
+        print(f"note: {note}", flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
     if isinstance(policy, Policy):
@@ -71,6 +74,11 @@ def run(words: list[str]) -> int:
     uvicorn.Server(config).run(sockets=[place])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0
+
+
+def _notes(origin: Any) -> list[str]:
+    """The notes about a policy in its manifest."""
+    return [str(note) for note in origin.get("notes", ())] if isinstance(origin, Mapping) else []
 
 
 def _tools() -> tuple[Any, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.next_lists import next_command
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
@@ -29,6 +30,12 @@ def table(title: str, head: list[str], rows: list[list[str]]) -> None:
 def print_line(text: str) -> None:
     """Print plain text: on a terminal its lines are broken between words, elsewhere they stay whole."""
     print(wrapped(text, sys.stdout), flush=True)  # noqa: T201
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print notes for the user, one per line."""
+    for note in notes:
+        print_line(f"note: {note}")
 
 
 def train_and_show(run: Run) -> int:
@@ -57,7 +64,8 @@ def show_run(run: Run) -> None:
     table(f"{run.record.algorithm}: last metrics, update {run.update:,}", head, rows)
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        print_line(f"next: tidelog recommend {run.folder} --data HISTORIES.csv {_roles(run)} --out lists.csv")
+        print_notes(run.policy().notes())
+        print_line(f"next: {next_command(run)}")
         return
     environment = run.record.environment or "NAME"
     named = bool(feature_names(run.record.spec))
@@ -69,14 +77,6 @@ def show_run(run: Run) -> None:
     if named and (run.record.spec.masked or run.policy().is_recurrent):
         command += " --columns MAPPING.toml"
     print_line(f"next: tidelog {command}")
-
-
-def _roles(run: Run) -> str:
-    """The interaction columns of a run's training log, as flags."""
-    roles = (run.record.data.origin or {}).get("roles") or {}
-    flags = [f"--{role} {shlex.quote(roles.get(role) or role.upper())}" for role in ("user", "item", "time")]
-    flags += ["--user-features USERS.csv"] if roles.get("user_features") else []
-    return " ".join(flags)
 
 
 def _number(value: Any) -> str:

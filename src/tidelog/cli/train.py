@@ -134,7 +134,8 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
     log, sinks = _log(options), [sink_of(kind, folder) for kind in options.sink]
-    return train_and_show(fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit")))
+    training = fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit"))
+    return train_and_show(training)
 
 
 def _log(options: Any) -> Log | Interactions:

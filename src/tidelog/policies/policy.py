@@ -101,6 +101,10 @@ class Policy(Acts):
         self._numbers = jax.tree.map(jnp.float32, algorithm)
         self.declare(acting, verdict)
 
+    def notes(self) -> list[str]:
+        """Return notes for the user about this policy, from the algorithm's `policy_notes(params)` if it has one."""
+        return list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
+
     def start(self, count: int = 1) -> Memory:
         """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""
         carry = self.algorithm.start(self.params, count)
@@ -304,7 +308,7 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
 
     The manifest's recipe has names of arrays in place of the arrays; it is None for a custom module.
     """
-    versions = {name: metadata.version(name) for name in PACKAGES}
+    versions, notes = {name: metadata.version(name) for name in PACKAGES}, policy.notes()
     try:
         recipe = named(recipe_of(policy), policy.params)
     except ExportError:
@@ -315,7 +319,7 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "spec": policy.spec.to_json(),
         "scaler": policy.scaler.to_json(),
         **spec_notes(policy.spec),
-        "origin": policy.origin,
+        "origin": {**policy.origin, **({"notes": notes} if notes else {})},
         "acting": policy.acting,
         "verdict": policy.verdict,
         "metrics": None,

@@ -43,6 +43,7 @@ class PolicyParams(NamedTuple):
     latents: jax.Array | None  # [n, L]
     features: jax.Array | None
     weight: jax.Array
+    q_updates: jax.Array  # int32: updates of Q; without any, items are ranked by likelihood alone
 
 
 class ItemScores(NamedTuple):
@@ -85,7 +86,9 @@ def score_items(
     """Return scores of found items [B, K] for histories; `logits` [B, K] -inf for none, `ideas` [B, K] bool."""
     valid = jnp.isfinite(logits)
     known = jnp.where(valid, logits, -1e30)
-    first = supported(known, config.threshold, valid) if params.generation is None else ideas & valid
+    first = supported(known, config.threshold, valid)
+    if params.generation is not None:  # an untrained generator supports nothing
+        first = jnp.where(params.q_updates > 0, ideas & valid, first)
     vectors = params.next_item.table(found, params.features).vectors
     q = params.critic(final_states(params, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
@@ -100,14 +103,19 @@ def final_states(params: PolicyParams, seen: Histories) -> jax.Array:
 
 
 def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
-    """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder."""
-    idea = params.generation and {
-        "kind": "generation",
-        "outward": pair_node(params.generation.generator.outward),
-        "perturbation": pair_node(params.generation.perturbation.body),
-        "phi": float(config.phi),
-        "latents": params.latents,
-    }
+    """Return the computation of lists as a recipe (`networks/recipe.py`); ExportError for a custom history encoder.
+
+    Without updates of Q there is no generator in it: it has no updates either.
+    """
+    idea = None
+    if params.generation is not None and params.q_updates > 0:
+        idea = {
+            "kind": "generation",
+            "outward": pair_node(params.generation.generator.outward),
+            "perturbation": pair_node(params.generation.perturbation.body),
+            "phi": float(config.phi),
+            "latents": params.latents,
+        }
     act = {
         "kind": "ranking",
         "catalogue": catalogue_node(params.next_item.table, params.features),

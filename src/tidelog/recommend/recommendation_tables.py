@@ -83,7 +83,7 @@ def _user_features(
     """Return the table's features of each user, None for a missing user with unknown='skip'."""
     profile = policy.spec.observation.get("user")
     if not isinstance(profile, Profile):
-        raise SpecError("this policy was trained without user features. fix: drop user_features")
+        raise SpecError("this policy was trained without user features. fix: drop user_features (--user-features)")
     ids = id_text(_column(table, user)).to_list()
     place = {name: row for row, name in enumerate(ids) if name is not None}
     if len(place) < len(ids):
@@ -94,7 +94,8 @@ def _user_features(
     if missing and unknown != "skip":
         listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
         raise SpecError(
-            f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip'"
+            f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip' "
+            "(--unknown skip)"
         )
     profiles = Profiles(profile)
     columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}

@@ -12,7 +12,8 @@ history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781.
 | perturbation (vae) | `-Q_1(s, perturb(s, decode(s, z)))` | **new** generator and Q_1 |
 | targets | Polyak update of reader, perturbation, critics by `target_rate` | **new** networks |
 
-The phase `pretrain` does only the first step, `main` all of them. Only the cross-entropy trains the table and the
+The phase `pretrain` does only the first step, `main` all of them; before the first update of `main` the weight of Q
+is 0. Only the cross-entropy trains the table and the
 reader: a generator whose reconstruction loss could move the vectors would collapse them. No other loss has a gradient
 there.
 
@@ -119,6 +120,7 @@ class State(NamedTuple):
     weight: jax.Array  # weight of Q in the score
     opt_states: OptStates
     step: jax.Array  # int32: updates taken
+    q_updates: jax.Array  # int32: updates of the critics; before the first one the weight of Q is 0
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
 
@@ -438,13 +440,14 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
 
 
 def update_targets(config: RecommenderBCQ, state: State, rate: jax.Array) -> State:
-    """Return the state with targets moved by `rate` of their gaps, one update later."""
+    """Return the state with targets moved by `rate` of their gaps, one update of the main phase later."""
     perturbation = state.generation and polyak_update(state.target_perturbation, state.generation.perturbation, rate)
     return state._replace(
         target_reader=polyak_update(state.target_reader, state.next_item.reader, rate),
         target_critic=polyak_update(state.target_critic, state.critic, rate),
         target_perturbation=perturbation,
         step=state.step + 1,
+        q_updates=state.q_updates + 1,
     )
 
 
@@ -512,7 +515,9 @@ class RecommenderBCQ:
     begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
     full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
-    pretrain: int = static(2_000, least=0, help="updates of table and reader alone before the main phase")
+    pretrain_share: float = number(
+        0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and reader alone, first"
+    )
     joint: bool = static(True, help="the main phase also trains table and reader")
     batch_size: int = fields.batch_size(128)
     learning_rate: float = fields.learning_rate(1e-3)
@@ -550,6 +555,11 @@ class RecommenderBCQ:
                 f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: "
                 "targets must be at most history. fix: increase history or decrease targets"
             )
+        if self.pretrain_share == 1.0 and self.q_weight:
+            raise ConfigError(
+                f"RecommenderBCQ.pretrain_share = 1 leaves no update for Q, but q_weight = {self.q_weight:g} uses Q. "
+                "fix: lower pretrain_share, or drop q_weight"
+            )
         if self.size % self.heads:
             raise ConfigError(
                 f"RecommenderBCQ.size = {self.size} is not a multiple of heads = {self.heads}. fix: choose a multiple"
@@ -566,11 +576,9 @@ class RecommenderBCQ:
         return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
-        """Return the pretraining phase of `pretrain` updates, then the main phase."""
+        """Return the pretraining phase, of `pretrain_share` of the run's updates, then the main phase."""
         draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
-        first = Phase(
-            "pretrain", draw, pretrain_step, pretrain_losses, lambda config, round_: 0 if round_ else config.pretrain
-        )
+        first = Phase("pretrain", draw, pretrain_step, pretrain_losses, share=lambda config: config.pretrain_share)
         return (first, Phase("main", draw, step, losses))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
@@ -618,6 +626,7 @@ class RecommenderBCQ:
             weight=jnp.float32(DEFAULT_Q_WEIGHT if self.q_weight is None else self.q_weight),
             opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
             step=jnp.int32(0),
+            q_updates=jnp.int32(0),
             updates=jnp.int32(updates),
             key=state_key,
         )
@@ -634,13 +643,33 @@ class RecommenderBCQ:
         return state._replace(facts=facts, next_item=next_item)
 
     def policy_params(self, state: State) -> PolicyParams:
-        """Return table and reader, the first critic, the candidate networks, and the weight of Q."""
+        """Return table and reader, the first critic, the candidate networks, and the weight of Q.
+
+        Without updates of Q its weight is 0.
+        """
         features, critic = state.facts.features, state.critic.members[0]
-        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, state.weight)
+        weight, updates = jnp.where(state.q_updates > 0, state.weight, 0.0), state.q_updates
+        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, weight, updates)
 
     def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
         return state if self.q_weight is not None else state._replace(weight=jnp.float32(weight))
+
+    def q_metrics(self, params: PolicyParams) -> dict[str, float]:
+        """Return the number of updates of Q, and its weight in the score."""
+        return {"q_updates": float(params.q_updates), "q_weight": float(params.weight)}
+
+    def run_notes(self) -> list[str]:
+        """Return a note if a run with these settings leaves no update for Q."""
+        if self.pretrain_share < 1.0:
+            return []
+        return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
+
+    def policy_notes(self, params: PolicyParams) -> list[str]:
+        """Return a note if the Q of this policy has no updates."""
+        if params.q_updates > 0:
+            return []
+        return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
 
     def act(
         self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None

@@ -180,7 +180,8 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
     if len(short):
         raise SpecError(
             f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
-            f"({len(short)} histories have fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False"
+            f"({len(short)} histories have fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False "
+            "(--no-exclude-seen)"
         )
 
 

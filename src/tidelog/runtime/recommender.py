@@ -22,7 +22,7 @@ FEW = 20  # values that an error lists
 LONGEST = 128  # largest number of characters of ids in a text array
 MOST_GUESSES = 2_000  # largest catalogue with a search for the nearest id
 MOST_LISTED = 50  # items from which on an error does not list all ids
-UNKNOWN_ITEMS = "fix: unknown='skip' ignores unknown items"
+UNKNOWN_ITEMS = "fix: unknown='skip' (--unknown skip) ignores unknown items"
 
 
 class Recommendations(NamedTuple):

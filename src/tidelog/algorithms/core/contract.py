@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 import jax
 
 from tidelog.algorithms.core.sampling import Sampler
-from tidelog.errors import SpecError
+from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Act, Histories, Observation, Spec
 
 State = Any  # a pytree: everything that a resumed run needs
@@ -85,7 +85,9 @@ class Phase:
 
     `step(algorithm, state, batch) -> (state, feedback)` is pure. `losses(algorithm, state, batch, key) -> dict` returns
     the same losses without an update. `updates(algorithm, round)` is a host integer: the number of updates of this
-    phase in this round, 0 to skip it; None uses all updates that the run has left.
+    phase in this round, 0 to skip it; None uses all updates that the run has left. Over a log, `share(algorithm)`
+    can replace `updates`: the share of the run's updates, rounded, that this phase takes in the first round; a share
+    below 1 leaves at least one update.
 
     Over a store of segments a phase has three more options. `prepare(algorithm, state, columns) -> (state, columns)`
     runs once before the updates, over the whole store, and adds columns to it. `conclude(algorithm, state, columns) ->
@@ -106,6 +108,11 @@ class Phase:
     into: str | None = None
     empties: bool = False
     over: str | None = None
+    share: Callable[[Any], float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.updates is not None and self.share is not None:
+            raise ConfigError(f"phase '{self.name}' has updates and a share. fix: set only one of them")
 
 
 @runtime_checkable
@@ -159,7 +166,10 @@ class Ranking(Algorithm, Protocol):
         """Return a new state with the item statistics of the interactions, before training."""
 
     def with_q_weight(self, state: State, weight: float) -> State:
-        """Return the state with this weight of Q in the score."""
+        """Return the state with this weight of Q in the score; it has no effect before the first update of Q."""
+
+    def q_metrics(self, params: PolicyParams) -> dict[str, float]:
+        """Return `q_updates`, the number of updates of Q, and `q_weight`, 0 without any."""
 
     def all_items(self, params: PolicyParams) -> jax.Array:
         """Return the item vectors [N + 1, Q] for the search."""

@@ -28,10 +28,14 @@ def number(
     least: float = -math.inf,
     most: float = math.inf,
     open_ends: bool = False,
+    leaf: bool = True,
     help: str = "",
 ) -> Any:
-    """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree."""
-    return dataclasses.field(default=default, metadata={"leaf": True, "range": (least, most, open_ends), "help": help})
+    """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree.
+
+    With `leaf=False` it belongs to the compiled program or to the schedule: all members of a population share it.
+    """
+    return dataclasses.field(default=default, metadata={"leaf": leaf, "range": (least, most, open_ends), "help": help})
 
 
 def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "") -> Any:
@@ -144,7 +148,7 @@ def _check_on_construction(cls: type[Any], names: list[str]) -> None:
 def checked(owner: str, field: dataclasses.Field[Any], value: Any) -> Any:
     """Return `value` in the field's type, or raise ConfigError with what was expected."""
     where = f"{owner}.{field.name} = {value!r}"
-    if field.metadata["leaf"]:
+    if "range" in field.metadata:
         return _checked_number(where, field, value)
     if field.metadata.get("own"):
         if not (value is None or callable(value)):
@@ -221,8 +225,14 @@ def _plain(field: dataclasses.Field[Any], value: Any) -> Any:
 
 
 def from_config(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Rebuild hyper-parameters from `to_config`; ConfigError where a function of the user is needed."""
+    """Rebuild hyper-parameters from `to_config`; ConfigError for an unknown name or where a function is needed."""
+    known = {field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for name, value in values.items():
+        if name not in known:
+            raise ConfigError(
+                f"the saved settings have {cls.__name__}.{name} = {value!r}, but {cls.__name__} has no hyper-parameter "
+                f"'{name}' in this version. fix: use the version that wrote them, or train again"
+            )
         if isinstance(value, Mapping) and "own" in value:
             raise ConfigError(
                 f"{cls.__name__}.{name} is '{value['own']}', your own function, and files cannot hold functions. "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -328,7 +329,9 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
-    roles |= {"time": proposal.mapping["time"]} if "time" in proposal.mapping else {}
+    dated = [one.name for one in named if one.kind == "time"]
+    time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
+    roles |= {"time": time} if time else {}
     for role, known in (("rating", _RATING), ("event", _EVENT)):
         called = [one.name for one in named if _plain(one) in known]
         roles |= dict.fromkeys([role], called[0]) if called else {}
@@ -338,6 +341,18 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
     if items[0].kind == "list":
         proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
+    proposal.notes += _rewards_of_events(named, roles)
+
+
+def _rewards_of_events(named: Sequence[Field], roles: dict[str, str]) -> list[str]:
+    """Return a note on how to set the reward of each kind of event, where no column holds rewards."""
+    kinds = [one for one in named if one.name == roles.get("event")]
+    if not kinds or "rating" in roles:
+        return []
+    more = " ..." if kinds[0].unique > len(kinds[0].examples) else ""
+    pairs = " ".join(shlex.quote(f"{kind}=1") for kind in kinds[0].examples)
+    return [f"every event has reward 1; `--reward {pairs}{more}`, with your numbers, sets the reward of each kind of "
+            f"'{kinds[0].name}'"]  # fmt: skip
 
 
 def _note_the_rest(named: Sequence[Field], proposal: Proposal) -> None:

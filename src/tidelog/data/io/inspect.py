@@ -64,12 +64,16 @@ class Description:
     notes: tuple[str, ...]
     interactions: dict[str, str]
     report: Report | None
+    ranking: str | None = None  # the algorithm for interactions that the next commands name
+    ranking_report: Report | None = None  # of the checks as interactions
 
     def text(self) -> str:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
         lines += [_field_line(one) for one in self.fields]
         lines += ["", "proposed mapping (columns.toml):", "", self.toml, "", *self._remaining()]
+        if self.ranking_report is not None:
+            lines += ["", *_summary("as interactions", self.ranking_report)]
         return "\n".join([*lines, "", *self._commands()])
 
     def to_json(self) -> dict[str, Any]:
@@ -77,7 +81,9 @@ class Description:
         fields = [vars(one) | {"examples": list(one.examples)} for one in self.fields]
         report = None if self.report is None else self.report.to_json()
         return {"source": self.source, "rows": self.rows, "fields": fields, "toml": self.toml,
-                "notes": list(self.notes), "interactions": self.interactions, "report": report}  # fmt: skip
+                "notes": list(self.notes), "interactions": self.interactions, "report": report,
+                "interactions_report": None if self.ranking_report is None else self.ranking_report.to_json(),
+                }  # fmt: skip
 
     def as_report(self) -> Report:
         """The report of the checks with the proposed mapping; without a mapping, only the number of rows."""
@@ -87,30 +93,49 @@ class Description:
         notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
         if self.report is None:
             return [*notes, "the mapping is not complete: add the entries marked '#' above"]
-        errors = replace(self.report, problems=self.report.errors).lines[1:]
-        return [
-            *notes,
-            "",
-            f"with this mapping: {self.report.lines[0].removeprefix(f'{self.report.source}: ')}",
-            *errors,
-        ]
+        return [*notes, "", *_summary("with this mapping", self.report)]
+
+    def interaction_roles(self) -> dict[str, str] | None:
+        """Arguments of `read_interactions` for a table of interactions; None without a time or with lists of items."""
+        lists = {one.name for one in self.fields if one.kind == "list"}
+        if not {"user", "item", "time"} <= self.interactions.keys() or self.interactions["item"] in lists:
+            return None
+        # a rating is the reward of an event
+        return {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
 
     def _commands(self) -> list[str]:
         if not Path(self.source).exists():
             return []
         source = shlex.quote(self.source)
-        lists = {one.name for one in self.fields if one.kind == "list"}
-        if {"user", "item", "time"} <= self.interactions.keys() and self.interactions["item"] not in lists:
-            # interactions, one item per row; a rating is the reward of an event
-            roles = {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
-            flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
-            return ["next:", f"  tidelog data validate {source} {flags}"]
+        roles = self.interaction_roles()
+        if roles is not None:
+            return ["next:", *self._interaction_commands(source, roles)]
         lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
                  f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
-        if self.report is not None and self.report.ok and self.proposed is not None:
+        if self.interactions:  # users as episodes would train, but learn nothing about items
+            user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
+            lines.append(
+                "lists of items need a time for every event, and one item per row: with your column of times for TIME, "
+                f"`tidelog data validate {source} --user {user} --item {item} --time TIME`"
+            )
+        elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
         return lines
+
+    def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
+        """Commands for interactions; training only if the checks have no errors."""
+        flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
+        lines = [f"  tidelog data validate {source} {flags}"]
+        if self.ranking is not None and self.ranking_report is not None and self.ranking_report.ok:
+            lines.append(f"  tidelog train {self.ranking} --data {source} {flags}")
+        return lines
+
+
+def _summary(title: str, report: Report) -> list[str]:
+    """The number of problems of a report, and its errors."""
+    errors = replace(report, problems=report.errors).lines[1:]
+    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors]
 
 
 def describe_table(source: Any) -> Description:

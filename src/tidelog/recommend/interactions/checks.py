@@ -107,7 +107,7 @@ def unknown_event(raw: RawInteractions) -> Iterable[Finding]:
         codes = [raw.event.vocabulary.index(word) for word in unknown]
         at = np.flatnonzero(np.isin(raw.event.values, codes) & raw.event.usable)
         found, expected = ", ".join(map(repr, unknown[:5])), f"one of {', '.join(map(repr, raw.roles.reward))}"
-        yield Finding(raw.event.name, at, found, expected, "set its reward in reward= (0 for none)")
+        yield Finding(raw.event.name, at, found, expected, "set its reward in reward= or --reward (0 for none)")
 
 
 @check("propensity not in (0, 1]", "error", INTERACTION_CHECKS)

@@ -77,7 +77,10 @@ class Roles:
         if not isinstance(self.reward, Mapping) or not self.reward:
             raise ConfigError(f"reward = {self.reward!r}: expected a column, or the reward of each kind of event")
         if self.event is None:
-            raise ConfigError("reward maps kinds of events to rewards: the column event= is missing. fix: name it")
+            raise ConfigError(
+                "reward maps kinds of events to rewards: the column event= is missing. fix: name it, with event= or "
+                "--event"
+            )
         for kind, worth in self.reward.items():
             usable = isinstance(worth, Real) and not isinstance(worth, bool) and math.isfinite(worth)
             if not isinstance(kind, str):

@@ -28,8 +28,8 @@ class RoundSchedule:
         0 updates are left at the end of the run. ConfigError if no phase requires any updates.
         """
         for _ in range(IDLE_ROUNDS * len(self._phases)):
-            asked = self._phases[position.phase].updates
-            left = self._steps - update if asked is None else asked(self._algorithm, position.round) - position.updates
+            planned = self._planned(position.phase, position.round)
+            left = self._steps - update if planned is None else planned - position.updates
             if left > 0 or update >= self._steps:
                 return position, min(left, self._steps - update)
             last = position.phase == len(self._phases) - 1
@@ -38,6 +38,13 @@ class RoundSchedule:
             f"every phase of this algorithm has 0 updates in {IDLE_ROUNDS} consecutive rounds, expected at least 1. "
             "fix: return more updates from Phase.updates"
         )
+
+    def _planned(self, phase: int, round: int) -> int | None:
+        """Return the updates of a phase in a round over a log; None for all that the run has left."""
+        share, asked = self._phases[phase].share, self._phases[phase].updates
+        if share is not None:
+            return 0 if round else updates_of_share(share(self._algorithm), self._steps)
+        return None if asked is None else asked(self._algorithm, round)
 
     def rows(self, position: Position, most: int, until: int, limit: int) -> tuple[list[RoundStep], Position, int]:
         """Return at most `limit` round steps from a position, the position after them, and their number of updates.
@@ -74,6 +81,13 @@ class RoundSchedule:
         if asked is None:
             raise TypeError(
                 f"phase '{self._phases[phase].name}' has updates=None, expected a function of the round. fix: set "
-                "Phase.updates; None is only for algorithms that learn from a log"
+                "Phase.updates; None and Phase.share are only for algorithms that learn from a log"
             )
         return asked(self._algorithm, round)
+
+
+def updates_of_share(share: float, steps: int) -> int:
+    """Return this share of a run's updates, rounded; a share below 1 leaves at least one update."""
+    if not 0.0 <= share <= 1.0:
+        raise ConfigError(f"Phase.share is {share}: expected a share of the run's updates in [0, 1]. fix: use 0.1")
+    return steps if share == 1.0 else min(round(share * steps), steps - 1)

@@ -22,7 +22,7 @@ class Validation:
     """Mean losses over the held-out part; every call uses the same rows, therefore curves are comparable."""
 
     def __init__(self, stores: Mapping[str, Stored | StoredInteractions]) -> None:
-        self._stores = stores
+        self.stores = stores
         self._rows: dict[int, Any] = {}
 
     def losses(self, algorithm: Any, state: Any) -> dict[str, float]:
@@ -43,12 +43,12 @@ class Validation:
                     self._batches, phase.samplers, is_leaf=lambda d: isinstance(d, Sampler)
                 )
             prefix = "held_out/" if len(phases) == 1 else f"held_out/{phase.name}/"
-            losses = means(index, numbers, state, self._stores, self._rows[index])
+            losses = means(index, numbers, state, self.stores, self._rows[index])
             metrics |= {prefix + name: value for name, value in losses.items()}
         return metrics
 
     def _batches(self, draw: Sampler) -> jax.Array:
-        count, rows = draw.unit.rows(self._stores[draw.store])
+        count, rows = draw.unit.rows(self.stores[draw.store])
         batches = min(-(-count // draw.size), MOST_BATCHES)
         size = min(draw.size, count // batches)  # no row twice, fewer than `batches` rows left out
         order = np.random.default_rng(0).permutation(count)[: batches * size].reshape(batches, size)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from tidelog.algorithms.names import ranks
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.folders import remove_unfinished
 from tidelog.networks.arrays import duplicate
@@ -28,6 +29,7 @@ from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import Csv, JsonLines, Sink, rewind
 from tidelog.training.runs.time_split import QWeightSelection
+from tidelog.types import Catalogue
 
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
@@ -79,9 +81,11 @@ class Run:
         return self._engine.unit
 
     def notes(self) -> list[str]:
-        """Return notes for the user about the run."""
-        distillation = self.record.beginning
-        return [*self._engine.notes(), *([] if distillation is None else [distillation])]
+        """Return notes for the user about the run; a finished run also has those of its policy."""
+        distillation, algorithm = self.record.beginning, self.members[0].algorithm
+        notes = [*self._engine.notes(), *([] if distillation is None else [distillation])]
+        settings: list[str] = getattr(algorithm, "run_notes", list)()
+        return [*notes, *(settings or (self.policy().notes() if self.finished else []))]
 
     @property
     def finished(self) -> bool:
@@ -99,12 +103,17 @@ class Run:
         )
         if index is None or index not in self._selection.best:
             raise ConfigError(
-                "this run has no best policy. fix: name a metric for it, as in fit(..., best='held_out/value_loss')"
+                f"this run has no best policy. fix: name a metric for it, as in fit(..., best='{self._example()}')"
             )
         if index not in self._best:
             best = load_policy(self._best_folder(index), self.members[index].algorithm)
             self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
+
+    def _example(self) -> str:
+        """Return the name of a metric on held-out data, of this run if it has one."""
+        names = (name for row in self.metrics for name in row if name.startswith("held_out/"))
+        return next(names, "held_out/value_loss")
 
     def learners(self) -> list[Any]:
         """Return copies of the learner states of all members."""
@@ -221,10 +230,17 @@ class Run:
             member, update = failures[0]
             raise DivergenceError(
                 f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
-                f"{_block_text(update)}, expected finite numbers. fix: lower the learning rates; use scale='standard' "
-                "or a reward_scaling if rewards or features have an extreme scale; use a discount below 1 if episodes "
-                f"never end. {self._checkpoint_text()}"
+                f"{_block_text(update)}, expected finite numbers. fix: {self._divergence_fix()}. "
+                f"{self._checkpoint_text()}"
             )
+
+    def _divergence_fix(self) -> str:
+        if isinstance(self.record.spec.action, Catalogue):  # no observations to scale
+            return "lower the learning rates; use a discount below 1 if sessions never end"
+        return (
+            "lower the learning rates; use scale='standard' or a reward_scaling if rewards or features have an extreme "
+            "scale; use a discount below 1 if episodes never end"
+        )
 
     def _checkpoint_text(self) -> str:
         if self.folder is None:
@@ -232,16 +248,24 @@ class Run:
         return f"The last good checkpoint, at update {self._checkpoints().updates()[-1]}, is in {self.folder}"
 
     def _select_q_weights(self) -> list[dict[str, float]]:
-        """Set each member's weight of Q by the lists of held-out events; return the metrics of these lists."""
-        if self._q_weight_selection is None:
-            return [{} for _ in self.members]
+        """Set each member's weight of Q by the lists of held-out events; return metrics of these lists and of Q."""
         metrics = []
         for member in self.members:
-            weight, lists = self._q_weight_selection(self._policy_of(member))
-            state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
-            self._engine.replace_state(member.index, state)
-            metrics.append(lists)
+            lists: dict[str, float] = {}
+            if self._q_weight_selection is not None:
+                weight, lists = self._q_weight_selection(self._policy_of(member))
+                state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
+                self._engine.replace_state(member.index, state)
+            metrics.append({**self._q_metrics(member), **lists})
         return metrics
+
+    def _q_metrics(self, member: Member) -> dict[str, float]:
+        """Return the updates and the weight of Q of a member that ranks items; {} for another."""
+        if not ranks(member.algorithm):
+            return {}
+        params = member.algorithm.policy_params(self._engine.state(member.index))
+        q: dict[str, float] = member.algorithm.q_metrics(params)
+        return q
 
     def _report(self, sinks: list[Sink], lists: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
         """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
@@ -268,8 +292,8 @@ class Run:
             for name in collapsed_metrics(getattr(member.algorithm, "watched_metrics", ()), row, self.metrics):
                 warnings.warn(
                     f"{name} of {type(member.algorithm).__name__} with seed {member.seed} fell to {row[name]:.3g}, "
-                    "below a quarter of its best value: fewer and fewer items are recommended. fix: lower the weight "
-                    "of Q or its learning rate, or raise the threshold",
+                    "below a quarter of its best value: fewer and fewer items are recommended. fix: "
+                    f"{_variety(name, row)}",
                     CollapseWarning,
                     stacklevel=2,
                 )
@@ -305,6 +329,13 @@ class Run:
 def _block_text(update: int) -> str:
     """Return the update, or the range of updates of its block, as text."""
     return str(update) if update < BLOCK else f"{update} to {update + BLOCK - 1}"
+
+
+def _variety(name: str, row: Mapping[str, Any]) -> str:
+    """Return what makes items more diverse: for lists, nothing about Q if its weight is 0."""
+    if name.startswith("held_out/") and row.get("q_weight") == 0.0:
+        return "lower the learning rate; the weight of Q is 0, so likelihood alone orders the lists"
+    return "lower the weight of Q or its learning rate, or raise the threshold"
 
 
 class CollapseWarning(UserWarning):

@@ -101,7 +101,10 @@ class QWeightSelection:
         self._log, self._rows = log, targets
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
-        """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists."""
+        """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists.
+
+        A Q without updates has weight 0; no other weight is tried.
+        """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
         histories, events = self._log.histories(self._rows, policy.algorithm.history)
@@ -109,8 +112,7 @@ class QWeightSelection:
         allowed[:, 0] = False
         users = self._log.features_of(self._log.user[self._rows])
         scores = ranker.find(histories, events, k, allowed, users)
-        q_weight = policy.algorithm.q_weight
-        results = [(w, self._metrics(scores, k, w)) for w in (WEIGHTS if q_weight is None else (float(q_weight),))]
+        results = [(w, self._metrics(scores, k, w)) for w in _weights(policy)]
         weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
         return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
 
@@ -129,3 +131,11 @@ class QWeightSelection:
             "coverage": float((counts > 0).sum() / len(self._log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
+
+
+def _weights(policy: Policy) -> tuple[float, ...]:
+    """Return the weights of Q to choose from: only 0 without updates of Q, else the set one or all."""
+    if not policy.algorithm.q_metrics(policy.params)["q_updates"]:
+        return (0.0,)
+    q_weight = policy.algorithm.q_weight
+    return WEIGHTS if q_weight is None else (float(q_weight),)

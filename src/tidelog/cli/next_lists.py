@@ -1,0 +1,85 @@
+"""The commands for a run whose policies rank items: lists for the users of its log; those that need actions refuse."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tidelog.errors import ConfigError
+from tidelog.recommend.next_item import most_items_of_a_user
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.run import Run
+from tidelog.types import Catalogue
+
+K = 10  # default length of lists of `tidelog recommend`
+OWN = "your table of histories and its columns replace the words in capitals"
+
+
+def next_command(run: Run) -> str:
+    """Return a `tidelog recommend` command for a run's log with every flag that it needs, ready to be run.
+
+    A log that is no table, or is no longer there, has words in capitals instead of its file and columns.
+    """
+    roles: Mapping[str, Any] = (run.record.data.origin or {}).get("roles") or {}
+    source = (run.record.data.origin or {}).get("source")
+    here = bool(roles) and Path(str(source)).is_file()
+    words = [("--data", _shown(source) if here else "HISTORIES.csv"), *_columns(run, roles)]
+    if run.policy().ranker().features:
+        table = roles.get("user_features")
+        words.append(("--user-features", _shown(table) if table and Path(table).is_file() else "USERS.csv"))
+    words += _choices(run) if here else []
+    words.append(("--out", _free("lists.csv")))
+    flags = " ".join(flag if value is None else f"{flag} {shlex.quote(value)}" for flag, value in words)
+    command = f"tidelog recommend {shlex.quote(str(run.folder))} {flags}"
+    return command if here else f"{command}   ({OWN})"
+
+
+def refuse_lists(folder: Path, record: Record, command: str) -> None:
+    """Raise ConfigError if the policies of a run rank items: a command needs actions."""
+    if isinstance(record.spec.action, Catalogue):
+        raise ConfigError(
+            f"{folder} ranks items of a catalogue, `tidelog {command}` needs a policy that chooses one action. fix: "
+            f"`tidelog report {folder}` compares its lists with baselines; `tidelog recommend {folder}` writes lists"
+        )
+
+
+def _columns(run: Run, roles: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    """Return the columns of the log; words in capitals where they are unknown. One kind of event needs no column."""
+    history: Any = run.record.spec.observation["history"]
+    several = len(history.events) > 1
+    needed = ("user", "item", "time", *(("event",) if several or roles.get("event") else ()))
+    return [(f"--{role}", roles.get(role) or role.upper()) for role in needed]
+
+
+def _choices(run: Run) -> list[tuple[str, str | None]]:
+    """Return flags for a small catalogue: shorter lists, or with items of the history where a user has taken all."""
+    items, stores = run.record.spec.action.n, _whole_log(run)  # type: ignore[union-attr]
+    left = items - most_items_of_a_user(stores, items - K)
+    if left >= K:
+        return []
+    seen: list[tuple[str, str | None]] = [] if left > 0 else [("--no-exclude-seen", None)]
+    k = min(K, items) if left <= 0 else left
+    return seen if k == K else [("--k", str(k)), *seen]
+
+
+def _whole_log(run: Run) -> Any:
+    """Return the stored interactions of the whole log: with a held-out period, its store has the earlier events too."""
+    stores, validation = run.learnt_from()
+    return (stores if validation is None else validation.stores)["log"]
+
+
+def _shown(path: Any) -> str:
+    """Return a path relative to the current folder, if it is below that."""
+    here, path = Path.cwd(), Path(path)
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _free(name: str) -> str:
+    """Return a file name that does not exist, with a number if needed."""
+    path, number = Path(name), 1
+    while path.exists():
+        number += 1
+        path = Path(name).with_stem(f"{Path(name).stem}-{number}")
+    return str(path)

@@ -1,0 +1,162 @@
+"""A Q without updates is never used: its weight is 0 in every policy, by whatever way a run comes to it."""
+
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tidelog as tl
+import tidelog.runtime
+from tests.algorithms.recommenders import described, fresh, small
+from tidelog import ConfigError
+from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.data.scaling import Scaler
+from tidelog.policies import policy as policies
+from tidelog.policies.policy import Policy
+from tidelog.training.runs.policies import policy_of_run
+from tidelog.training.runs.time_split import WEIGHTS, QWeightSelection
+
+NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
+HISTORIES = [["i1", "i2"], ["i7"], []]
+
+
+def untrained(updates=0, **changes):
+    """A policy of initial networks, whose Q counts as trained or not."""
+    h, log = small(**changes), described()
+    state = fresh(h, log)._replace(q_updates=jnp.int32(updates))
+    return Policy(h, log.spec, Scaler(), h.policy_params(state))
+
+
+def tried(policy, monkeypatch):
+    """The weights that a selection measures, and the weight that it returns."""
+    selection, asked = QWeightSelection(described().split(share=0.4).test), []
+    measure = QWeightSelection._metrics
+    monkeypatch.setattr(QWeightSelection, "_metrics", lambda self, s, k, w: asked.append(w) or measure(self, s, k, w))
+    return asked, selection(policy)[0]
+
+
+@pytest.mark.parametrize("q_weight", [None, 1.5])
+def test_no_weight_above_0_is_tried_before_the_first_update(q_weight, monkeypatch):
+    assert tried(untrained(q_weight=q_weight), monkeypatch) == ([0.0], 0.0)
+
+
+def test_after_an_update_all_weights_are_tried(monkeypatch):
+    assert tried(untrained(updates=1), monkeypatch)[0] == list(WEIGHTS)
+
+
+def test_a_set_weight_is_used_after_an_update(monkeypatch):
+    assert tried(untrained(updates=1, q_weight=1.5), monkeypatch) == ([1.5], 1.5)
+
+
+@pytest.mark.parametrize("changes", [{"q_weight": 5.0}, {}, {"generator": "vae", "q_weight": 5.0}])
+def test_lists_are_those_of_the_encoder_alone(changes):
+    """With a generator too: its proposals, without an update, come before no likelier item."""
+    policy = untrained(**changes)
+    items = np.asarray([[0, 2, 3], [0, 0, 8]], np.int32)
+    lists = [policy.ranker(supervised=alone).rank(items, np.minimum(items, 1), 5)[0] for alone in (False, True)]
+    np.testing.assert_array_equal(*lists)
+    trained = untrained(updates=1, **{"q_weight": 5.0, **changes})
+    assert (trained.ranker().rank(items, np.minimum(items, 1), 5)[0] != lists[1]).any()  # what would be served
+    assert policy.notes() == [NOTE]
+    assert trained.notes() == []
+
+
+def test_a_saved_policy_keeps_it_without_jax_too(tmp_path):
+    policy = untrained(generator="vae", q_weight=5.0)
+    policy.save(tmp_path / "policy")
+    again, plain = tl.load_policy(tmp_path / "policy"), tidelog.runtime.load(tmp_path / "policy")
+    assert again.notes() == plain.manifest["origin"]["notes"] == [NOTE]
+    assert plain.manifest["recipe"]["act"]["q_weight"] == 0.0
+    lists = policy.recommend(HISTORIES, 4)
+    for other in (again, plain):
+        np.testing.assert_array_equal(other.recommend(HISTORIES, 4).items, lists.items)
+        np.testing.assert_allclose(other.recommend(HISTORIES, 4).scores, lists.scores, atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory):
+    """A run of six updates: three of pretraining, each reported, then three of everything."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    log = described()
+    log.save(folder.parent / "log")
+    interactions = tl.open_interactions(folder.parent / "log")
+    run = tl.fit(small(pretrain_share=0.5), interactions, 6, out=folder, held_out=0.4, every=1, save_seconds=0.0,
+                 keep=10, best="max:held_out/ndcg@10")  # fmt: skip
+    return folder, run
+
+
+def test_reports_tell_the_updates_and_the_weight_of_q(halves):
+    metrics = halves[1].metrics
+    assert [row["q_updates"] for row in metrics] == [0, 0, 0, 1, 2, 3]
+    assert [row["q_weight"] for row in metrics[:3]] == [row["held_out/q_weight"] for row in metrics[:3]] == [0.0] * 3
+    assert metrics[-1]["q_weight"] == float(halves[1].policy().params.weight) == metrics[-1]["held_out/q_weight"]
+    assert halves[1].notes() == []
+
+
+def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves):
+    folder, _ = halves
+    cut = tl.load(folder, checkpoint=2)
+    assert (float(cut.policy().params.weight), cut.policy().notes()) == (0.0, [NOTE])
+    after = tl.load(folder, checkpoint=4).policy()
+    assert (int(after.params.q_updates), after.notes()) == (1, [])
+
+
+def test_without_a_held_out_period_the_default_weight_waits_for_the_first_update():
+    found = {}
+    for steps in (2, 3):
+        run = tl.fit(small(pretrain_share=0.67), described(), steps, every=1)
+        found[steps] = [(row["q_updates"], row["q_weight"]) for row in run.metrics]
+    assert found == {2: [(0, 0.0), (1, 0.25)], 3: [(0, 0.0), (0, 0.0), (1, 0.25)]}
+
+
+@pytest.mark.parametrize("held_out", [0.0, 0.4])
+def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_path):
+    described().save(tmp_path / "log")
+    run = tl.fit(small(pretrain_share=1), tl.open_interactions(tmp_path / "log"), 2, out=tmp_path / "run",
+                 held_out=held_out, every=2, train=False)  # fmt: skip
+    assert "leaves no update for Q" in run.notes()[0]
+    run.train()
+    assert len(run.notes()) == 1
+    assert (run.metrics[-1]["q_updates"], run.metrics[-1]["q_weight"]) == (0, 0.0)
+    for policy in (run.policy(), policy_of_run(tmp_path / "run")):
+        assert (float(policy.params.weight), policy.notes()) == (0.0, [NOTE])
+
+
+def test_a_run_that_patience_ends_in_pretraining_says_so():
+    run = tl.fit(small(pretrain_share=0.9, learning_rate=0.0), described(), 10, held_out=0.4, every=1, patience=1,
+                 best="held_out/pretrain/imitation_loss")  # fmt: skip
+    assert run.update < 9
+    assert run.notes() == [NOTE]
+    assert float(run.best_policy().params.weight) == 0.0
+
+
+def test_no_update_of_q_and_a_weight_for_it_contradict_each_other():
+    with pytest.raises(ConfigError, match=r"pretrain_share = 1 leaves no update for Q, but q_weight = 2 uses Q. fix:"):
+        small(pretrain_share=1.0, q_weight=2.0)
+    small(pretrain_share=1.0, q_weight=0.0)
+
+
+def test_members_of_a_population_share_the_pretraining():
+    with pytest.raises(ConfigError, match=r"RecommenderBCQ\.pretrain_share is 0\.5 in one and 0\.1 in another"):
+        tl.fit([small(pretrain_share=0.5), small(pretrain_share=0.1)], described(), 2)
+
+
+def of_before(algorithm):
+    """Settings as they were saved before: a number of updates, of which 1 is not a share of 1."""
+    settings = to_config(algorithm)
+    return {name: value for name, value in settings.items() if name != "pretrain_share"} | {"pretrain": 1}
+
+
+@pytest.mark.parametrize("kind", ["run", "policy"])
+def test_settings_of_before_are_refused_by_name(kind, halves, tmp_path, monkeypatch):
+    if kind == "policy":
+        monkeypatch.setattr(policies, "to_config", of_before)
+        halves[1].policy().save(tmp_path / "saved")
+    else:
+        record = json.loads((halves[0] / "run.json").read_text())
+        record["configs"] = [of_before(small())]
+        (tmp_path / "saved").mkdir()
+        (tmp_path / "saved" / "run.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigError, match=r"have RecommenderBCQ\.pretrain = 1, but .* has no .* 'pretrain' in this v"):
+        (tl.load_policy if kind == "policy" else tl.load)(tmp_path / "saved")
