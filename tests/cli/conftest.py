@@ -10,6 +10,7 @@ import pytest
 
 from tests.training.logs import log, saved
 from tidelog.cli import main
+from tidelog.training.runs import progress
 
 __all__ = ["log", "saved"]
 
@@ -45,7 +46,10 @@ def call(*words):
 
 
 @pytest.fixture
-def tidelog(capsys):
+def tidelog(capsys, monkeypatch):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 3600.0)  # a busy machine writes no lines of progress into a test
+    monkeypatch.setattr(progress, "LONGEST_PAUSE", 3600.0)
+
     def run(*words):
         capsys.readouterr()
         code = call(*words)

@@ -74,7 +74,7 @@ def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     assert done.err == ""
     assert f"{name}: last metrics, update 28" in done.out
     assert "play/treatment" in done.out
-    assert f"next: tidelog act runs/{name} --data NEW_ROWS.csv --out actions.csv" in done.out
+    assert f"next: tidelog judge runs/{name} --sample\nthen: tidelog act runs/{name} --data NEW_ROWS.csv" in done.out
     content = json.loads((here / "runs" / name / "run.json").read_text())
     assert content["options"]["scale"] == "standard"
     assert content["options"]["held_out"] == 0.2

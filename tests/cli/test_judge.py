@@ -34,8 +34,9 @@ def trained(kept_log):
 
 
 @pytest.fixture
-def run(trained, tmp_path):
-    """A copy of that run of one's own, without verdicts."""
+def run(trained, kept_log, tmp_path):
+    """A copy of that run of one's own, without verdicts, and a log that nobody has looked at."""
+    (kept_log / "looks.jsonl").unlink(missing_ok=True)
     shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("verdicts"))
     return tmp_path / "run"
 
@@ -140,6 +141,16 @@ def test_looks_of_one_run_are_known_to_another(run, tmp_path, tidelog):
     tidelog("judge", run, "--member", 0, *QUICK)
     done = tidelog("judge", tmp_path / "twin", "--member", 1, *QUICK)
     assert "judged once before" in done.out
+
+
+def test_looks_are_known_with_the_saved_log_itself(run, kept_log, tidelog, monkeypatch, tmp_path):
+    """Another user, or another machine, has the log but not the ledger of the run."""
+    assert tidelog("judge", run, *QUICK).code == 0
+    (run / "looks.jsonl").unlink()
+    monkeypatch.setenv("TIDELOG_STATE", str(tmp_path / "another"))
+    assert tidelog("judge", run, "--looks").said.startswith("1 look(s)")
+    (kept_log / "looks.jsonl").unlink()
+    assert tidelog("judge", run, "--looks").said.startswith("0 look(s)")
 
 
 @pytest.mark.parametrize(("gate", "code"), [([], 3), (["all"], 3), (["any"], 0)])

@@ -314,8 +314,8 @@ def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monk
     assert "fix: lower pretrain_share, or drop q_weight" in said(capsys)
     assert not Path("runs").exists()
     assert main([*words, "--pretrain-share", "1", "--every", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith("note: pretrain_share = 1 leaves no update for Q")
+    shown, notes = capsys.readouterr()
+    assert notes.startswith("note: pretrain_share = 1 leaves no update for Q")
     assert re.search(r"q_updates +│ +0 ", shown)
     assert re.search(r"q_weight +│ +0 ", shown)
     note = "note: Q has had no update: its weight is 0, and lists are in order of likelihood"

@@ -112,5 +112,5 @@ def test_the_approximate_index_says_how_much_it_finds():
 
 def test_without_faiss_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ConfigError, match=r"pip install 'tidelog\[faiss\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'faiss-cpu"):
         Approximate.of(np.ones((3, 2), np.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -14,7 +15,7 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
-from tidelog.types import Catalogue
+from tidelog.types import Catalogue, Discrete
 
 
 def table(title: str, head: list[str], rows: list[list[str]]) -> None:
@@ -67,16 +68,21 @@ def show_run(run: Run) -> None:
         print_notes(run.policy().notes())
         print_line(f"next: {next_command(run)}")
         return
-    environment = run.record.environment or "NAME"
-    named = bool(feature_names(run.record.spec))
-    command = (
-        f"act {run.folder} --data NEW_ROWS.csv --out actions.csv"
-        if named
-        else f"evaluate {run.folder} --env {environment}"
-    )
-    if named and (run.record.spec.masked or run.policy().is_recurrent):
-        command += " --columns MAPPING.toml"
-    print_line(f"next: tidelog {command}")
+    for word, command in zip(("next", "then"), _next_commands(run), strict=False):
+        print_line(f"{word}: tidelog {command}")
+
+
+def _next_commands(run: Run) -> list[str]:
+    """What to do with a policy: judge it if it learnt from a log, then act on new rows, or play it."""
+    record, folder = run.record, shlex.quote(str(run.folder))
+    commands = []
+    if record.environment is None or record.is_finetuned:
+        way = " --sample" if isinstance(record.spec.action, Discrete) else ""
+        commands.append(f"judge {folder}{way}{'' if record.held_out else ' --log OTHER_LOG'}")
+    if feature_names(record.spec):
+        mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
+        return [*commands, f"act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}"]
+    return [*commands, f"evaluate {folder} --env {record.environment or 'NAME'}"]
 
 
 def _number(value: Any) -> str:

@@ -6,7 +6,7 @@ import shutil
 import textwrap
 from typing import TextIO
 
-WHOLE = ("next:", "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
+WHOLE = ("next:", "then:", "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
 
 
 def wrapped(text: str, stream: TextIO) -> str:
