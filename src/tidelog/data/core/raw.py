@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.data.core.columns import Bounds
-from tidelog.data.core.order import Order, Values, episode_order
+from tidelog.data.core.order import Order, Values, episode_order, number_by_appearance
 
 Kind: TypeAlias = Literal["vector", "codes", "image"]
 
@@ -21,10 +21,11 @@ def _no_rows() -> Values:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of one column, [N], [N, D] or [N, H, W, C]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
+    """Values of one column, [N], [N, D] or [N, H, W, C]; rows that are not usable hold a placeholder.
 
-    `odd` rows hold a list whose length differs from most. `vocabulary` is set if `values` are codes; `texts` are
-    the first unreadable texts, and `expects` names the expected format.
+    `odd` rows hold a list whose length differs from most; `reported` rows have a finding of the reader already.
+    `vocabulary` is set if `values` are codes; `texts` are the first unreadable texts, and `expects` names the expected
+    format.
     """
 
     name: str
@@ -35,16 +36,17 @@ class Column:
     odd: Values = field(default_factory=_no_rows)
     texts: tuple[str, ...] = ()
     expects: str = "a number"
+    reported: Values = field(default_factory=_no_rows)
 
     @cached_property
     def usable(self) -> Values:
         """[N] bool: rows with a value; read-only."""
-        if not (len(self.missing) or len(self.unreadable) or len(self.odd)):
+        without = [rows for rows in (self.missing, self.unreadable, self.odd, self.reported) if len(rows)]
+        if not without:
             return np.broadcast_to(np.True_, len(self.values))
         usable = np.ones(len(self.values), bool)
-        usable[self.missing] = False
-        usable[self.unreadable] = False
-        usable[self.odd] = False
+        for rows in without:
+            usable[rows] = False
         return usable
 
 
@@ -148,12 +150,30 @@ class RawLog:
 
     @cached_property
     def order(self) -> Order:
-        """The episode order of rows; a key with missing values is not used."""
+        """The episode order of rows; each row in `unplaced` is an episode of its own, so that it moves no other row."""
         key = self.step or self.time
-        usable = key is not None and bool(key.usable.all())
-        episode = None if self.episode is None else self.episode.values
-        words = None if self.episode is None else self.episode.vocabulary
-        return episode_order(self.rows, episode, words, key.values if usable and key is not None else None)
+        if self.episode is None:
+            return episode_order(self.rows, None, None, None)
+        keys = None if key is None else key.values
+        if not self.unplaced.any():
+            return episode_order(self.rows, self.episode.values, self.episode.vocabulary, keys)
+        episode = number_by_appearance(self.episode.values)[0]
+        episode[self.unplaced] = self.rows + np.arange(self.unplaced.sum())
+        keys = None if keys is None else np.where(self.unplaced, keys[:1], keys)
+        return episode_order(self.rows, episode, None, keys)
+
+    @cached_property
+    def unplaced(self) -> Values:
+        """[N] bool in file order: rows of a log of episodes without a usable episode, step or time to sort by."""
+        key = self.step or self.time
+        unplaced = np.zeros(self.rows, bool)
+        if self.episode is None:
+            return unplaced
+        if key is not None:
+            unplaced |= ~key.usable
+            if key.values.dtype.kind in "fM":
+                unplaced |= ~np.isfinite(key.values)
+        return unplaced | ~self.episode.usable
 
     @cached_property
     def flags(self) -> Flags:

@@ -299,7 +299,7 @@ def _report_unknown_values(raw: RawLog) -> RawLog:
         texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.vocabulary[:8]))}"
         advice = "correct the cells, or add the values to vocabularies="
         found.append(("unknown category", Finding(column.name, column.unreadable, texts, expected, advice)))
-        return replace(column, unreadable=np.zeros(0, np.int64))
+        return replace(column, unreadable=column.unreadable[:0], reported=column.unreadable)
 
     sides = [
         {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}

@@ -77,7 +77,7 @@ def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]
     """Rows of errors from 0, ascending, and for each row all its errors as one text."""
     named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
              for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
-    frames = [pl.DataFrame({"row": at}).with_columns(reason=pl.lit(name)) for name, at in named]
+    frames = [pl.DataFrame({"row": at.astype(np.int64)}).with_columns(reason=pl.lit(name)) for name, at in named]
     if not frames:
         return np.zeros(0, np.int64), []
     joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
