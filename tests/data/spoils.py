@@ -82,7 +82,7 @@ SPOILS = [
 ]  # fmt: skip
 ELSEWHERE = {  # errors that name no row of a table that could be read, or that no table has
     "unreadable file", "unknown mapping key", "bad mapping", "missing column", "ragged rows", "duplicate column name",
-    "wrong length", "empty log", "code out of range",
+    "wrong length", "empty log", "code out of range", "files differ",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
@@ -24,8 +24,9 @@ class Act:
 
     policy: tyro.conf.Positional[str]
     """a saved policy, or a run folder (its best policy if there is one, else its first seed)"""
-    data: str
-    """new rows with the features of the log (.csv, .csv.gz, .parquet); other columns are copied"""
+    data: Repeated
+    """new rows with the features of the log (.csv, .csv.gz, .parquet): a file, a folder or a glob; repeat the flag for
+    several; other columns are copied"""
     out: str
     """the output file with the rows and their actions (.csv or .parquet)"""
     seed: int | None = None
@@ -48,7 +49,7 @@ def run(words: list[str]) -> int:
             raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
     policy = open_policy(options.policy, options.seed)
     if skipped_file is None:
-        acted = act_on_table(policy, Path(options.data), options.columns)
+        acted = act_on_table(policy, source_of(options.data, "--data"), options.columns)
     else:
         acted = _known(policy, options, skipped_file)
     write_table(acted, target)
@@ -58,7 +59,7 @@ def run(words: list[str]) -> int:
 
 def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     """Act on the rows whose categories the log has; write the others to a separate file."""
-    acted, skipped = act_on_known(policy, Path(options.data), options.columns)
+    acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns)
     if acted is None:
         raise SpecError(
             f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"

@@ -98,6 +98,22 @@ class Finding(NamedTuple):
     fix: str
 
 
+class FileRows(NamedTuple):
+    """Several files whose rows stand one after another: their names, and the number of rows up to the end of each."""
+
+    names: tuple[str, ...]
+    ends: Values  # [F] int64
+
+    def of(self, at: Values) -> list[str]:
+        """The file of each row, from 0."""
+        return [self.names[place] for place in np.searchsorted(self.ends, at, side="right").tolist()]
+
+    def crossed(self, episode: Values, rows: Values) -> Values:
+        """[N] bool: places at which a sorted log goes on with the same episode in another file."""
+        file = np.searchsorted(self.ends, rows, side="right")
+        return np.append(False, (episode[1:] == episode[:-1]) & (file[1:] != file[:-1]))
+
+
 class Flags(NamedTuple):
     """[N] bool each, in episode order: ends of episodes, which of them were assumed, and which have both flags."""
 
@@ -113,7 +129,7 @@ class RawLog:
 
     source: str
     rows: int
-    numbers: Values  # [N] row numbers from 1, as the user counts
+    numbers: Values  # [N] row numbers from 1, as the user counts; in several files those in the row's own file
     has_lines: bool  # row r is on line r + 1
     observation: dict[str, Feature]
     action: RawAction | None
@@ -134,6 +150,7 @@ class RawLog:
     terminations: str = "stop"
     always_terminated: bool = False
     from_table: bool = True
+    files: FileRows | None = None  # None for one file
     found: tuple[tuple[str, Finding], ...] = ()
 
     def columns(self) -> Iterator[Column]:

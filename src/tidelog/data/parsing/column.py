@@ -146,14 +146,14 @@ def mask(many: list[pl.Series]) -> Column:
     return _lists(series, flags=True)
 
 
-def read_images(many: list[pl.Series], folder: Path) -> tuple[list[Column], list[tuple[str, Finding]]]:
-    """Read columns of file names (absolute, or relative to `folder`) as columns [N, H, W, C] uint8, with findings.
+def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """Read columns of paths as columns [N, H, W, C] uint8, with findings.
 
     All images have the most common size. Greyscale images have one channel, colour images three, colour images with
     transparency four.
     """
     named = categories(*many)
-    opened = [_open_image(folder / name) for name in named[0].vocabulary or ()]
+    opened = [_open_image(Path(name)) for name in named[0].vocabulary or ()]
     shapes = Counter(image.shape for image in opened if not isinstance(image, str))
     shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
     images = np.zeros((max(len(opened), 1), *shape), np.uint8)
