@@ -41,6 +41,7 @@ __all__ = [
     "Verdicts",
     "assemble_slates",
     "collect",
+    "concat",
     "estimate",
     "estimate_slates",
     "export",
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.names import register
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
+    from tidelog.data.concat import concat
     from tidelog.data.core.columns import Columns
     from tidelog.data.io.readers import (
         open_log,
@@ -144,6 +146,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),
     "recommend.recommender_bcq": ("RecommenderBCQ",),
+    "data.concat": ("concat",),
     "data.core.columns": ("Columns",),
     "data.io.readers": (
         "open_log",

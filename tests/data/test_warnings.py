@@ -126,5 +126,5 @@ def test_rows_without_a_bootstrap_target_are_counted_once_per_truncated_episode(
 
 
 def test_every_remark_has_a_log() -> None:
-    elsewhere = {"blank lines", "many categories", "converted", "filled"}
+    elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.tables import print_line
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
@@ -25,8 +25,9 @@ class Act:
 
     policy: tyro.conf.Positional[str]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
-    data: str
-    """new rows with the features of the log (.csv, .csv.gz, .parquet); other columns are copied"""
+    data: Repeated
+    """new rows with the features of the log (.csv, .csv.gz, .parquet): a file, a folder or a glob; repeat the flag for
+    several; other columns are copied"""
     out: str
     """the output file with the rows and their actions (.csv or .parquet), and their propensities if sampled"""
     member: int | None = None
@@ -58,7 +59,7 @@ def run(words: list[str]) -> int:
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
     print_way(policy)
     if skipped_file is None:
-        acted = act_on_table(policy, Path(options.data), options.columns, options.seed)
+        acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
     else:
         acted = _known(policy, options, skipped_file)
     write_table(acted, target)
@@ -68,7 +69,7 @@ def run(words: list[str]) -> int:
 
 def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     """Act on the rows whose categories the log has; write the others to a separate file."""
-    acted, skipped = act_on_known(policy, Path(options.data), options.columns, options.seed)
+    acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
     if acted is None:
         raise SpecError(
             f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"

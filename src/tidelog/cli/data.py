@@ -10,11 +10,11 @@ from typing import Any, Literal, cast
 import tyro
 
 from tidelog.algorithms.names import names
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
-from tidelog.data.io.readers import convert, is_table, read_any, validate
+from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import ConfigError, LogError, nearest
@@ -33,8 +33,9 @@ COMMANDS = {
 class Inspect(InteractionFlags):
     """Show the contents of a log; for a table without a mapping, describe its columns and propose a mapping."""
 
-    data: tyro.conf.Positional[str]
-    """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
+    data: tyro.conf.Positional[tuple[str, ...]]
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
+    or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     html: str | None = None
@@ -49,8 +50,9 @@ class Inspect(InteractionFlags):
 class Validate(InteractionFlags):
     """Report all problems of a log; exit code 2 if it is not usable."""
 
-    data: tyro.conf.Positional[str]
-    """a table (.csv, .tsv, .jsonl, .parquet, .arrow), a saved log, an .npz file, or the id of a Minari data set"""
+    data: tyro.conf.Positional[tuple[str, ...]]
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
+    or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
     format: Literal["text", "json"] = "text"
@@ -85,16 +87,17 @@ def run(words: list[str]) -> int:
 
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
+    source = source_of(options.data, "data inspect")
     _refuse_existing(options.html, options.write)
-    if roles_of(options) is not None or is_saved_interactions(options.data):
-        return _inspect_interactions(options)
+    if roles_of(options) is not None or is_saved_interactions(source):
+        return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
-    if options.columns is None and is_table(options.data):
-        return _describe(options)
+    if options.columns is None and is_table(source):
+        return _describe(options, source)
     if options.write is not None:
         raise ConfigError("--write needs a table without a mapping. fix: drop --columns or --write")
-    log = read_any(options.data, options.columns)
+    log = read_any(source, options.columns)
     written = [_page(options.html, log.report, log)] if options.html else []
     inspection = inspect_log(log)
     _say(json.dumps(inspection.to_json(), indent=1) if options.format == "json" else inspection.text())
@@ -102,13 +105,13 @@ def _inspect(words: list[str]) -> int:
     return 0
 
 
-def _inspect_interactions(options: Inspect) -> int:
+def _inspect_interactions(options: Inspect, source: Source) -> int:
     """Show the contents of interactions."""
     if options.columns is not None or options.write is not None:
         raise ConfigError(
             "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write"
         )
-    log = read_from_flags(options.data, options)
+    log = read_from_flags(source, options)
     written = [_page(options.html, log.report)] if options.html else []
     data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
     _say(json.dumps(data, indent=1) if options.format == "json" else f"{text(log)}\n\n{log.report.text()}")
@@ -116,13 +119,13 @@ def _inspect_interactions(options: Inspect) -> int:
     return 0
 
 
-def _describe(options: Inspect) -> int:
+def _describe(options: Inspect, source: Source) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    table = _with_ranking(describe_table(options.data))
+    table = _with_ranking(describe_table(source), source)
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok
-        log = read_any(options.data, table.proposed) if usable else None
+        log = read_any(source, table.proposed) if usable else None
         written.append(_page(options.html, table.as_report(), log, table))
     if options.write is not None:
         with Path(options.write).open("x", encoding="utf-8") as stream:
@@ -133,33 +136,34 @@ def _describe(options: Inspect) -> int:
     return 0
 
 
-def _with_ranking(table: Description) -> Description:
+def _with_ranking(table: Description, source: Source) -> Description:
     """Add the checks as interactions to the description of a table of interactions, and the algorithm for them."""
     roles = table.interaction_roles()
     if roles is None:
         return table
     columns: dict[str, Any] = dict(roles)
-    report = validate_by_roles(table.source, Roles(**columns))
+    report = validate_by_roles(source, Roles(**columns))
     return replace(table, ranking=names("interactions")[0], ranking_report=report)
 
 
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
+    source = source_of(options.data, "data validate")
     _refuse_existing(options.html, options.quarantine)
     roles = roles_of(options)
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
-        report = validate_by_roles(options.data, roles, options.quarantine)
+        report = validate_by_roles(source, roles, options.quarantine)
     elif options.quarantine is not None:
         if options.columns is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
-        report = quarantine(options.data, options.columns, options.quarantine)
+        report = quarantine(source, options.columns, options.quarantine)
     else:
-        report = _report(options.data, options.columns)
+        report = _report(source, options.columns)
     written = []
     if options.html is not None:
-        log = read_any(options.data, options.columns) if report.ok and roles is None else None
+        log = read_any(source, options.columns) if report.ok and roles is None else None
         written.append(_page(options.html, report, log))
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
@@ -200,11 +204,11 @@ def _say(text: str) -> None:
     print(text)  # noqa: T201
 
 
-def _report(source: str, columns: str | None) -> Report:
+def _report(source: Source, columns: str | None) -> Report:
     """The report on any source; ConfigError for a table without a mapping."""
     if is_saved_interactions(source):
-        return open_interactions(source).report
-    if columns is not None or Path(source).suffix == ".npz":
+        return open_interactions(str(source)).report
+    if columns is not None or (isinstance(source, str) and Path(source).suffix == ".npz"):
         return validate(source, columns)
     try:
         return read_any(source).report

@@ -62,7 +62,7 @@ class Demo:
 def run(words: list[str]) -> int:
     """Run the demo."""
     options = parse(Demo, words, "demo")
-    if min(options.patients, options.steps, options.seeds, options.episodes) < 2 or options.seeds < 1:
+    if min(options.patients, options.steps, options.episodes) < 2 or options.seeds < 1:
         raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
     folder.mkdir(parents=True)

@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
+from tidelog.data.sources.files import several_as_text
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, iqm, mean
@@ -38,8 +39,9 @@ class Evaluate:
     """take the most likely actions"""
     seed: int = 0
     """random seed of the play"""
-    log: str | None = None
-    """a log: a table (with --columns), a saved log, an .npz file, or the id of a Minari data set"""
+    log: Repeated = ()
+    """a log: a table, a folder of tables or a glob (with --columns; repeat the flag for several), a saved log, an .npz
+    file, or the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file"""
 
@@ -47,7 +49,7 @@ class Evaluate:
 def run(words: list[str]) -> int:
     """Evaluate a run."""
     options = parse(Evaluate, words, "evaluate")
-    if (options.env is None) == (options.log is None):
+    if (options.env is None) == (not options.log):
         raise ConfigError("expected exactly one of --env NAME (play) and --log LOG (compare). fix: set one of them")
     folder = Path(options.run)
     record = Record.read(folder)
@@ -101,10 +103,10 @@ def _cells(returns: np.ndarray) -> list[str]:
 
 
 def _compare(options: Evaluate, folder: Path, record: Record) -> int:
-    log = read_any(str(options.log), options.columns)
+    log = read_any(source_of(options.log, "--log"), options.columns)
     count = len(record.configs) * len(record.options.seeds)
     measures = [agreement(member_policy(folder, record, i), log) for i in range(count)]
     head = ["", *(f"member {i}" for i in range(count))]
     rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
-    table(f"{options.log}: {log.steps:,} steps", head, rows)
+    table(f"{several_as_text(options.log)}: {log.steps:,} steps", head, rows)
     return 0

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.tables import print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
@@ -40,7 +40,7 @@ class Export:
     """declare that the policy samples its actions; default: as it was judged, else the most likely actions"""
     mode: bool = False
     """declare that it takes its most likely actions"""
-    log: str | None = None
+    log: Repeated = ()
     """a log for the comparison of runtimes, besides random observations; default: the run's log, if it still exists"""
     columns: str | None = None
     """for tables: the mapping file"""
@@ -82,8 +82,11 @@ def _check(options: Export, folder: Path, record: Record | None) -> int:
     if record is not None:
         raise ConfigError(f"{folder} is a run folder: --check expects an exported policy")
     logged = None
-    if options.log is not None:
-        logged = Logged.of(reopen_any({"source": options.log, "columns": options.columns}), open_policy(options.policy))
+    if options.log:
+        logged = Logged.of(
+            reopen_any({"source": source_of(options.log, "--log"), "columns": options.columns}),
+            open_policy(options.policy),
+        )
     _show(recheck(folder, logged), None if logged else "no log: name one with --log")
     print_line(f"{folder} gives the same answers in all runtimes")
     return 0
@@ -103,8 +106,10 @@ def _target(options: Export, folder: Path, record: Record | None) -> Path:
 
 def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Logged | None, str | None]:
     """Logged observations, or the reason for their absence."""
-    if options.log is not None:
-        return Logged.of(reopen_any({"source": options.log, "columns": options.columns}), policy), None
+    if options.log:
+        return Logged.of(
+            reopen_any({"source": source_of(options.log, "--log"), "columns": options.columns}), policy
+        ), None
     origin = None if record is None else record.data.origin
     if not isinstance(origin, Mapping):
         return None, "no log: name one with --log"

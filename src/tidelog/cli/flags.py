@@ -6,7 +6,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import tyro
 
@@ -14,6 +14,9 @@ from tidelog.errors import ConfigError, nearest
 from tidelog.training.runs.options import options_of
 
 T = TypeVar("T")
+Sources: TypeAlias = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
+# `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
+Repeated: TypeAlias = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 
 
 def parse(cls: type[T], words: Sequence[str], command: str, default: Any = None) -> T:
@@ -22,6 +25,14 @@ def parse(cls: type[T], words: Sequence[str], command: str, default: Any = None)
         cls, args=list(words), prog=f"tidelog {command}", default=default, config=(tyro.conf.OmitArgPrefixes,)
     )
     return parsed
+
+
+def source_of(named: Sources | Repeated, flag: str) -> str | list[str]:
+    """The one source, or the list of several, that a flag or arguments name; ConfigError for none."""
+    sources = [one for value in named for one in ([value] if isinstance(value, str) else value)]
+    if not sources or "" in sources:
+        raise ConfigError(f"{flag} names no file. fix: name a file, a folder of tables or a glob")
+    return sources[0] if len(sources) == 1 else sources
 
 
 def flags_of(algorithm: type[Any], base: type[Any]) -> type[Any]:
@@ -98,10 +109,11 @@ def _flag_default(field: dataclasses.Field[Any]) -> Any:
     return field.default
 
 
-def read_config(path: str | None, known: type[Any]) -> list[str]:
+def read_config(path: str | None, known: type[Any], words: Sequence[str] = ()) -> list[str]:
     """Read a TOML file as flags, keys with `-` or `_`; ConfigError for an unknown key.
 
-    These flags precede those of the command line, which therefore win; both are checked in the same way.
+    These flags precede the `words` of the command line, which therefore win; both are checked in the same way. Files of
+    a log are not added to those of the command line.
     """
     if path is None:
         return []
@@ -110,16 +122,19 @@ def read_config(path: str | None, known: type[Any]) -> list[str]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
     names = [field.name for field in dataclasses.fields(known) if field.name != "config"]
-    words = []
+    named = {word.split("=")[0] for word in words}
+    flags = []
     for key, value in content.items():
         if key.replace("-", "_") not in names:
             raise ConfigError(f"{path} has the unknown key '{key}': {nearest(key, names)}")
         flag = f"--{key.replace('_', '-')}"
+        if flag == "--data" and flag in named:
+            continue
         if isinstance(value, bool):
-            words.append(flag if value else flag.replace("--", "--no-", 1))
+            flags.append(flag if value else flag.replace("--", "--no-", 1))
         else:
-            words += [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
-    return words
+            flags += [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
+    return flags
 
 
 def peek(words: Sequence[str], flag: str) -> str | None:

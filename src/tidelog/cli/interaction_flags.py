@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.cli.flags import pairs
-from tidelog.data.io.readers import is_table
+from tidelog.data.io.readers import Source, is_table
 from tidelog.errors import ConfigError
 from tidelog.folders import MANIFEST
 from tidelog.recommend.interactions.log import INTERACTIONS, Interactions
@@ -70,19 +70,20 @@ def _reward(words: tuple[str, ...]) -> str | dict[str, float] | None:
         raise ConfigError(f"--reward {' '.join(words)}: expected {expected}") from error
 
 
-def is_saved_interactions(source: str) -> bool:
+def is_saved_interactions(source: Source) -> bool:
     """Whether a folder holds saved interactions."""
-    return (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
+    return isinstance(source, str | Path) and (Path(source) / MANIFEST).exists() and INTERACTIONS.is_at(Path(source))
 
 
-def read_from_flags(source: str, options: InteractionFlags) -> Interactions:
+def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
     """Read interactions from a table or a saved folder; ConfigError if flags are missing or not needed."""
     roles = roles_of(options)
     if roles is not None:
         return read_by_roles(source, roles)
+    shown = source if isinstance(source, str | Path) else " ".join(map(str, source))
     if is_table(source):
         raise ConfigError(
-            f"{source} is a table without flags for its columns. fix: add --user U --item I --time T "
-            f"(`tidelog data inspect {source}` proposes them)"
+            f"{shown} is a table without flags for its columns. fix: add --user U --item I --time T "
+            f"(`tidelog data inspect {shown}` proposes them)"
         )
-    return open_interactions(source)
+    return open_interactions(str(shown))

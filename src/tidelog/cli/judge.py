@@ -11,12 +11,13 @@ from typing import Any, Literal, NamedTuple
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import print_line, table
 from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
+from tidelog.data.sources.files import several_as_text
 from tidelog.errors import ConfigError
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.verdict.judge import judge
@@ -40,8 +41,9 @@ class Judge:
     policies: tyro.conf.Positional[tuple[str, ...]]
     """run folders (their best policy if there is one, else their first member), or saved policies; several are judged
     at once on the same episodes, with simultaneous intervals"""
-    log: str | None = None
-    """the log for the judgement, as in `tidelog evaluate`; default: the held-out episodes of the run"""
+    log: Repeated = ()
+    """the log for the judgement (repeat the flag for several tables), as in `tidelog evaluate`; default: the held-out
+    episodes of the run"""
     columns: str | None = None
     """for tables: the mapping file"""
     sample: bool = False
@@ -168,12 +170,12 @@ def _check(options: Judge, sources: list[_Source]) -> None:
         raise ConfigError("there is no policy to judge. fix: name a run folder or a saved policy")
     if len({source.path.resolve() for source in sources}) < len(sources):
         raise ConfigError("a policy appears twice. fix: name each run folder or saved policy once")
-    if options.columns is not None and options.log is None:
+    if options.columns is not None and not options.log:
         raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
     saved = [source.path for source in sources if source.record is None]
     if saved and (options.member is not None or options.all_members):
         raise ConfigError(f"{saved[0]} is a saved policy, which has no members. fix: drop --member and --all-members")
-    if saved and options.log is None:
+    if saved and not options.log:
         raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes. fix: name a log with --log")
     if not 0.0 <= options.cvar_tolerance < float("inf"):
         raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
@@ -187,7 +189,7 @@ def _check(options: Judge, sources: list[_Source]) -> None:
 
 def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
-    log = None if options.log is None else read_any(options.log, options.columns)
+    log = None if not options.log else read_any(source_of(options.log, "--log"), options.columns)
     parts: dict[str, tuple[Log, str]] = {}
     for path, record in sources:
         if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):
@@ -227,7 +229,10 @@ def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[
 def _judge_policies(
     options: Judge, named_policies: list[_NamedPolicy], log: Log, ledger: Ledger | None
 ) -> Verdict | Verdicts:
-    context: dict[str, Any] = {"source": options.log, "date": datetime.now(UTC).isoformat()}
+    context: dict[str, Any] = {
+        "source": several_as_text(options.log) if options.log else None,
+        "date": datetime.now(UTC).isoformat(),
+    }
     several: Any = {one.name: one.policy for one in named_policies}
     if len(named_policies) == 1:
         context["name"] = named_policies[0].name

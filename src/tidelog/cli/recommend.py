@@ -9,7 +9,7 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.tables import print_line, print_notes
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
@@ -23,7 +23,7 @@ class Recommend:
 
     policy: tyro.conf.Positional[str]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
-    data: str
+    data: Repeated
     """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl)"""
     out: str
     """the output file with the lists, one item per row (.csv or .parquet)"""
@@ -60,7 +60,7 @@ def run(words: list[str]) -> int:
     policy = open_policy(options.policy, options.member)
     lists = recommend_for_table(
         policy,
-        Path(options.data),
+        source_of(options.data, "--data"),
         user=options.user,
         item=options.item,
         time=options.time,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Repeated, parse, source_of
 from tidelog.cli.tables import print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
@@ -22,7 +22,7 @@ class Report:
     """run folders"""
     out: str = "report.html"
     """the file; an older report is replaced, any other file is not overwritten"""
-    log: str | None = None
+    log: Repeated = ()
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: str | None = None
     """for tables: the mapping file"""
@@ -33,9 +33,9 @@ class Report:
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
     options = parse(Report, words, "report")
-    if options.columns is not None and options.log is None:
+    if options.columns is not None and not options.log:
         raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
-    log = None if options.log is None else read_any(options.log, options.columns)
+    log = None if not options.log else read_any(source_of(options.log, "--log"), options.columns)
     path = report_of(options.runs, options.out, log=log)
     print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
     if options.open and not webbrowser.open(path.absolute().as_uri()):

@@ -11,12 +11,14 @@ from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
 from tidelog.cli.flags import (
+    Sources,
     flags_of,
     is_flag,
     options_in,
     parse,
     peek,
     read_config,
+    source_of,
     verb_flags,
     with_defaults,
 )
@@ -34,8 +36,9 @@ from tidelog.training.learn import learn
 class LogFlags:
     """Learn a policy from a log. Every hyper-parameter of the algorithm is a flag."""
 
-    data: str
-    """the log: a table (.csv, .csv.gz, .parquet), a saved log, an .npz file, or the id of a Minari data set"""
+    data: Sources
+    """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz file, or
+    the id of a Minari data set"""
     columns: str | None = None
     """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
     memory_map: bool = False
@@ -54,8 +57,9 @@ class LogFlags:
 class RankingFlags(InteractionFlags, LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
 
-    data: str
-    """the interactions: a table (.csv, .tsv, .parquet, .jsonl), or a folder of Interactions.save"""
+    data: Sources
+    """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
+    Interactions.save"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
 
@@ -90,7 +94,7 @@ def run(words: list[str]) -> int:
     online = learns_online(cls)
     _check_source(name, rest, online)
     flags = flags_of(cls, Play if online else Rank if ranks(cls) else Train)
-    arguments = [*read_config(peek(rest, "--config"), flags), *rest]
+    arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", with_defaults(flags, defaults))
     algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
@@ -139,11 +143,12 @@ def _read(algorithm: Any, options: Any, folder: Path) -> int:
 
 
 def _log(options: Any) -> Log | Interactions:
+    source = source_of(options.data, "--data")
     if not isinstance(options, RankingFlags):
-        return read_any(options.data, options.columns, memory_map=options.memory_map)
+        return read_any(source, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
-    return read_from_flags(options.data, options)
+    return read_from_flags(source, options)
 
 
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +14,9 @@ import polars as pl
 from tidelog.data.core.columns import Columns, names
 from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
+from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy, replay
@@ -22,36 +25,42 @@ from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, S
 
 
 def act_on_table(
-    policy: Policy, path: Path, mapping: str | Path | None = None, seed: int | None = None
+    policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
 ) -> pl.DataFrame:
     """Return the table's rows with the policy's actions in one column `action` (or `action_0`, ... for vectors).
 
     The policy acts in its declared way. If it samples, a column `propensity` has the probabilities or densities of its
     actions, and the same `seed` and rows give the same actions (None: new random numbers).
 
-    Features of arrays without names are the columns `observation_0`, ... of an exported log (`observation` for one).
-    Raises LogError where the table cannot be read, SpecError (with column and rows) for a missing or invalid feature,
-    or for a value outside the log's vocabulary. `mapping` names the columns of the allowed actions.
+    Rows of several files (see `tidelog.read_log`) come one file after another. Features of arrays without names are the
+    columns `observation_0`, ... of an exported log (`observation` for one). Raises LogError where the table cannot be
+    read, SpecError (with column and rows) for a missing or invalid feature, or for a value outside the log's
+    vocabulary. `mapping` names the columns of the allowed actions.
     """
-    return _with_actions(policy, _table(policy, path), mapping, seed)
+    table = _table(policy, source)
+    return _with_actions(policy, table.frame, mapping, seed, _files(table))
 
 
 def act_on_known(
-    policy: Policy, path: Path, mapping: str | Path | None = None, seed: int | None = None
+    policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """Return `act_on_table` of the rows with known values, and the skipped rows.
 
-    The skipped rows have a column `row`, counted from 1, and a column `unknown` with the unknown values. The first
-    table is None where no row is left. ConfigError for a recurrent policy: it needs every row of an episode.
+    The skipped rows have a column `row`, counted from 1, after a column `file` if there are several, and a column
+    `unknown` with the unknown values. The first table is None where no row is left. ConfigError for a recurrent policy:
+    it needs every row of an episode.
     """
     if policy.is_recurrent:
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
-    frame = _table(policy, path)
+    table = _table(policy, source)
+    frame, files = table.frame, table.files
     unknown = _unknown(frame, policy.spec)
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
+    at = np.flatnonzero(is_unknown)
     skipped = pl.DataFrame(
-        {
-            "row": np.flatnonzero(is_unknown) + 1,
+        ({} if files is None else {"file": files.of(at)})
+        | {
+            "row": at + 1 if files is None else table.numbers[at],
             "unknown": [unknown_values for unknown_values in unknown if unknown_values],
         }
     )
@@ -75,26 +84,45 @@ def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
     return unknown_values
 
 
-def _table(policy: Policy, path: Path) -> pl.DataFrame:
-    """Return the rows of a file; SpecError for no rows or a missing feature column."""
+def _files(table: Table) -> list[tuple[str, int]]:
+    """Return the name and the number of rows of every file; nothing for one file."""
+    return [(part.source, part.rows) for part in table.parts]
+
+
+def _table(policy: Policy, source: Source) -> Table:
+    """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    frame = table_of(path).frame
-    if not frame.height:
-        raise SpecError(f"{path} has no rows, expected at least one. fix: add rows")
-    missing = [name for name in feature_names(_with_names(policy.spec)) if name not in frame.columns]
+    table = table_of(source)
+    if not table.rows:
+        raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
+    needed = feature_names(_with_names(policy.spec))
+    uneven = [table.uneven[name] for name in needed if name in table.uneven]
+    if uneven:
+        raise SpecError(f"{uneven[0]}: expected the same column in every file. fix: export the files alike")
+    missing = [name for name in needed if not table.has(name)]
     if missing:
-        raise SpecError(
-            f"{path} has no column '{missing[0]}' ({len(missing)} missing): {nearest(missing[0], frame.columns)}"
-        )
-    return frame
+        known = table.frame.columns
+        raise SpecError(f"{table.source} has no column '{missing[0]}' ({len(missing)} missing): "
+                        f"{nearest(missing[0], known)}")  # fmt: skip
+    return table
 
 
-def _with_actions(policy: Policy, frame: pl.DataFrame, mapping: str | Path | None, seed: int | None) -> pl.DataFrame:
+def _with_actions(
+    policy: Policy,
+    frame: pl.DataFrame,
+    mapping: str | Path | None,
+    seed: int | None,
+    files: Sequence[tuple[str, int]] = (),
+) -> pl.DataFrame:
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
-    leaves = {name: _leaf(frame_filled, leaf) for name, leaf in spec.observation.items()}
-    allowed = _mask(frame, policy.spec, mapping)
+    leaves = {
+        name: np.concatenate([*_by_file(frame_filled, files, partial(_leaf, leaf=leaf))])
+        for name, leaf in spec.observation.items()
+    }
+    masks = [*_by_file(frame, files, partial(_mask, spec=policy.spec, mapping=mapping))]
+    allowed = None if masks[0] is None else np.concatenate(masks)
     if policy.spec.masked and allowed is None:
         raise SpecError(
             "the log has action masks, but this table has none. fix: pass the mapping with its action_mask (--columns)"
@@ -105,6 +133,21 @@ def _with_actions(policy: Policy, frame: pl.DataFrame, mapping: str | Path | Non
     if propensities is not None:
         columns["propensity" if "propensity" not in frame.columns else "policy_propensity"] = propensities
     return frame.with_columns(**columns)
+
+
+def _by_file(
+    frame: pl.DataFrame, files: Sequence[tuple[str, int]], read: Callable[[pl.DataFrame], Any]
+) -> Iterator[Any]:
+    """Read the rows of each file apart; a SpecError then names the file, and rows are counted in it."""
+    if not files:
+        yield read(frame)
+    start = 0
+    for name, rows in files:
+        try:
+            yield read(frame[start : start + rows])
+        except SpecError as error:
+            raise SpecError(f"{name}: {error}") from error
+        start += rows
 
 
 def _with_names(spec: Spec) -> Spec:

@@ -35,8 +35,8 @@ from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
-from tidelog.runtime.way_of_acting import Acting, Acts
-from tidelog.types import Catalogue, Continuous, Discrete, Spec
+from tidelog.runtime.way_of_acting import DOES, Acting, Acts, verdict_line
+from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
 Leaves = dict[str, NDArray[Any]]
@@ -100,6 +100,11 @@ class Policy(Acts):
         self.is_recurrent = algorithm.start(params, 1) is not None  # True: every call needs a memory from `start`
         self._numbers = jax.tree.map(jnp.float32, algorithm)
         self.declare(acting, verdict)
+
+    def __repr__(self) -> str:
+        leaves = ", ".join(f"{name} {type(leaf).__name__}" for name, leaf in self.spec.observation.items())
+        acts = f"it {DOES[self.acting or 'mode']}; {verdict_line(self.verdict)}"
+        return f"Policy of {self.algorithm!r}: {leaves} -> {_actions(self.spec.action)}; {acts}"
 
     def notes(self) -> list[str]:
         """Return notes for the user about this policy, from the algorithm's `policy_notes(params)` if it has one."""
@@ -243,6 +248,17 @@ class Policy(Acts):
         target = Path(path)
         write(target, *artefact_contents(self))
         return target
+
+
+def _actions(space: ActionSpace) -> str:
+    """A few words on the actions, for the representation of a policy."""
+    if isinstance(space, Catalogue):
+        return f"lists of {len(space.ids):,} items"
+    if isinstance(space, Continuous):
+        return f"{space.size} continuous actions"
+    names = getattr(space, "names", ())
+    listed = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
+    return f"{space.n} actions{listed}" if isinstance(space, Discrete) else f"choices of {list(space.sizes)}"
 
 
 def load_policy(path: str | Path, algorithm: Any = None) -> Policy:

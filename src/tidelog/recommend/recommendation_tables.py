@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
@@ -21,7 +22,7 @@ from tidelog.types import Profile
 
 def recommend_for_table(
     policy: Policy,
-    source: Path | pl.DataFrame,
+    source: Source | pl.DataFrame,
     *,
     user: str,
     item: str,

@@ -69,6 +69,9 @@ def problem(problem: Problem) -> str:
 
 def _places(problem: Problem) -> Iterator[tuple[str, str]]:
     more = ", …" if problem.count > len(problem.rows) else ""
+    if problem.files:
+        yield f"{problem.count:,} row{'' if problem.count == 1 else 's'}", problem.places
+        return
     if problem.rows:
         yield f"{problem.count:,} row{'' if problem.count == 1 else 's'}", ", ".join(map(str, problem.rows)) + more
     if problem.lines:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.data.log import Log
+from tidelog.data.sources.files import several_as_text, source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions.log import Interactions
@@ -214,9 +215,9 @@ def fingerprint(run: SavedRun) -> str:
 def source(record: Record) -> str:
     """Source of a run's log, as text."""
     origin = record.data.origin
-    return (
-        "a log in memory" if origin is None else f"{origin['source']}{', a part of it' if origin.get('parts') else ''}"
-    )
+    if origin is None:
+        return "a log in memory"
+    return f"{source_text(origin)}{', a part of it' if origin.get('parts') else ''}"
 
 
 def _reopened(record: Record) -> LogSource:
@@ -226,14 +227,18 @@ def _reopened(record: Record) -> LogSource:
             None,
             "The run's log was in memory only and cannot be reopened. fix: pass it with --log (in Python log=...).",
         )
-    path = Path(str(origin["source"]))
-    if path.is_absolute() and not path.exists():
-        return LogSource(None, f"The run's log is no longer at {path}.")
+    source = origin["source"]
+    paths = [Path(str(one)) for one in (source if isinstance(source, list) else [source])]
+    gone = [path for path in paths if path.is_absolute() and not path.exists()]
+    if gone:
+        return LogSource(None, f"The run's log is no longer at {several_as_text(map(str, gone))}.")
     try:
         log = reopen_any(origin)
     except TidelogError as error:
         return LogSource(None, f"The run's log cannot be reopened: {error}")
-    return LogSource(log, "") if _same(log, record) else LogSource(None, f"The log at {path} is not the run's log.")
+    if _same(log, record):
+        return LogSource(log, "")
+    return LogSource(None, f"The log at {source_text(origin)} is not the run's log.")
 
 
 def _same(log: Log | Interactions, record: Record) -> bool:

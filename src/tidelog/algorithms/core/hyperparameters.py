@@ -62,7 +62,9 @@ def hyperparameters(cls: type[T]) -> type[T]:
     `bool`, `str` or tuple default is `static`. Raises ConfigError for a field of another type or without a default.
     """
     _declare_fields(cls)
-    cls = dataclasses.dataclass(frozen=True)(cls)
+    cls = dataclasses.dataclass(frozen=True, repr=False)(cls)
+    if "__repr__" not in vars(cls):
+        cls.__repr__ = _changed_settings  # type: ignore[method-assign]
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     leaves = tuple(f.name for f in fields if f.metadata["leaf"])
     rest = tuple(f.name for f in fields if not f.metadata["leaf"])
@@ -85,6 +87,16 @@ def hyperparameters(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
     return cls
+
+
+def _changed_settings(self: Any) -> str:
+    """The algorithm as it was written: its name, and the settings that differ from their defaults."""
+    shown = []
+    for field in dataclasses.fields(self):
+        value = getattr(self, field.name)
+        if value is not field.default and not (type(value) is type(field.default) and value == field.default):
+            shown.append(f"{field.name}={getattr(value, '__name__', None) or repr(value)}")
+    return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _declare_fields(cls: type[Any]) -> None:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.data.core.columns import Bounds
-from tidelog.data.core.order import Order, Values, episode_order
+from tidelog.data.core.order import Order, Values, episode_order, number_by_appearance
 
 Kind: TypeAlias = Literal["vector", "codes", "image"]
 
@@ -21,10 +21,11 @@ def _no_rows() -> Values:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of one column, [N], [N, D] or [N, H, W, C]; rows in `missing`, `unreadable` and `odd` hold a placeholder.
+    """Values of one column, [N], [N, D] or [N, H, W, C]; rows that are not usable hold a placeholder.
 
-    `odd` rows hold a list whose length differs from most. `vocabulary` is set if `values` are codes; `texts` are
-    the first unreadable texts, and `expects` names the expected format.
+    `odd` rows hold a list whose length differs from most; `reported` rows have a finding of the reader already.
+    `vocabulary` is set if `values` are codes; `texts` are the first unreadable texts, and `expects` names the expected
+    format.
     """
 
     name: str
@@ -35,16 +36,17 @@ class Column:
     odd: Values = field(default_factory=_no_rows)
     texts: tuple[str, ...] = ()
     expects: str = "a number"
+    reported: Values = field(default_factory=_no_rows)
 
     @cached_property
     def usable(self) -> Values:
         """[N] bool: rows with a value; read-only."""
-        if not (len(self.missing) or len(self.unreadable) or len(self.odd)):
+        without = [rows for rows in (self.missing, self.unreadable, self.odd, self.reported) if len(rows)]
+        if not without:
             return np.broadcast_to(np.True_, len(self.values))
         usable = np.ones(len(self.values), bool)
-        usable[self.missing] = False
-        usable[self.unreadable] = False
-        usable[self.odd] = False
+        for rows in without:
+            usable[rows] = False
         return usable
 
 
@@ -96,6 +98,22 @@ class Finding(NamedTuple):
     fix: str
 
 
+class FileRows(NamedTuple):
+    """Several files whose rows stand one after another: their names, and the number of rows up to the end of each."""
+
+    names: tuple[str, ...]
+    ends: Values  # [F] int64
+
+    def of(self, at: Values) -> list[str]:
+        """The file of each row, from 0."""
+        return [self.names[place] for place in np.searchsorted(self.ends, at, side="right").tolist()]
+
+    def crossed(self, episode: Values, rows: Values) -> Values:
+        """[N] bool: places at which a sorted log goes on with the same episode in another file."""
+        file = np.searchsorted(self.ends, rows, side="right")
+        return np.append(False, (episode[1:] == episode[:-1]) & (file[1:] != file[:-1]))
+
+
 class Flags(NamedTuple):
     """[N] bool each, in episode order: ends of episodes, which of them were assumed, and which have both flags."""
 
@@ -111,7 +129,7 @@ class RawLog:
 
     source: str
     rows: int
-    numbers: Values  # [N] row numbers from 1, as the user counts
+    numbers: Values  # [N] row numbers from 1, as the user counts; in several files those in the row's own file
     has_lines: bool  # row r is on line r + 1
     observation: dict[str, Feature]
     action: RawAction | None
@@ -132,6 +150,7 @@ class RawLog:
     terminations: str = "stop"
     always_terminated: bool = False
     from_table: bool = True
+    files: FileRows | None = None  # None for one file
     found: tuple[tuple[str, Finding], ...] = ()
 
     def columns(self) -> Iterator[Column]:
@@ -148,12 +167,30 @@ class RawLog:
 
     @cached_property
     def order(self) -> Order:
-        """The episode order of rows; a key with missing values is not used."""
+        """The episode order of rows; each row in `unplaced` is an episode of its own, so that it moves no other row."""
         key = self.step or self.time
-        usable = key is not None and bool(key.usable.all())
-        episode = None if self.episode is None else self.episode.values
-        words = None if self.episode is None else self.episode.vocabulary
-        return episode_order(self.rows, episode, words, key.values if usable and key is not None else None)
+        if self.episode is None:
+            return episode_order(self.rows, None, None, None)
+        keys = None if key is None else key.values
+        if not self.unplaced.any():
+            return episode_order(self.rows, self.episode.values, self.episode.vocabulary, keys)
+        episode = number_by_appearance(self.episode.values)[0]
+        episode[self.unplaced] = self.rows + np.arange(self.unplaced.sum())
+        keys = None if keys is None else np.where(self.unplaced, keys[:1], keys)
+        return episode_order(self.rows, episode, None, keys)
+
+    @cached_property
+    def unplaced(self) -> Values:
+        """[N] bool in file order: rows of a log of episodes without a usable episode, step or time to sort by."""
+        key = self.step or self.time
+        unplaced = np.zeros(self.rows, bool)
+        if self.episode is None:
+            return unplaced
+        if key is not None:
+            unplaced |= ~key.usable
+            if key.values.dtype.kind in "fM":
+                unplaced |= ~np.isfinite(key.values)
+        return unplaced | ~self.episode.usable
 
     @cached_property
     def flags(self) -> Flags:

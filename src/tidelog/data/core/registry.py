@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from tidelog.data.core.order import Values
-from tidelog.data.core.raw import Finding, RawLog
+from tidelog.data.core.raw import FileRows, Finding, RawLog
 from tidelog.data.core.report import LEVELS, Level, Problem, Report
 from tidelog.errors import LogError
 
@@ -30,6 +30,8 @@ class Numbered(Protocol):
     def numbers(self) -> Values: ...
     @property
     def has_lines(self) -> bool: ...
+    @property
+    def files(self) -> FileRows | None: ...
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,10 @@ def report_of(raw: Numbered, found: Iterable[tuple[Check, Finding]]) -> Report:
         at = np.sort(finding.at)[:_SHOWN_ROWS] if finding.at is not None else np.zeros(0, int)
         rows = tuple(int(number) for number in raw.numbers[at])
         lines = tuple(row + 1 for row in rows) if raw.has_lines else ()
+        files = () if raw.files is None else tuple(raw.files.of(at))
         count = 0 if finding.at is None else len(finding.at)
         column, _, text, expected, fix = finding
-        problems.append(Problem(one.level, one.name, column, rows, count, text, expected, fix, lines))
+        problems.append(Problem(one.level, one.name, column, rows, count, text, expected, fix, lines, files))
     return Report(raw.source, raw.rows, tuple(problems))
 
 
@@ -140,6 +143,8 @@ rule("wrong length", "error", "An array, a mask or a list of bounds has a length
 rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
 rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
 rule("unreadable image", "error", "An image file is missing, damaged, or of an unsupported format.")
+rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
+rule("several files", "note", "The log was read from several files, in the order of their names.")
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(

@@ -15,7 +15,10 @@ _WRAP = textwrap.TextWrapper(_WIDTH, subsequent_indent="    ", break_on_hyphens=
 
 @dataclass(frozen=True)
 class Problem:
-    """One finding: `rows` are the first ten of `count`, counted from 1; `lines` are their lines in a text file."""
+    """One finding: `rows` are the first ten of `count`, counted from 1; `lines` are their lines in a text file.
+
+    In a log of several files `files` names the file of each row, and rows and lines are counted in that file.
+    """
 
     level: Level
     check: str
@@ -26,13 +29,26 @@ class Problem:
     expected: str
     fix: str
     lines: tuple[int, ...] = ()
+    files: tuple[str, ...] = ()
+
+    @property
+    def places(self) -> str:
+        """The rows as text, with their lines and files if known."""
+        if not self.files:
+            lines = f" (lines {_listed(self.lines, self.count)})" if self.lines else ""
+            return f"{_listed(self.rows, self.count)}{lines}"
+        parts = []
+        for file in dict.fromkeys(self.files):
+            at = [place for place, one in enumerate(self.files) if one == file]
+            lines = f" (lines {', '.join(str(self.lines[place]) for place in at)})" if self.lines else ""
+            parts.append(f"{', '.join(str(self.rows[place]) for place in at)} in {file}{lines}")
+        return "; ".join(parts) + ("; ..." if self.count > len(self.rows) else "")
 
     def text(self) -> str:
         """The problem as text, at most 100 columns wide."""
         first = f"{self.level}: {self.check}" + (f" in '{self.column}'" if self.column else "")
         if self.rows:
-            lines = f" (lines {_listed(self.lines, self.count)})" if self.lines else ""
-            first += f", {_counted(self.count, 'row')}: {_listed(self.rows, self.count)}{lines}"
+            first += f", {_counted(self.count, 'row')}: {self.places}"
         parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.fix}"]
         return "\n".join(line for part in parts for line in _WRAP.wrap(part) or [part])
 
@@ -80,6 +96,9 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists that `from_json` reads back."""
         problems = [asdict(problem) for problem in self.problems]
+        for problem in problems:
+            if not problem["files"]:  # one file: `source`
+                del problem["files"]
         return {"source": self.source, "rows": self.rows, "ok": self.ok, "problems": problems}
 
     @classmethod

@@ -64,6 +64,7 @@ class Description:
     notes: tuple[str, ...]
     interactions: dict[str, str]
     report: Report | None
+    named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
 
@@ -104,9 +105,9 @@ class Description:
         return {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
 
     def _commands(self) -> list[str]:
-        if not Path(self.source).exists():
+        if not self.named:
             return []
-        source = shlex.quote(self.source)
+        source = shlex.join(self.named)
         roles = self.interaction_roles()
         if roles is not None:
             return ["next:", *self._interaction_commands(source, roles)]
@@ -141,7 +142,7 @@ def _summary(title: str, report: Report) -> list[str]:
 def describe_table(source: Any) -> Description:
     """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
     table = table_of(source)
-    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names()]
+    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names() if table.has(name)]
 
     def nested(episode: str, column: str) -> bool:
         pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
@@ -152,9 +153,11 @@ def describe_table(source: Any) -> Description:
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
     source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
+    several = map(str, source) if isinstance(source, list | tuple) else [source_name] * isinstance(source, str | Path)
     report = None if proposed is None else examine(from_table(table, proposed))
+    notes, named = tuple(proposal.notes), tuple(several)
     return Description(
-        source_name, table.rows, fields, proposed, _toml(proposal), tuple(proposal.notes), proposal.interactions, report
+        source_name, table.rows, fields, proposed, _toml(proposal), notes, proposal.interactions, report, named
     )
 
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tidelog.data.core.columns import Columns
 from tidelog.data.core.raw import RawLog
-from tidelog.data.core.registry import examine, refusal
+from tidelog.data.core.registry import examine, refusal, unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.io.export import save_npz, to_minari, to_parquet
 from tidelog.data.io.storage import saved_columns
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
-from tidelog.data.sources import ARRAYS, SOURCES, ending_of, table_of
+from tidelog.data.sources import ARRAYS, SOURCES, ending_of, is_table_file, table_of
 from tidelog.data.sources.arrays import raw_d4rl, raw_npz, raw_ogbench
+from tidelog.data.sources.files import files_of, recorded_source
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.folders import MANIFEST
 
+Source: TypeAlias = str | Path | Sequence[str | Path]  # a file, a folder of tables, a glob, or several of these
 ADVICE = (
     f"a table ({', '.join(SOURCES)}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
     "or the id of a Minari data set"
@@ -30,34 +32,27 @@ ADVICE = (
 def read_log(source: Any, columns: Columns | Mapping[str, Any] | str | Path) -> Log:
     """Read a table (a path or a Polars or pandas frame) through a mapping (an object, or a TOML or JSON file).
 
-    Raises LogError with the report of every problem, ConfigError if the mapping itself is wrong.
+    A folder of tables, a glob such as `logs/2026-*/part-*.parquet`, or a list of paths, folders and globs is one log of
+    several files, which are read in the order of their names. Raises LogError with the report of every problem,
+    ConfigError if the mapping itself is wrong.
     """
     mapping = Columns.of(columns)
-    return _from_file(Log.from_raw(_raw(source, mapping)), source, mapping)
-
-
-def _from_file(log: Log, source: Any, mapping: Columns | None = None) -> Log:
-    """The log with its origin, so that a run over it, or over a part of it, is resumed without passing it again."""
-    if not isinstance(source, str | Path):
-        return log
-    path = Path(source)
-    absolute = str(path.absolute()) if path.exists() else str(source)
-    return replace(log, origin={"source": absolute, "columns": None if mapping is None else asdict(mapping)})
+    return replace(Log.from_raw(_raw(source, mapping)), origin=_origin(source, mapping))
 
 
 def read_npz(path: str | Path) -> Log:
     """Read arrays named as in `Log.from_arrays` from an npz file; LogError with the report of every problem."""
-    return _from_file(Log.from_raw(raw_npz(path)), path)
+    return replace(Log.from_raw(raw_npz(path)), origin=_origin(path, None))
 
 
 def read_d4rl(path: str | Path) -> Log:
     """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem."""
-    return _from_file(Log.from_raw(raw_d4rl(path)), path)
+    return replace(Log.from_raw(raw_d4rl(path)), origin=_origin(path, None))
 
 
 def read_ogbench(path: str | Path) -> Log:
     """Read an npz file in any of OGBench's three layouts; LogError with the report of every problem."""
-    return _from_file(Log.from_raw(raw_ogbench(path)), path)
+    return replace(Log.from_raw(raw_ogbench(path)), origin=_origin(path, None))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
@@ -88,36 +83,38 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
     return Log(**saved_columns(path, memory_map))
 
 
-def is_table(source: str | Path) -> bool:
-    """Whether a source is a file that needs a mapping, by its ending."""
-    return ending_of(source, SOURCES) is not None
+def is_table(source: Source) -> bool:
+    """Whether a source needs a mapping: a table by its ending, or several tables."""
+    several = files_of(source, is_table_file) is not None
+    return several or (isinstance(source, str | Path) and is_table_file(source))
 
 
 def read_any(
-    source: str | Path, columns: Columns | Mapping[str, Any] | str | Path | None = None, *, memory_map: bool = False
+    source: Source, columns: Columns | Mapping[str, Any] | str | Path | None = None, *, memory_map: bool = False
 ) -> Log:
-    """Read any source: a table (with a mapping), a saved log, a file of arrays, or a Minari data set.
+    """Read any source: one or several tables (with a mapping), a saved log, a file of arrays, or a Minari data set.
 
     `memory_map` leaves the columns of a saved log on disk. Raises LogError with the report if the log is not usable,
     ConfigError if a mapping is missing or not needed.
     """
-    path = Path(source)
-    mapping = None
     if memory_map:
-        if not (path / MANIFEST).exists():
+        if not isinstance(source, str | Path) or not (Path(source) / MANIFEST).exists():
             raise ConfigError(
-                f"{source} is not a saved log: only saved logs can stay on disk. fix: use `tidelog data convert`"
+                f"{_shown(source)} is not a saved log: only saved logs can stay on disk. fix: use `tidelog data "
+                "convert`"
             )
-        return open_log(path, memory_map=True)
+        return open_log(source, memory_map=True)
     if is_table(source):
         if columns is None:
             raise ConfigError(
-                f"{source} is a table without a mapping of its columns. fix: `tidelog data inspect {source}` "
-                "proposes a mapping; write it to a file and pass --columns FILE"
+                f"{_shown(source)} is a table without a mapping of its columns. fix: `tidelog data inspect "
+                f"{_shown(source)}` proposes a mapping; write it to a file and pass --columns FILE"
             )
-        mapping = Columns.of(columns)
-        log = read_log(path, mapping)
-    elif columns is not None:
+        return read_log(source, columns)
+    if not isinstance(source, str | Path):
+        raise ConfigError(f"{source!r}: expected a path, or a list of paths. fix: name files")
+    path = Path(source)
+    if columns is not None:
         raise ConfigError(f"{source} is not a table: only tables use a mapping. fix: drop the mapping")
     elif (path / MANIFEST).exists():
         log = open_log(path)
@@ -127,7 +124,17 @@ def read_any(
         raise LogError(f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}")
     else:
         log = read_minari(str(source))
-    return _from_file(log, source, mapping)
+    return replace(log, origin=_origin(source, None))
+
+
+def _shown(source: Source) -> str:
+    return str(source) if isinstance(source, str | Path) else " ".join(map(str, source))
+
+
+def _origin(source: Any, mapping: Columns | None) -> dict[str, Any] | None:
+    """Where a log is read again: its files, and its mapping; None for frames."""
+    recorded = recorded_source(source, is_table_file)
+    return None if recorded is None else {"source": recorded, "columns": None if mapping is None else asdict(mapping)}
 
 
 def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | None = None) -> Report:
@@ -141,7 +148,7 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
         unknown = "unknown key" in str(error)
         name = "unknown mapping key" if unknown else "bad mapping"
         return refusal(
-            str(source) if columns is None else str(columns),
+            _shown(source) if columns is None else str(columns),
             name,
             str(error),
             "a mapping from the log's columns",
@@ -159,6 +166,8 @@ def _raw(source: Any, columns: Columns) -> RawLog:
 
 
 def _raw_file(source: Any) -> RawLog:
+    if isinstance(source, list | tuple):
+        raise unreadable(_shown(source), "several files without a mapping", "tables with a mapping", "pass columns=")
     ending = ending_of(source, ARRAYS) if isinstance(source, str | Path) else None
     if ending is not None:
         return ARRAYS[ending](Path(source))
@@ -168,7 +177,7 @@ def _raw_file(source: Any) -> RawLog:
 
 
 def convert(
-    source: str | Path,
+    source: Source,
     target: str | Path,
     columns: Columns | Mapping[str, Any] | str | Path | None = None,
     overwrite: bool = False,

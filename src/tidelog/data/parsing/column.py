@@ -146,14 +146,14 @@ def mask(many: list[pl.Series]) -> Column:
     return _lists(series, flags=True)
 
 
-def read_images(many: list[pl.Series], folder: Path) -> tuple[list[Column], list[tuple[str, Finding]]]:
-    """Read columns of file names (absolute, or relative to `folder`) as columns [N, H, W, C] uint8, with findings.
+def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """Read columns of paths as columns [N, H, W, C] uint8, with findings.
 
     All images have the most common size. Greyscale images have one channel, colour images three, colour images with
     transparency four.
     """
     named = categories(*many)
-    opened = [_open_image(folder / name) for name in named[0].vocabulary or ()]
+    opened = [_open_image(Path(name)) for name in named[0].vocabulary or ()]
     shapes = Counter(image.shape for image in opened if not isinstance(image, str))
     shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
     images = np.zeros((max(len(opened), 1), *shape), np.uint8)
@@ -170,6 +170,7 @@ def read_images(many: list[pl.Series], folder: Path) -> tuple[list[Column], list
         ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
     )
     findings = []
+    wrong: dict[str, list[Values]] = {column.name: [np.zeros(0, np.int64)] for column in named}
     for column in named:
         for check, marked, expected, fix in problems:
             at = np.setdiff1d(np.flatnonzero(marked[column.values]) if len(marked) else [], column.missing).astype(int)
@@ -177,7 +178,12 @@ def read_images(many: list[pl.Series], folder: Path) -> tuple[list[Column], list
                 first = opened[column.values[at[0]]]
                 found = first if isinstance(first, str) else f"images of {_size(first.shape)}"
                 findings.append((check, Finding(column.name, at, found, expected, fix)))
-    return [Column(column.name, images[column.values], missing=column.missing) for column in named], findings
+                wrong[column.name].append(at)
+    columns = [
+        Column(one.name, images[one.values], missing=one.missing, reported=np.concatenate(wrong[one.name]))
+        for one in named
+    ]
+    return columns, findings
 
 
 def _open_image(path: Path) -> Values | str:

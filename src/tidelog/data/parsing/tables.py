@@ -12,7 +12,7 @@ import polars as pl
 
 from tidelog.data.core.columns import LEAVES, Bounds, Columns, declared_actions, names
 from tidelog.data.core.order import Values
-from tidelog.data.core.raw import Column, Feature, Finding, Kind, RawAction, RawLog
+from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.missing import fill_missing
@@ -24,7 +24,8 @@ from tidelog.errors import nearest
 class Table:
     """A frame as read from its source; `numbers` [N] are the user's row numbers, `columns` all names in the source.
 
-    A lazy frame yields one column at a time; the whole table is never in memory at once.
+    A lazy frame yields one column at a time; the whole table is never in memory at once. A table of several files has
+    their tables in `parts`; a column that differs between them is in `uneven`, with the difference, and is not read.
     """
 
     source: str
@@ -33,6 +34,8 @@ class Table:
     columns: Sequence[str]
     has_lines: bool = False
     found: list[tuple[str, Finding]] = field(default_factory=list)
+    parts: tuple[Table, ...] = ()
+    uneven: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
@@ -43,7 +46,13 @@ class Table:
     @cached_property
     def names(self) -> frozenset[str]:
         """The columns that were read."""
-        return frozenset(self.data.collect_schema().names())
+        return frozenset(self.data.collect_schema().names()) - self.uneven.keys()
+
+    @cached_property
+    def files(self) -> FileRows | None:
+        """The files of the rows; None for one file."""
+        ends = np.cumsum([part.rows for part in self.parts], dtype=np.int64)
+        return FileRows(tuple(part.source for part in self.parts), ends) if self.parts else None
 
     @property
     def rows(self) -> int:
@@ -64,11 +73,23 @@ class Table:
         try:
             return data.collect()
         except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            for part in self.parts:
+                _ = part.frame  # raises for the damaged file, by its name
             raise unreadable(self.source, first_error_line(error), "a whole table") from error
 
     def has(self, name: str) -> bool:
         """Whether the column was read."""
         return name in self.names
+
+    def paths(self, series: pl.Series) -> pl.Series:
+        """Names of files in a column, relative to their table, as paths; empty cells stay empty."""
+        ends = [self.rows] if self.files is None else self.files.ends.tolist()
+        below = []
+        for part, end in zip(self.parts or (self,), ends, strict=True):
+            folder, text = Path(part.source).parent, series[end - part.rows : end].cast(pl.String).str.strip_chars()
+            words = [word for word in text.unique().to_list() if word]
+            below.append(text.replace(words, [str(folder / word) for word in words]))
+        return pl.concat(below).rename(series.name)
 
 
 def first_error_line(error: BaseException) -> str:
@@ -84,7 +105,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
-    found += [("missing column", finding) for finding in absent(table, roles)]
+    found += lacking(table, roles)
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -108,6 +129,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         always_terminated=columns.terminated is True,
+        files=table.files,
         found=(*found, *image_findings),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
@@ -128,14 +150,20 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
     ]
 
 
-def absent(table: Table, roles: Mapping[str, str]) -> list[Finding]:
-    """The columns with a role that the table does not have, as findings; `roles` maps columns to roles."""
+def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
+    """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
-    return [
-        Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}", f"a column '{name}'",
-                f"correct the mapping: {nearest(name, table.columns)}")
+    found = [
+        ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
+                                   f"a column '{name}'", f"correct the mapping: {nearest(name, table.columns)}"))
         for name, role in roles.items() if name not in table.columns
     ]  # fmt: skip
+    fix = "export the files alike, or read them apart and join the logs with tidelog.concat"
+    return found + [
+        ("files differ", Finding(name, None, table.uneven[name], "the same columns and types in every file", fix))
+        for name in roles
+        if name in table.uneven
+    ]
 
 
 def _present(table: Table, selected: str | Sequence[str] | bool | None) -> list[pl.Series]:
@@ -238,7 +266,7 @@ def _features(
             continue
         words = columns.vocabulary_of.get(name)
         if name in names(columns.image):
-            images, wrong = parse.read_images(pair, Path(table.source).parent)
+            images, wrong = parse.read_images([table.paths(series) for series in pair])
             kinds[name] = [images]
             found += wrong
         elif words or _is_word(pair[0], columns):
@@ -299,7 +327,7 @@ def _report_unknown_values(raw: RawLog) -> RawLog:
         texts, expected = ", ".join(map(repr, column.texts)), f"one of {', '.join(map(repr, column.vocabulary[:8]))}"
         advice = "correct the cells, or add the values to vocabularies="
         found.append(("unknown category", Finding(column.name, column.unreadable, texts, expected, advice)))
-        return replace(column, unreadable=np.zeros(0, np.int64))
+        return replace(column, unreadable=column.unreadable[:0], reported=column.unreadable)
 
     sides = [
         {name: replace(leaf, columns=tuple(map(known, leaf.columns))) for name, leaf in side.items()}

@@ -1,6 +1,7 @@
 """Sources of logs: files and frames become a `Table` (which needs a mapping), or a `RawLog` (which needs none).
 
-`tables` reads table files and frames (`parquet_guard` checks Parquet files first), `arrays` reads npz, D4RL and
+`tables` reads table files and frames (`parquet_guard` checks Parquet files first), `several` joins the tables of
+several files, which `files` names, `arrays` reads npz, D4RL and
 OGBench, `reagent` reads ReAgent's JSON, `minari` reads Minari data sets. Each format is one function, registered under
 its file endings in `SOURCES` (tables) or `ARRAYS` (no mapping).
 """
@@ -13,9 +14,10 @@ from pathlib import Path
 from tidelog.data.core.raw import RawLog
 from tidelog.data.sources.arrays import raw_archive, raw_d4rl
 from tidelog.data.sources.reagent import raw_reagent
-from tidelog.data.sources.tables import SOURCES, Reader, ending_of, table_of
+from tidelog.data.sources.several import is_table_file, table_of
+from tidelog.data.sources.tables import SOURCES, Reader, ending_of
 
-__all__ = ["ARRAYS", "SOURCES", "Reader", "ending_of", "table_of"]
+__all__ = ["ARRAYS", "SOURCES", "Reader", "ending_of", "is_table_file", "table_of"]
 
 ARRAYS: dict[str, Callable[[Path], RawLog]] = {
     ".npz": raw_archive,

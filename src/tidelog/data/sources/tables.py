@@ -38,8 +38,8 @@ _ARROW = b"ARROW1"
 _PACKED: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress}
 
 
-def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
-    """Read a table from a path, a Polars frame or a pandas frame; LogError if it cannot be read."""
+def one_table(source: Any, columns: Sequence[str] | None = None) -> Table:
+    """Read a table from one path, a Polars frame or a pandas frame; LogError if it cannot be read."""
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         frame = source.collect() if isinstance(source, pl.LazyFrame) else source
         return Table.of(frame, "the frame")

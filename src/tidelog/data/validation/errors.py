@@ -236,13 +236,13 @@ def unorderable_steps(raw: RawLog) -> Iterable[Finding]:
     key = raw.step or raw.time
     if key is None or raw.episode is None:
         return
-    if not key.usable.all():
-        at, found = np.flatnonzero(~key.usable), "rows without a step to sort by"
-    elif raw.step is None and raw.order.tied.any():
-        at, found = raw.order.rows[raw.order.tied], "the same time as another row of the episode"
-    else:
-        return
-    yield Finding(key.name, at, found, "a unique order of the rows of each episode", "set step= to their numbers")
+    cases = [(np.flatnonzero(~key.usable), "rows without a step to sort by")]
+    if raw.step is None:
+        cases.append((raw.order.rows[raw.order.tied], "the same time as another row of the episode"))
+    named = [(at, found) for at, found in cases if len(at)]
+    if named:
+        at, found = np.concatenate([at for at, _ in named]), "; ".join(found for _, found in named)
+        yield Finding(key.name, at, found, "a unique order of the rows of each episode", "set step= to their numbers")
 
 
 @check("cluster changes within an episode", "error")
@@ -319,12 +319,14 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
     if not len(inner):
         return
     rows, after = raw.order.rows[inner], raw.order.rows[inner + 1]
+    known = known[rows] & now.usable[after] & ~_interrupted(raw, rows, after)
     chunk = max(1, _AT_ONCE // max(1, now.values[0:1].size))
     differing = [
         differences(following.values[rows[at : at + chunk]], now.values[after[at : at + chunk]])
         for at in range(0, len(rows), chunk)
     ]
-    bad = np.concatenate(differing) & known[rows] & now.usable[after]
+    bad = np.concatenate(differing) & known
+    bad[bad] &= _finite(following.values[rows[bad]]) & _finite(now.values[after[bad]])
     if bad.any():
         shown = np.flatnonzero(bad)[:10]
         stated, actual = clip_finite(following.values[rows[shown]]), clip_finite(now.values[after[shown]])
@@ -332,6 +334,28 @@ def _contradictions(raw: RawLog, now: Column, following: Column, known: Values) 
         found = f"{first_values(stated[differs])}, but the following row has {first_values(actual[differs])}"
         advice = "correct step=, episode= or the columns; or drop next_observation="
         yield Finding(following.name, rows[bad], found, "the following row's value", advice)
+
+
+def _interrupted(raw: RawLog, rows: Values, after: Values) -> Values:
+    """[B] bool: pairs of rows between which a row may be missing: one that cannot be placed (`RawLog.unplaced`)."""
+    if not raw.unplaced.any() or raw.episode is None:
+        return np.zeros(len(rows), bool)
+    incomplete = raw.episode.values[raw.unplaced & raw.episode.usable]
+    interrupted: Values = np.isin(raw.episode.values[rows], incomplete)
+    key = raw.step or raw.time
+    if key is None:  # the row may belong between its neighbours in the file
+        before = np.cumsum(raw.unplaced)
+        between = before[after] - before[rows]
+        interrupted |= (between > 0) & (after - rows == between + 1)
+        return interrupted
+    keys = np.sort(key.values[raw.unplaced & key.usable])  # the row may belong to any episode with a gap at its step
+    interrupted |= np.searchsorted(keys, key.values[after]) > np.searchsorted(keys, key.values[rows], side="right")
+    return interrupted
+
+
+def _finite(values: Values) -> Values:
+    """[B] bool: rows whose numbers are all finite."""
+    return np.asarray(np.isfinite(values).all(axis=tuple(range(1, values.ndim))))
 
 
 def differences(stated: Values, actual: Values) -> Values:

@@ -21,15 +21,15 @@ from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
 from tidelog.errors import ConfigError, LogError
 
-ROW, LINE, PROBLEMS = "quarantine_row", "quarantine_line", "quarantine_problems"
+FILE, ROW, LINE, PROBLEMS = "quarantine_file", "quarantine_row", "quarantine_line", "quarantine_problems"
 
 
 def quarantine(source: Any, columns: Columns | Mapping[str, Any] | str | Path, path: str | Path) -> Report:
     """Validate a table and write the rows of every error, unchanged, to a new CSV file at `path`.
 
-    Three columns come first: the row number, the line number (if each row has its own line), and all errors of the
-    row. No file is written if no error names a row. ConfigError if `path` exists or does not end in .csv, or if the
-    mapping is wrong; for an unreadable source the report is returned and no file is written.
+    These columns come first: the file (if there are several), the row number, the line number (if each row has its own
+    line), and all errors of the row. No file is written if no error names a row. ConfigError if `path` exists or does
+    not end in .csv, or if the mapping is wrong; for an unreadable source the report is returned and no file is written.
     """
     target = new_csv_path(path)
     mapping = Columns.of(columns)
@@ -49,7 +49,8 @@ def write_faulty_rows(table: Table, found: Iterable[tuple[Check, Finding]], targ
     rows, reasons = _reasons(found)
     if not len(rows):
         return
-    marks = {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
+    marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
+    marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
     marks |= {PROBLEMS: reasons}
     used = [name for name in marks if name in table.frame.columns]
     if used:
@@ -77,7 +78,7 @@ def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]
     """Rows of errors from 0, ascending, and for each row all its errors as one text."""
     named = [(f"{one.name} in '{finding.column}'" if finding.column else one.name, finding.at)
              for one, finding in found if one.level == "error" and finding.at is not None]  # fmt: skip
-    frames = [pl.DataFrame({"row": at}).with_columns(reason=pl.lit(name)) for name, at in named]
+    frames = [pl.DataFrame({"row": at.astype(np.int64)}).with_columns(reason=pl.lit(name)) for name, at in named]
     if not frames:
         return np.zeros(0, np.int64), []
     joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))

@@ -91,6 +91,19 @@ def unordered_rows(raw: RawLog) -> Iterable[Finding]:
         yield Finding(None, np.flatnonzero(moved), found, expected, "nothing, if episode= and step= are right")
 
 
+@check("episode in several files", "warning")
+def crossed_files(raw: RawLog) -> Iterable[Finding]:
+    """Rows of one episode are in several files, and no step or time orders them: the order of the files does."""
+    if raw.files is None or raw.episode is None or raw.step is not None or raw.time is not None:
+        return
+    crossed = raw.files.crossed(raw.order.episode, raw.order.rows)
+    if crossed.any():
+        found = "episodes that go on in another file"
+        expected = "each episode in one file, or a step or time that orders its rows"
+        advice = "name the column of the step; if files count their episodes anew, make the identifiers different"
+        yield Finding(raw.episode.name, raw.order.rows[crossed], found, expected, advice)
+
+
 @check("no end flag", "warning")
 def no_end_flag(raw: RawLog) -> Iterable[Finding]:
     """An episode ends without either flag; it counts as truncated at its last row."""

@@ -266,5 +266,5 @@ def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) ->
             f"which changes its value {by}"
         )
     if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
-        notes.append("a deterministic continuous action has no density. fix: set bandwidth=, or sample=True")
+        notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")
     return tuple(notes)

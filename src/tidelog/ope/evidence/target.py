@@ -208,6 +208,10 @@ class ExternalPolicy:
         self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
         self.actions, self.kind = spec.action.n, type(tells).__name__
 
+    def with_acting(self, acting: Any) -> ExternalPolicy:
+        """Return the policy itself: it has the way of acting that its probabilities state."""
+        return self
+
     def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
         """The external policy's probabilities [B, A]; SpecError if they are invalid."""
         chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)

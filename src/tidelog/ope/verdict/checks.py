@@ -30,7 +30,8 @@ SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which 
 RECORDED = "record the probability of each decision (the `propensity` column)"
 CHECKED = "check the propensity column against the logger's code"
 SHORTER = "give less weight to late rewards (discount=0.9, --discount 0.9): the log says little about them"
-VARIED = "let the logger vary its decisions more, and record the probability of each decision"
+VARY = "let the logger vary its decisions more"
+VARIED = f"{VARY}, and record the probability of each decision"
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
 LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
@@ -83,15 +84,21 @@ def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) ->
     if not isinstance(log.spec.action, Continuous) or bandwidth is not None:
         return []
     with_noise = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
+    known = has_density(policy, log)
     if not sample:
         sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
-        return [Finding("density", sentence, f"{SAMPLED}; or {with_noise}")]
-    first = {name: np.asarray(leaf[:1]) for name, leaf in log.observation.items()}
-    memory = policy.start(1) if policy.is_recurrent else None
-    if policy.log_probability(first, np.asarray(log.action[:1]), None, memory) is not None:
+        return [Finding("density", sentence, f"{SAMPLED}; or {with_noise}" if known else with_noise)]
+    if known:
         return []
     sentence = "this policy has no density: it cannot compute the probability of an action"
     return [Finding("density", sentence, with_noise)]
+
+
+def has_density(policy: Any, log: Log) -> bool:
+    """Whether a policy of continuous actions can be sampled with a known density; asks for the first decision."""
+    first = {name: np.asarray(leaf[:1]) for name, leaf in log.observation.items()}
+    memory = policy.start(1) if policy.is_recurrent else None
+    return policy.log_probability(first, np.asarray(log.action[:1]), None, memory) is not None
 
 
 def _cut_actions(log: Log) -> list[Finding]:
@@ -126,6 +133,11 @@ def _no_propensities(log: Log) -> list[Finding]:
     return []
 
 
+def _varied(estimated: bool) -> str:
+    """Advice for a log that shows too little; probabilities that are recorded need not be asked for."""
+    return VARIED if estimated else VARY
+
+
 def support_findings(
     support: Support, limits: Limits, *, deterministic: bool = False, visits: bool = False, estimated: bool = False
 ) -> list[Finding]:
@@ -140,7 +152,7 @@ def support_findings(
             f"{mass:.1%} of the policy's actions are hardly in the log (the logger took them with less than a tenth of "
             f"the probability of a uniform choice); at most {limits.unsupported_mass:.1%} is allowed"
         )
-        findings.append(Finding("unsupported_mass", sentence, VARIED))
+        findings.append(Finding("unsupported_mass", sentence, _varied(estimated)))
     needed = max(limits.effective_episodes, limits.effective_share * support.episodes)
     if not size >= needed:
         sentence = (
@@ -149,20 +161,20 @@ def support_findings(
         )
         times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
         more = f"collect {times} of this kind"
-        advice = VARIED if size < limits.effective_share * support.episodes else more
+        advice = _varied(estimated) if size < limits.effective_share * support.episodes else more
         findings.append(Finding("effective_sample_size", sentence, advice))
     if not support.largest_weight <= limits.largest_weight:
         sentence = (
             f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
             f"{limits.largest_weight:.1%} is allowed"
         )
-        findings.append(Finding("largest_weight", sentence, VARIED))
+        findings.append(Finding("largest_weight", sentence, _varied(estimated)))
     if not support.pareto_k <= limits.pareto_k:
         sentence = (
             f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
             f"(Pareto k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
         )
-        findings.append(Finding("pareto_k", sentence, VARIED))
+        findings.append(Finding("pareto_k", sentence, _varied(estimated)))
     findings += _mean_weight(support, limits, visits, estimated)
     if findings and deterministic:
         findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
@@ -194,7 +206,7 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     return [Finding("mean_weight", sentence, check)]
 
 
-def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
+def excess_finding(excess: float, units: int, limits: Limits, *, estimated: bool) -> list[Finding]:
     """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
     `excess` is the share without the logger's own rare actions, `units` the number of episodes, or of clusters.
@@ -206,10 +218,10 @@ def excess_finding(excess: float, units: int, limits: Limits) -> list[Finding]:
         f"the log does not show {excess:.1%} of the policy's decisions (upper 95% limit {high:.1%}, without the share "
         f"of the logger's own rare actions); the limit is {limits.unshown_share:.1%}"
     )
-    return [Finding("unshown_share", sentence, f"{VARIED}; keep the policy closer to the log")]
+    return [Finding("unshown_share", sentence, f"{_varied(estimated)}; keep the policy closer to the log")]
 
 
-def habit_finding(habit: ActionCount) -> list[Finding]:
+def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
     """Whether the policy takes an action more, or less, often per episode than nearly all logged episodes."""
     if not habit.beyond:
         return []
@@ -217,10 +229,10 @@ def habit_finding(habit: ActionCount) -> list[Finding]:
         f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
         f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
     )
-    return [Finding("habit", sentence, f"{VARIED}; {SHORTER}")]
+    return [Finding("habit", sentence, f"{_varied(estimated)}; {SHORTER}")]
 
 
-def unshown_finding(share: float, bound: Interval, side: str, episodes: int) -> Finding:
+def unshown_finding(share: float, bound: Interval, side: str, episodes: int, *, estimated: bool) -> Finding:
     """The verdict fails if the decisions that the log does not show earn the worst (or best) return."""
     which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
     much = f"{share:.1%} of the policy's decisions" if share < 1.0 else "the policy's decisions"
@@ -228,7 +240,8 @@ def unshown_finding(share: float, bound: Interval, side: str, episodes: int) -> 
         f"the log does not show {much}; if they earned the {which} return in these {episodes:,} episodes, the "
         f"difference could be {end:+.3g}"
     )
-    return Finding("unshown", sentence, f"{VARIED}; keep the policy closer to the log (a smaller threshold or weight)")
+    closer = "keep the policy closer to the log (a smaller threshold or weight)"
+    return Finding("unshown", sentence, f"{_varied(estimated)}; {closer}")
 
 
 def assumption_findings(

@@ -220,7 +220,7 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
         case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
     )
     unable = [*_unable(case, difference), *assumed]
-    unable += habit_finding(unusual_action_count(case.policy)) if visits else []
+    unable += habit_finding(unusual_action_count(case.policy), estimated=estimated) if visits else []
     support, unshown = supports.of(case.deciding), unshown_share(case.policy)
     return Undecided(
         difference,
@@ -269,7 +269,9 @@ def apply_limits(
 def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
     """The limit on unshown decisions; it applies only to "better" and "worse"."""
     units = found.support.episodes if found.units is None else found.units
-    return [] if found.side == "no difference shown" else excess_finding(found.excess, units, limits)
+    if found.side == "no difference shown":
+        return []
+    return excess_finding(found.excess, units, limits, estimated=found.estimated)
 
 
 def reported_difference(found: Undecided, decision: Decision) -> Interval:
@@ -283,7 +285,7 @@ def _bound_findings(found: Undecided) -> list[Finding]:
     """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
         return []
-    return [unshown_finding(found.unshown, found.bound, found.side, found.support.episodes)]
+    return [unshown_finding(found.unshown, found.bound, found.side, found.support.episodes, estimated=found.estimated)]
 
 
 def _unable(case: Case, difference: Interval) -> list[Finding]:

@@ -42,7 +42,14 @@ from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
 from tidelog.ope.evidence.target import ExternalPolicy, as_policy, check_fit, is_sampled
 from tidelog.ope.verdict import verdict_text
-from tidelog.ope.verdict.checks import Finding, Reuse, overlap_finding, reuse_of, violated_preconditions
+from tidelog.ope.verdict.checks import (
+    Finding,
+    Reuse,
+    has_density,
+    overlap_finding,
+    reuse_of,
+    violated_preconditions,
+)
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Case, Outcome, decide
 from tidelog.ope.verdict.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.verdict.limits import Limits
@@ -222,6 +229,7 @@ class Comparison:
     refused: tuple[Finding, ...]  # violated preconditions, because of which no evidence was gathered
     gathered: PolicyEvidence | None
     densities: bool  # whether actions are continuous
+    can_sample: bool = True  # whether judging it by sampled actions could be an answer
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -241,7 +249,7 @@ class Comparison:
             self.reuse,
             settings.limits,
             settings.seed,
-            deterministic=not self.sample,
+            deterministic=self.can_sample and not self.sample,
             densities=self.densities,
             history=self.gathered.history,
             drift=self.gathered.drift,
@@ -290,7 +298,8 @@ def comparisons_of(
         )
         if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own
             gathered = replace(gathered, cloning=clones.setdefault(sample, gathered.cloning))
-        comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities))
+        can_sample = not densities or has_density(policy, log)
+        comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities, can_sample))
     return comparisons
 
 

@@ -83,8 +83,9 @@ class Ledger:
             files = [Path(ledger)]
         else:
             files = [Path(run) / FILE for run in runs]
-            source = None if log.origin is None else Path(str(log.origin.get("source")))
-            files += [source / FILE] if source is not None and (source / MANIFEST).is_file() else []
+            source = None if log.origin is None else log.origin.get("source")
+            saved = isinstance(source, str) and (Path(source) / MANIFEST).is_file()
+            files += [Path(str(source)) / FILE] if saved else []
             state = state_folder()
             files += [] if state is None else [state / FILE]
         return cls(tuple(sorted({one.absolute() for one in files})), log.fingerprint(), episode_hashes(log), not ledger)

@@ -28,7 +28,7 @@ OVERLAP_UNKNOWN = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Verdict:
     """Conclusion about a policy from held-out episodes of another decision maker."""
 
@@ -49,6 +49,9 @@ class Verdict:
     risk: Risk | None = None  # return distributions of policy and logger
     risk_reason: str | None = None  # why there is no risk
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
+
+    def __repr__(self) -> str:
+        return f"Verdict: {self.decision}. {self.paragraph}"
 
     @property
     def blocks_gate(self) -> tuple[str, ...]:
@@ -137,13 +140,18 @@ def _plain(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Verdicts(Sequence[Verdict]):
     """Verdicts in the order of the policies, by position or by name."""
 
     names: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     level: float  # confidence with which the intervals cover all differences simultaneously
+
+    def __repr__(self) -> str:
+        rows = [f"  {name}: {one.decision}, {_span(one.difference)}" for name, one in self.items()]
+        head = f"Verdicts on {len(self)} policies, differences from the logger, {percent(self.level)} simultaneous"
+        return "\n".join([head, *rows])
 
     def __len__(self) -> int:
         return len(self.verdicts)
@@ -186,6 +194,12 @@ class Verdicts(Sequence[Verdict]):
             "better": list(self.better),
             "verdicts": {name: one.to_json() for name, one in self.items()},
         }
+
+
+def _span(difference: Interval) -> str:
+    if math.isnan(difference.estimate):
+        return "no number"
+    return f"{difference.estimate:+.3g} ({difference.low:+.3g} to {difference.high:+.3g})"
 
 
 def table_row(name: str, verdict: Verdict) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 
 from tidelog.data.log import Log
+from tidelog.data.sources.files import source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
@@ -41,8 +42,8 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
         log = reopen(origin)
         if log.fingerprint() != record.data.fingerprint:
             raise LogError(
-                f"{origin['source']} is no longer the log that {folder} was trained on: its content has changed. fix: "
-                "pass the log to judge on with --log"
+                f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed. "
+                "fix: pass the log to judge on with --log"
             )
     if not record.held_out:
         raise ConfigError(

@@ -14,7 +14,8 @@ from tidelog.data.core.registry import report_of
 from tidelog.data.core.report import Report
 from tidelog.data.io.readers import open_log, read_any
 from tidelog.data.log import Log
-from tidelog.data.sources import table_of
+from tidelog.data.sources import is_table_file, table_of
+from tidelog.data.sources.files import recorded_source, source_text
 from tidelog.data.validation.quarantine import new_csv_path, write_faulty_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
@@ -26,6 +27,8 @@ ONE_KIND = ("event",)  # the name of events if no column names their kind
 
 def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Interactions:
     """Read a table of who chose which item when: a path (CSV, Parquet, JSON lines, Arrow) or a frame.
+
+    A folder of tables, a glob, or a list of these is one log of several files, read in the order of their names.
 
     `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default each event has reward
     1. `session`, `session_gap`: ends of sessions. `propensity`, `slate`: the probability of the item, and the shown
@@ -43,9 +46,10 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
         raise LogError(report.text(), report)
     interactions = _build(raw, report)
     named = roles.to_json()
-    if isinstance(source, str | Path) and named is not None:
-        return replace(interactions, origin={"source": str(Path(source).absolute()), "columns": None, "roles": named})
-    return interactions
+    recorded = recorded_source(source, is_table_file)
+    if recorded is None or named is None:
+        return interactions
+    return replace(interactions, origin={"source": recorded, "columns": None, "roles": named})
 
 
 def open_interactions(path: str | Path) -> Interactions:
@@ -131,7 +135,7 @@ def reopen(origin: Mapping[str, Any]) -> Log:
     """Read a log again from its origin; LogError if the origin holds interactions."""
     log = reopen_any(origin)
     if isinstance(log, Interactions):
-        raise LogError(f"{origin['source']} holds interactions: expected a log with observations", log.report)
+        raise LogError(f"{source_text(origin)} holds interactions: expected a log with observations", log.report)
     return log
 
 
@@ -148,7 +152,7 @@ def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
 def _reopen_source(origin: Mapping[str, Any]) -> Log | Interactions:
     if origin.get("roles") is not None:
         return read_by_roles(origin["source"], Roles(**origin["roles"]))
-    if INTERACTIONS.is_at(Path(origin["source"])):
+    if isinstance(origin["source"], str) and INTERACTIONS.is_at(Path(origin["source"])):
         return open_interactions(origin["source"])
     if origin.get("memory_map"):
         return open_log(origin["source"], memory_map=True)

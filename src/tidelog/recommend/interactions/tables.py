@@ -19,10 +19,11 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.core.order import Order, Values, episode_order
-from tidelog.data.core.raw import Column, Finding
+from tidelog.data.core.raw import Column, FileRows, Finding
 from tidelog.data.parsing import column as parse
-from tidelog.data.parsing.tables import Table, absent, duplicates
-from tidelog.data.sources import table_of
+from tidelog.data.parsing.tables import Table, duplicates, lacking
+from tidelog.data.sources import is_table_file, table_of
+from tidelog.data.sources.files import recorded_source
 from tidelog.errors import ConfigError, nearest
 from tidelog.types import Profile
 
@@ -99,9 +100,9 @@ class Roles:
         """Plain values that rebuild the roles; None if features are frames, which have no path."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         for name in ("item_features", "user_features"):
-            if plain[name] is not None and not isinstance(plain[name], str | Path):
+            if plain[name] is not None and not isinstance(plain[name], str | Path | list | tuple):
                 return None
-            plain[name] = None if plain[name] is None else str(Path(plain[name]).absolute())
+            plain[name] = None if plain[name] is None else recorded_source(plain[name], is_table_file)
         plain["reward"] = dict(self.reward) if isinstance(self.reward, Mapping) else self.reward
         return {name: value for name, value in plain.items() if value is not None}
 
@@ -153,6 +154,7 @@ class RawInteractions:
     catalogue: Values  # [N] ids, integers or text
     item_features: FeatureTable | None = None
     user_features: FeatureTable | None = None
+    files: FileRows | None = None  # None for one file
     found: tuple[tuple[str, Finding], ...] = field(default=())
 
     def columns(self) -> list[Column]:
@@ -173,7 +175,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     """Parse the columns of the roles; LogError if a source cannot be read."""
     table = table_of(source, list(roles.used().values()))
     columns = {name: role for role, name in roles.used().items()}
-    found = [*table.found, *(("missing column", one) for one in absent(table, columns))]
+    found = [*table.found, *lacking(table, columns)]
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
     described = _feature_table(roles.item_features, roles.item, found)
     item, slate, catalogue = _items(table, roles, described)
@@ -194,6 +196,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         catalogue=catalogue,
         item_features=described,
         user_features=_feature_table(roles.user_features, roles.user, found),
+        files=table.files,
         found=tuple(found),
     )
 
@@ -281,8 +284,9 @@ def _feature_table(source: Any, key: str, found: list[tuple[str, Finding]]) -> F
     if source is None:
         return None
     table = table_of(source)
+    found += table.found if table.parts else []
     if not table.has(key):
-        found += [("missing column", one) for one in absent(table, {f"the ids of {table.source}": key})]
+        found += lacking(table, {key: f"the ids of {table.source}"})
         return None
     ids = id_text(table.series(key))
     parts: list[Values] = []

@@ -80,6 +80,15 @@ class Run:
         """The unit of the run's steps: "updates" or "decisions"."""
         return self._engine.unit
 
+    def __repr__(self) -> str:
+        seeds, options = len(self.record.options.seeds), self.record.options
+        members = f"{len(self.members)} members" if len(self.members) > 1 else "1 member"
+        where = "in memory" if self.folder is None else f"in {self.folder}"
+        return (
+            f"Run of {self.record.algorithm}, {members} ({seeds} seed{'s' if seeds > 1 else ''}), {self.done:,} of "
+            f"{options.steps:,} {self.unit}, {where}"
+        )
+
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         distillation, algorithm = self.record.beginning, self.members[0].algorithm

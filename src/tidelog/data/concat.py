@@ -1,0 +1,133 @@
+"""Join logs in memory: the episodes of one after those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from tidelog.data.core.log_columns import OPTIONAL
+from tidelog.data.core.order import Values
+from tidelog.data.core.registry import CHECKS
+from tidelog.data.core.report import Problem, Report
+from tidelog.data.log import Log
+from tidelog.errors import LogError
+
+_ROWS = ("action", "terminated", "truncated", "step", "reward", "propensity", "weight", "time")
+
+
+def concat(logs: Sequence[Log]) -> Log:
+    """Join logs with equal specs into one log, the episodes of the first first; LogError names what differs.
+
+    An identifier that several logs use stands for different episodes: then all episodes are numbered anew from 0, with
+    a note. Clusters have no names in a log: those of different logs are different clusters. To continue episodes or
+    clusters from one file in another, read the files together, as in `read_log([first, second], columns)`.
+    """
+    if isinstance(logs, Log):
+        raise LogError("concat needs a list of logs. fix: write concat([log, other])")
+    logs = list(logs)
+    if not logs:
+        raise LogError("there are no logs to join. fix: pass at least one log")
+    for place, log in enumerate(logs):
+        if not isinstance(log, Log):
+            kind = type(log).__name__
+            raise LogError(f"log {place} is of the type {kind}: expected a Log. fix: read the files together")
+    first = logs[0]
+    for place, log in enumerate(logs[1:], 1):
+        difference = _difference(_facts(first), _facts(log))
+        if difference is not None:
+            name, one, other = difference
+            raise LogError(
+                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source}): "
+                f"expected the same. fix: {_fix(name)}"
+            )
+    if len(logs) == 1:
+        return first
+    ids, notes = _episode_ids(logs)
+    columns: dict[str, Any] = {name: _joined([getattr(log, name) for log in logs]) for name in _ROWS}
+    columns |= {
+        "observation": {name: _joined([log.observation[name] for log in logs]) for name in first.observation},
+        "extra": {name: _joined([log.extra[name] for log in logs]) for name in first.extra},
+        "action_mask": _joined([log.action_mask for log in logs]),
+        "episode": _shifted(logs, "episode", [len(log.episode_ids) for log in logs]),
+        "episode_ids": ids,
+    }
+    if first.cluster is not None:
+        columns["cluster"] = _shifted(logs, "cluster", [int(log.clusters.max()) + 1 for log in logs])
+    stored = [len(next(iter(log.observation.values()))) for log in logs]
+    columns |= {name: _shifted(logs, name, stored) for name in ("position", "next_position")}
+    return replace(first, **columns, report=_report(logs, notes), origin=None)
+
+
+def _facts(log: Log) -> dict[str, Any]:
+    """What must be equal in logs that are joined."""
+    optional = {f"column '{name}'": "present" if getattr(log, name) is not None else "absent" for name in OPTIONAL}
+    kinds = {f"extra column '{name}'": _kind(values) for name, values in log.extra.items()}
+    time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
+    return {"spec": log.spec.to_json(), **optional, **time, **kinds}
+
+
+def _kind(values: Values) -> str:
+    return "text" if values.dtype.kind == "U" else "dates" if values.dtype.kind == "M" else "numbers"
+
+
+def _difference(one: Any, other: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """The name of the first different part, and both parts; None for equal values."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in [*one, *(key for key in other if key not in one)]:
+            inner = f"{name}.{key}" if name else str(key)
+            found = _difference(one.get(key, "absent"), other.get(key, "absent"), inner)
+            if found is not None:
+                return found
+        return None
+    return None if one == other else (name, _short(one), _short(other))
+
+
+def _short(value: Any) -> str:
+    text = str(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _fix(name: str) -> str:
+    if not name.startswith("spec."):
+        return "give both logs this column, or neither"
+    declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",
+                "vocabularies": "vocabularies="}  # fmt: skip
+    option = declared.get(name.rpartition(".")[2], "the same columns")
+    return f"read the files together, or declare {option} in both mappings"
+
+
+def _joined(parts: Sequence[Values | None]) -> Values | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None
+
+
+def _shifted(logs: Sequence[Log], name: str, sizes: Sequence[int]) -> Values:
+    """Codes or positions of all logs, each counted on from the log before."""
+    before = np.cumsum([0, *sizes[:-1]])
+    return np.concatenate([getattr(log, name) + np.int32(start) for log, start in zip(logs, before, strict=True)])
+
+
+def _episode_ids(logs: Sequence[Log]) -> tuple[Values, list[Problem]]:
+    """The identifiers of all episodes, numbers from 0 if logs share some, with a note."""
+    total = sum(len(log.episode_ids) for log in logs)
+    ids = [one for log in logs for one in log.episode_ids.tolist()]
+    if len(set(ids)) == total and len({log.episode_ids.dtype.kind for log in logs}) == 1:
+        return np.concatenate([log.episode_ids for log in logs]), []
+    found = f"{total - len(set(ids)):,} identifiers of episodes that several logs use, or of two types"
+    fix = "nothing, if they are different episodes; else read the files together"
+    note = Problem(CHECKS["converted"].level, "converted", None, (), 0, found, "one identifier per episode", fix)
+    return np.arange(total), [note]
+
+
+def _report(logs: Sequence[Log], notes: Sequence[Problem]) -> Report:
+    """The problems of all logs, each with its source."""
+    problems = [
+        replace(problem, files=problem.files or (log.report.source,) * len(problem.rows),
+                found=problem.found if problem.rows else f"{log.report.source}: {problem.found}")
+        for log in logs for problem in log.report.problems
+    ]  # fmt: skip
+    source = f"{logs[0].report.source} and {len(logs) - 1:,} more"
+    return Report(source, sum(log.report.rows for log in logs), (*problems, *notes))

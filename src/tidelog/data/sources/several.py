@@ -1,0 +1,159 @@
+"""Read a table from one source or from several files: one table, whose rows keep their file and their number in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.core.raw import Finding
+from tidelog.data.core.registry import conversion_note, unread_note
+from tidelog.data.core.report import Problem, Report
+from tidelog.data.parsing.column import spelled
+from tidelog.data.parsing.tables import Table, duplicates
+from tidelog.data.sources.files import files_of
+from tidelog.data.sources.tables import SOURCES, ending_of, one_table
+from tidelog.errors import LogError
+
+_SHOWN = 8
+_LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")  # types are those of the values, not of a schema
+
+
+def is_table_file(path: str | Path) -> bool:
+    """Whether a name ends like a table."""
+    return ending_of(path, SOURCES) is not None
+
+
+def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
+    """Read a table from a frame, a file, a folder of files, a glob, or a list of these; LogError if it cannot be read.
+
+    Several files are read in the order of their names. A column that one of them lacks, or that has types that do not
+    fit together, is in `Table.uneven`.
+    """
+    files = files_of(source, is_table_file)
+    if files is None:
+        return one_table(source, columns)
+    notes = unread_note(files.unread)
+    if len(files.paths) == 1:
+        table = one_table(files.paths[0], columns)
+        return replace(table, found=[*table.found, *notes])
+    again = f"; {files.repeated:,} named twice are read once" if files.repeated else ""
+    listed = ", ".join(map(str, files.paths[:_SHOWN])) + (", ..." if len(files.paths) > _SHOWN else "")
+    found = f"{len(files.paths):,} files, in the order of their names{again}: {listed}"
+    fix = "nothing, if this order is right where no step or time orders the rows"
+    notes.append(("several files", Finding(None, None, found, "a log", fix)))
+    return joined(_read(files.paths, columns, files.source), files.source, notes)
+
+
+def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str) -> list[Table]:
+    """The table of every file; LogError with the problems of all files that cannot be read."""
+    tables: list[Table] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            tables.append(one_table(path, columns))
+        except LogError as error:
+            report: Report = error.report
+            problems += [
+                replace(
+                    one, files=(str(path),) * len(one.rows), found=one.found if one.rows else f"{path}: {one.found}"
+                )
+                for one in report.problems
+            ]
+    if problems:
+        whole = Report(source, 0, tuple(problems))
+        raise LogError(whole.text(), whole)
+    return tables
+
+
+def joined(parts: Sequence[Table], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> Table:
+    """One table of the rows of all parts, in their order."""
+    schemas = [part.data.collect_schema() for part in parts]
+    names = list(dict.fromkeys(name for schema in schemas for name in schema))
+    kinds: dict[str, pl.DataType] = {}
+    uneven: dict[str, str] = {}
+    for name in names:
+        kind, difference = _common(name, parts, [schema.get(name) for schema in schemas])
+        kinds[name] = kind
+        if difference is not None:
+            uneven[name] = difference
+    frames = [_as(part.data, schema, kinds) for part, schema in zip(parts, schemas, strict=True)]
+    eager = [frame for frame in frames if isinstance(frame, pl.DataFrame)]
+    data = pl.concat(eager) if len(eager) == len(frames) else pl.concat([frame.lazy() for frame in frames])
+    own = [
+        (check, finding._replace(found=f"{part.source}: {finding.found}"))
+        for part in parts
+        for check, finding in part.found
+    ]
+    if uneven:
+        what = "; ".join(list(uneven.values())[:_SHOWN]) + ("; ..." if len(uneven) > _SHOWN else "")
+        fix = "nothing, if the mapping does not need these columns"
+        own.append(conversion_note(f"columns that differ between files, not read: {what}", "the same columns", fix))
+    numbers = np.concatenate([part.numbers for part in parts])
+    has_lines = all(part.has_lines for part in parts)
+    return Table(source, data, numbers, _header(parts), has_lines, [*notes, *own], tuple(parts), uneven)
+
+
+def _header(parts: Sequence[Table]) -> list[str]:
+    """Every name in the headers; a name that is twice in one of them is twice in the result."""
+    names = list(dict.fromkeys(name for part in parts for name in part.columns))
+    return names + sorted({str(one.column) for part in parts for _, one in duplicates(part.columns)})
+
+
+def _common(name: str, parts: Sequence[Table], kinds: Sequence[pl.DataType | None]) -> tuple[pl.DataType, str | None]:
+    """The type of a column in the whole table, and how the files differ if there is none that fits all."""
+    present = [(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind is not None]
+    lacking = [part for part, kind in zip(parts, kinds, strict=True) if kind is None and part.rows]
+    different = list(dict.fromkeys(kind for part, kind in present if kind != pl.Null and part.rows))
+    kind = _widest(different or [present[0][1]], all(_of_lines(part) for part, _ in present))
+    if lacking:
+        others = f" and {len(lacking) - 1:,} more files" if len(lacking) > 1 else ""
+        where = next(part.source for part, _ in present)
+        return kind or pl.String(), f"no column '{name}' in {lacking[0].source}{others}; {where} has it"
+    if kind is None:
+        first, second = ((one, next(part.source for part, kind in present if kind == one)) for one in different[:2])
+        return pl.String(), f"{first[0]} in {first[1]}, but {second[0]} in {second[1]}"
+    return kind, None
+
+
+def _of_lines(part: Table) -> bool:
+    return part.source.lower().endswith(_LINES)
+
+
+def _widest(kinds: Sequence[pl.DataType], of_lines: bool) -> pl.DataType | None:
+    """The type that holds all of these exactly: text, or the widest whole numbers or fractions; None without one.
+
+    In JSON lines whole numbers and fractions are one type, as within one file.
+    """
+    if len(kinds) == 1:
+        return kinds[0]
+    if all(isinstance(kind, pl.String | pl.Categorical | pl.Enum) for kind in kinds):
+        return pl.String()
+    if of_lines and all(kind.is_numeric() for kind in kinds):
+        return pl.Float64()
+    if all(kind.is_float() for kind in kinds):
+        return pl.Float64()
+    if all(kind.is_signed_integer() for kind in kinds) or all(kind.is_unsigned_integer() for kind in kinds):
+        return max(kinds, key=lambda kind: int(str(kind).lstrip("UInt")))
+    return None
+
+
+def _as(data: pl.DataFrame | pl.LazyFrame, schema: pl.Schema, kinds: dict[str, pl.DataType]) -> Any:
+    """The columns of all files in one order and with their common types; nulls where this file has none."""
+    columns = (
+        pl.lit(None, kind).alias(name) if name not in schema else _cast(name, schema[name], kind)
+        for name, kind in kinds.items()
+    )
+    return data.with_columns(columns).select(list(kinds))
+
+
+def _cast(name: str, kind: pl.DataType, target: pl.DataType) -> pl.Expr:
+    column = pl.col(name)
+    if kind == target:
+        return column
+    nested = isinstance(kind, pl.List | pl.Array | pl.Struct | pl.Object | pl.Binary)
+    return column.map_batches(spelled, return_dtype=pl.String()) if nested else column.cast(target, strict=False)

@@ -1,0 +1,129 @@
+"""Commands read several files as one log: several values, folders, globs, and the same flag again."""
+
+import json
+import shutil
+
+import pytest
+
+import tidelog as tl
+from tests.cli.conftest import SMALL, contents
+from tidelog.data.io.readers import read_any
+
+COLUMNS = ["--columns", "columns.toml"]
+
+
+@pytest.fixture
+def logs(here, table):
+    """A folder `logs` with the table in two files, cut within an episode; the table itself is gone."""
+    cut = table.height // 2
+    (here / "logs").mkdir()
+    table[:cut].write_csv("logs/part-0.csv")
+    table[cut:].write_csv("logs/part-1.csv")
+    whole = read_any("visits.csv", "columns.toml").fingerprint()
+    (here / "visits.csv").unlink()
+    return whole
+
+
+WAYS = {
+    "values": ["--data", "logs/part-1.csv", "logs/part-0.csv"],
+    "flags": ["--data", "logs/part-0.csv", "--data=logs/part-1.csv"],
+    "folder": ["--data", "logs"],
+    "glob": ["--data", "lo*/part-*.csv"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run_over_several_files_is_resumed_over_the_same_files(way, here, logs, tidelog):
+    done = tidelog("train", "bc", *WAYS[way], *COLUMNS, "--steps", 4, "--out", "run", "--held-out", 0.3, *SMALL)
+    assert done.code == 0, done.err
+    data = json.loads((here / "run" / "run.json").read_text())["data"]
+    assert data["fingerprint"] == logs
+    assert data["origin"]["source"] == [str(here / "logs" / f"part-{i}.csv") for i in range(2)]
+    shutil.copy("logs/part-1.csv", "logs/part-2.csv")  # a later file is not part of this run
+    done = tidelog("resume", "run", "--checkpoint", 0)
+    assert done.code == 0, done.err
+    assert tl.resume("run", checkpoint=0).record.data.fingerprint == logs
+    (here / "logs" / "part-1.csv").unlink()
+    done = tidelog("resume", "run", "--checkpoint", 0)
+    assert done.code == 2
+    assert str(here / "logs" / "part-1.csv") in done.said
+    assert "does not exist" in done.said
+
+
+def test_files_in_a_configuration_give_way_to_those_of_the_command_line(here, logs, tidelog):
+    (here / "run.toml").write_text('data = ["logs/part-0.csv", "gone.csv"]\ncolumns = "columns.toml"\nsteps = 2\n')
+    done = tidelog("train", "bc", "--config", "run.toml", "--data", "logs", "--out", "run", *SMALL)
+    assert done.code == 0, done.err
+    assert tl.load("run").record.data.fingerprint == logs
+    done = tidelog("train", "bc", "--config", "run.toml", "--out", "other", *SMALL)
+    assert (done.code, (here / "other").exists()) == (2, False)
+    assert "gone.csv" in done.said
+
+
+def test_judge_evaluate_act_and_report_read_several_files(here, logs, run, tidelog):
+    several = ["--log", "logs/part-0.csv", "--log", "logs/part-1.csv", *COLUMNS]
+    shutil.copytree(run, "run")
+    assert tidelog("judge", "run", *several, "--ledger", "off", "--out", "verdict.json").code == 0
+    assert json.loads((here / "verdict.json").read_text())["context"]["source"] == "logs/part-0.csv and 1 more"
+    assert "logs/part-0.csv and 1 more" in tidelog("evaluate", "run", *several).said
+    done = tidelog("report", "run", "--log", "logs", *COLUMNS, "--out", "report.html")
+    assert done.code == 0, done.err
+    done = tidelog("act", "run", "--data", "logs/*.csv", "--out", "acted.csv")
+    assert done.code == 0, done.err
+    whole = tidelog("act", "run", "--data", "logs/part-0.csv", "--data", "logs/part-1.csv", "--out", "again.csv")
+    assert whole.code == 0
+    assert (here / "acted.csv").read_bytes() == (here / "again.csv").read_bytes()
+
+
+def test_act_names_the_file_and_the_row_in_it(here, logs, run, table, tidelog):
+    half = table.height // 2
+    lines = (here / "logs" / "part-1.csv").read_text().splitlines()
+    place = table.columns.index("kidneys")
+    cells = lines[3].split(",")
+    cells[place] = "gone"
+    lines[3] = ",".join(cells)
+    (here / "logs" / "part-1.csv").write_text("\n".join(lines) + "\n")
+    before = contents(here)
+    done = tidelog("act", run, "--data", "logs", "--out", "acted.csv")
+    assert done.code == 2
+    assert "logs/part-1.csv: column 'kidneys' is 'gone' in 1 row(s) (3)" in done.said
+    assert contents(here) == before
+    done = tidelog("act", run, "--data", "logs", "--out", "acted.csv", "--skip-unknown", "skipped.csv")
+    assert done.code == 0, done.err
+    assert (here / "skipped.csv").read_text().splitlines()[1].startswith("logs/part-1.csv,3,kidneys: gone")
+    assert len((here / "acted.csv").read_text().splitlines()) == table.height
+    assert half > 3
+
+
+def test_data_commands_take_several_files(here, logs, tidelog):
+    both = ["logs/part-0.csv", "logs/part-1.csv"]
+    assert tidelog("data", "validate", *both, *COLUMNS).code == 0
+    done = tidelog("data", "inspect", *both, *COLUMNS, "--format", "json")
+    assert json.loads(done.out)["fingerprint"] == logs
+    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("data", "inspect", *both).said
+    done = tidelog("data", "inspect", "logs", "--write", "proposal.toml", "--html", "page.html")
+    assert done.code == 0, done.err
+    assert tidelog("data", "convert", "logs", "all.tidelog", *COLUMNS).code == 0
+    assert tl.open_log("all.tidelog").fingerprint() == logs
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data", "validate", "logs/*.parquet", *COLUMNS], "no file matches this glob"),
+        (["data", "validate", *COLUMNS], "names no file"),
+        (["train", "bc", "--data", "logs/*.parquet", *COLUMNS, "--out", "run"], "no file matches this glob"),
+        (["train", "bc", "--data", "--out", "run"], "--data names no file"),
+        (["train", "bc", "--data", "logs", "--out", "run"], "is a table without a mapping"),
+        (["train", "bc", "--data", "logs", *COLUMNS, "--memory-map", "--out", "run"], "is not a saved log"),
+        (["train", "bc", "--data", "logs", "columns.toml", *COLUMNS, "--out", "run"], "not a table"),
+    ],
+    ids=lambda value: None if isinstance(value, list) else value,
+)
+def test_what_names_no_log_ends_with_code_2_and_the_fix(words, said, here, logs, tidelog):
+    before = contents(here)
+    done = tidelog(*words)
+    assert done.code == 2
+    assert said in done.said
+    assert "fix: " in done.said
+    assert contents(here) == before

@@ -1,0 +1,286 @@
+"""Several files are one log and one report: rows keep their file, and files that differ are named."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+import tidelog as tl
+from tests.data.clicks import ROLES, clicks
+from tests.data.test_checks import put
+from tests.data.visits import COLUMNS, mapping, visits
+from tidelog.data.core.report import Report
+from tidelog.data.io.inspect import describe_table
+from tidelog.data.io.readers import read_any, read_log, validate
+from tidelog.data.log import Log
+from tidelog.data.validation.quarantine import quarantine
+from tidelog.errors import ConfigError, LogError
+from tidelog.recommend.interactions.readers import reopen_any
+
+ENDINGS = (".csv", ".csv.gz", ".parquet", ".jsonl", ".arrow")
+CUT = 14  # within the seventh episode
+
+
+def write(frame: pl.DataFrame, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = path.suffix if path.suffix != ".gz" else ".csv"
+    if path.name.endswith(".csv.gz"):
+        path.write_bytes(gzip.compress(frame.write_csv().encode()))
+    else:
+        {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson,
+         ".arrow": frame.write_ipc}[kind](path)  # fmt: skip
+    return path
+
+
+def parts(folder: Path, ending: str = ".csv", *frames: pl.DataFrame) -> list[Path]:
+    """Two files whose rows are those of `visits()`; the second begins within an episode."""
+    frames = frames or (visits()[:CUT], visits()[CUT:])
+    return [write(frame, folder / f"2026-{i}" / f"part-{i}{ending}") for i, frame in enumerate(frames)]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_files_folders_and_globs_are_the_log_of_the_whole(ending: str, tmp_path: Path) -> None:
+    paths = parts(tmp_path, ending)
+    whole = read_log(visits(), mapping())
+    sources: list[Any] = [
+        paths,
+        [str(path) for path in reversed(paths)],
+        (path.parent for path in paths),
+        tmp_path / "2026-*" / f"part-*{ending}",
+        [f"{tmp_path}/2026-[0]/*", paths[1]],
+        f"{tmp_path}/2026-*",
+    ]
+    for source in (list(one) if not isinstance(one, str | Path | list) else one for one in sources):
+        log = read_log(source, mapping())
+        assert log.fingerprint() == whole.fingerprint()
+        assert log.origin is not None
+        assert log.origin["source"] == [str(path) for path in paths]
+        note = next(one for one in log.report.notes if one.check == "several files")
+        assert f"2 files, in the order of their names: {paths[0]}, {paths[1]}" in note.found
+
+
+def test_the_order_of_files_is_that_of_their_names_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = visits().drop("hour")
+    parts(tmp_path, ".csv", frame[13:], frame[:13])
+    monkeypatch.chdir(tmp_path / "2026-0")
+    first = read_log(["part-0.csv", "../2026-1/part-1.csv"], mapping(step=None))
+    monkeypatch.chdir(tmp_path)
+    assert first.episode_ids[0] == visits()["patient"][13]
+    assert read_log("2026-*/*.csv", mapping(step=None)).fingerprint() == first.fingerprint()
+    assert first.origin is not None
+    assert reopen_any(json.loads(json.dumps(dict(first.origin)))).fingerprint() == first.fingerprint()
+
+
+def test_a_file_that_is_named_twice_is_read_once_and_said(tmp_path: Path) -> None:
+    paths = parts(tmp_path)
+    log = read_log([*paths, f"{tmp_path}/*/part-1.csv"], mapping())
+    assert log.steps == visits().height
+    assert "1 named twice are read once" in log.report.text().replace("\n    ", " ")
+
+
+def test_one_file_in_a_glob_is_that_file(tmp_path: Path) -> None:
+    path = write(visits(), tmp_path / "logs" / "all.csv")
+    single = read_any(path, mapping())
+    for source in (path.parent, f"{tmp_path}/l*/*.csv", [path]):
+        log = read_any(source, mapping())
+        assert (log.fingerprint(), log.report, log.origin) == (single.fingerprint(), single.report, single.origin)
+    assert "files" not in json.dumps(single.report.to_json())
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_problems_name_the_file_and_the_row_in_it(ending: str, tmp_path: Path) -> None:
+    frame = put("p", (3, 0), (CUT + 2, 0), (CUT + 9, 0))(put("age", (CUT + 2, "old"))(visits()))
+    paths = parts(tmp_path, ending, frame[:CUT], frame[CUT:])
+    report = validate(paths, mapping())
+    problem = next(one for one in report.errors if one.column == "p")
+    assert problem.rows == (3, 2, 9)
+    assert problem.files == (str(paths[0]), str(paths[1]), str(paths[1]))
+    text = report.text().replace("\n    ", " ")
+    lines = [" (lines 4)", " (lines 3, 10)"] if ".csv" in ending else ["", ""]
+    assert f"in 'p', 3 rows: 3 in {paths[0]}{lines[0]}; 2, 9 in {paths[1]}{lines[1]}" in text
+    assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert quarantine(paths, mapping(), tmp_path / "bad.csv") == report
+    bad = pl.read_csv(tmp_path / "bad.csv", infer_schema=False)
+    assert bad["quarantine_file"].to_list() == [str(paths[0]), str(paths[1]), str(paths[1])]
+    assert bad["quarantine_row"].to_list() == ["3", "2", "9"]
+    assert bad["quarantine_problems"][1] == "non-numeric text in 'age'; propensity out of range in 'p'"
+    assert bad["patient"].to_list() == frame["patient"][[2, CUT + 1, CUT + 8]].to_list()
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_column_that_a_file_lacks_is_named_with_both_files(ending: str, tmp_path: Path) -> None:
+    paths = parts(tmp_path, ending, visits()[:CUT], visits()[CUT:].drop("sofa"))
+    problem = next(one for one in validate(paths, mapping()).errors if one.check == "files differ")
+    assert (problem.column, problem.found) == ("sofa", f"no column 'sofa' in {paths[1]}; {paths[0]} has it")
+    other = mapping(observation=["age", "ward"])
+    log = read_log(paths, other)  # a column without a role may differ
+    assert log.fingerprint() == read_log(visits().drop("sofa"), other).fingerprint()
+    put("p", (1, 0))(visits()[CUT:].drop("sofa")).write_csv(tmp_path / "2026-1" / "part-1.csv")
+    if ending == ".csv":
+        quarantine(paths, other, tmp_path / "bad.csv")
+        assert pl.read_csv(tmp_path / "bad.csv", infer_schema=False)["sofa"].to_list() == [None]
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".jsonl", ".arrow"])
+def test_a_column_whose_type_differs_is_named_with_both_files(ending: str, tmp_path: Path) -> None:
+    frame = visits()
+    paths = parts(tmp_path, ending, frame[:CUT], frame[CUT:].with_columns(pl.col("hour").cast(pl.String)))
+    problem = next(one for one in validate(paths, mapping()).errors if one.check == "files differ")
+    assert (problem.column, problem.found) == ("hour", f"Int64 in {paths[0]}, but String in {paths[1]}")
+    assert not [one for one in validate(paths, mapping(step=None)).errors if one.check == "files differ"]
+
+
+def test_types_that_one_type_holds_exactly_are_one_type(tmp_path: Path) -> None:
+    frame = visits()
+    first = frame[:CUT].with_columns(pl.col("hour").cast(pl.Int8), pl.lit(None).alias("note"))
+    second = frame[CUT:].with_columns(pl.col("ward").cast(pl.Categorical), pl.lit("x").alias("note"))
+    log = read_log(parts(tmp_path, ".parquet", first, second), mapping())
+    assert log.fingerprint() == read_log(frame, mapping()).fingerprint()
+    whole = frame.with_columns(pl.col("hour").cast(pl.Float64))
+    paths = parts(tmp_path / "x", ".parquet", frame[:CUT], whole[CUT:])  # 2**53 + 1 is no fraction: not joined
+    assert [one.check for one in validate(paths, mapping()).errors] == ["files differ"]
+    lines = parts(tmp_path / "y", ".jsonl", frame[:CUT], whole[CUT:].with_columns(pl.col("hour") + 0.5))
+    assert validate(lines, mapping()).ok  # as within one file of JSON lines
+
+
+def test_files_that_cannot_be_read_are_all_in_the_report(tmp_path: Path) -> None:
+    paths = parts(tmp_path, ".csv", visits()[:5], visits()[5:9], visits()[9:])
+    paths[0].write_text("")
+    paths[2].write_text(paths[2].read_text() + "1,2\n")
+    report = validate(paths, mapping())
+    assert [one.check for one in report.errors] == ["unreadable file", "ragged rows"]
+    assert str(paths[0]) in report.errors[0].found
+    assert report.errors[1].files == (str(paths[2]),)
+    with pytest.raises(LogError) as caught:
+        read_log(paths, mapping())
+    assert caught.value.report == report
+
+
+def test_a_damaged_file_is_named_where_it_is_first_read(tmp_path: Path) -> None:
+    paths = parts(tmp_path, ".arrow", visits()[:CUT], visits()[CUT:])
+    content = bytearray(paths[1].read_bytes())
+    content[200:-400] = b"\xff" * (len(content) - 600)
+    paths[1].write_bytes(bytes(content))
+    report = validate(paths, mapping())
+    assert not report.ok
+    assert str(paths[1]) in report.text().replace("\n", "").replace(" ", "") or str(paths[1]) in report.source
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("logs/*.parquet", "no file matches this glob"),
+        ("logs/*.txt", "none of the 1 names that match is a table"),
+        (["logs/a.csv", "logs/gone.csv"], "does not exist"),
+        (["logs/a.csv", "logs/notes.txt"], "not a table"),
+        (["logs/a.csv", pl.DataFrame()], "a DataFrame in the list"),
+        ([], "an empty list"),
+        ("deep", "no table directly in the folder"),
+        ("lake", "Delta Lake"),
+        ("ice", "Iceberg"),
+    ],
+)
+def test_sources_that_name_no_log_are_refused_with_the_fix(
+    source: Any, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("logs/a.csv", "deep/one/a.parquet", "lake/a.parquet", "ice/a.parquet"):
+        write(visits(), Path(path))
+    Path("logs/notes.txt").write_text("x")
+    Path("lake/_delta_log").mkdir()
+    Path("ice/metadata").mkdir()
+    Path("ice/metadata/v1.metadata.json").write_text("{}")
+    report = validate(source, mapping())
+    assert said in report.errors[0].found, report.text()
+    assert report.errors[0].fix
+    with pytest.raises(LogError):
+        read_log(source, mapping())
+
+
+def test_what_is_not_read_in_a_folder_is_said(tmp_path: Path) -> None:
+    folder = write(visits()[:CUT], tmp_path / "a.csv").parent
+    for name in ("b.xlsx", "_SUCCESS", ".a.csv.crc"):
+        (folder / name).write_text("x")
+    report = read_log(folder, mapping()).report
+    assert [one.found for one in report.notes if one.check == "converted"] == [f"not read: {folder / 'b.xlsx'}"]
+
+
+def test_an_episode_that_goes_on_in_another_file_without_a_step_is_said(tmp_path: Path) -> None:
+    paths = parts(tmp_path)
+    assert not [one for one in read_log(paths, mapping()).report.warnings if "several" in one.check]
+    log = read_log(paths, mapping(step=None))
+    (problem,) = [one for one in log.report.warnings if one.check == "episode in several files"]
+    assert (problem.count, problem.rows, problem.files) == (1, (1,), (str(paths[1]),))
+    assert log.fingerprint() == read_log(visits(), mapping(step=None)).fingerprint()
+
+
+def test_the_files_of_an_episode_are_ordered_by_its_step(tmp_path: Path) -> None:
+    frame = visits()
+    late = parts(tmp_path, ".csv", frame[CUT:], frame[:CUT])  # the later rows are in the first file
+    log = read_log(late, mapping())
+    split = list(log.episode_ids).index(frame["patient"][CUT])
+    whole = read_log(frame, mapping())
+    there = list(whole.episode_ids).index(frame["patient"][CUT])
+    np.testing.assert_array_equal(log.episodes[split].action, whole.episodes[there].action)
+
+
+def test_pictures_are_looked_for_beside_their_own_table(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"photo": ["a.png", "b.png", "a.png", ""], "a": [0, 1, 0, 1], "r": [1.0, 0, 1, 0]})
+    paths = parts(tmp_path, ".csv", frame[:2], frame[2:])
+    for i, path in enumerate(paths):
+        for j, name in enumerate(("a.png", "b.png")):
+            Image.new("L", (2, 2), 100 * i + j).save(path.parent / name)
+    columns = {"observation": "photo", "image": "photo", "action": "a", "reward": "r", "terminated": True}
+    report = validate(paths, columns)
+    assert [(one.check, one.rows, one.files) for one in report.errors] == [("missing value", (2,), (str(paths[1]),))]
+    write(frame[2:3], paths[1])
+    assert read_log(paths, columns).observation["photo"][:, 0, 0, 0].tolist() == [0, 1, 100]
+
+
+def test_several_files_without_a_mapping_are_described(tmp_path: Path) -> None:
+    paths = parts(tmp_path, ".parquet")
+    described = describe_table(paths)
+    assert described.rows == visits().height
+    assert described.proposed == describe_table(visits()).proposed
+    assert f"tidelog data validate {paths[0]} {paths[1]} --columns" in described.text()
+    with pytest.raises(ConfigError, match="without a mapping"):
+        read_any(paths)
+
+
+def test_interactions_are_read_from_several_files_and_read_again(tmp_path: Path) -> None:
+    frame = clicks()
+    paths = parts(tmp_path, ".csv", frame[:30], frame[30:])
+    features = pl.DataFrame({"i": [f"i{n}" for n in range(9)], "cost": range(9)})
+    items = parts(tmp_path / "items", ".csv", features[:4], features[4:])
+    log = tl.read_interactions(f"{tmp_path}/2026-*/*.csv", item_features=items, **ROLES)
+    whole = tl.read_interactions(frame, item_features=features, **ROLES)
+    assert log.fingerprint() == whole.fingerprint()
+    assert log.origin is not None
+    assert reopen_any(json.loads(json.dumps(dict(log.origin)))).fingerprint() == log.fingerprint()
+    write(put("u", (2, ""))(frame[30:]), paths[1])
+    report = tl.validate_interactions(paths, **ROLES)
+    assert (report.errors[0].rows, report.errors[0].files) == ((2,), (str(paths[1]),))
+    write(frame[30:].drop("kind"), paths[1])
+    found = [one for one in tl.validate_interactions(paths, **ROLES).errors if one.check == "files differ"]
+    assert [one.column for one in found] == ["kind"]
+    write(features[4:].with_columns(new=pl.lit(1)), items[1])
+    notes = tl.read_interactions(frame, item_features=items, **ROLES).report.notes
+    assert any("no column 'new'" in one.found for one in notes)
+    write(features[4:].drop("i"), items[1])
+    report = tl.validate_interactions(frame, item_features=items, **ROLES)
+    assert ("files differ", "i") in [(one.check, one.column) for one in report.errors]
+
+
+def test_a_frame_and_a_single_file_are_what_they_were(tmp_path: Path) -> None:
+    assert read_log(visits(), mapping()).origin is None
+    log = read_log(write(visits(), tmp_path / "a.csv"), COLUMNS)
+    assert log.origin is not None
+    assert log.origin["source"] == str(tmp_path / "a.csv")
+    assert isinstance(reopen_any(log.origin), Log)
