@@ -37,7 +37,7 @@ exclude_also =
 def measure(folder: Path) -> None:
     """Run every tier under coverage; its data goes to `folder/<tier>`."""
     for tier, marks in TIERS.items():
-        settings = folder / f"{tier}.ini"
+        settings = folder / f"settings-{tier}.ini"  # coverage erases the files that begin with the data's name
         settings.write_text(SETTINGS.format(source=SOURCE, data=folder / tier))
         options = ["--cov", str(SOURCE), "--cov-branch", "--cov-report=", f"--cov-config={settings}"]
         environment = os.environ | {"COVERAGE_RCFILE": str(settings), "TIDELOG_SHARED": str(SHARED.resolve())}

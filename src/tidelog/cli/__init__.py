@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import tidelog
@@ -32,6 +33,7 @@ COMMANDS = {
     "bench": "measure the speed of training on this machine",
 }
 PLUGIN = "--plugin"
+ENVIRONMENT = "--env"
 INTERRUPTED = "tidelog: interrupted"
 
 
@@ -72,8 +74,13 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _without_plugins(words: list[str]) -> list[str]:
-    """Import the modules after every `--plugin` and return the other words; ConfigError where one fails."""
+    """Import the modules after every `--plugin` and return the other words; ConfigError where one fails.
+
+    A module that `--env` names is found in the working folder too.
+    """
     rest, plugins = [], []
+    if any(_own_module(word) for word in _values_of(ENVIRONMENT, words)):
+        sys.path.insert(0, str(Path.cwd()))
     given = iter(words)
     for word in given:
         if word == PLUGIN or word.startswith(f"{PLUGIN}="):
@@ -86,6 +93,19 @@ def _without_plugins(words: list[str]) -> list[str]:
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest
+
+
+def _values_of(flag: str, words: list[str]) -> list[str]:
+    """The words that follow a flag, as `--flag VALUE` or `--flag=VALUE`."""
+    assigned = [word[len(flag) + 1 :] for word in words if word.startswith(f"{flag}=")]
+    return assigned + [value for word, value in pairwise(words) if word == flag]
+
+
+def _own_module(name: str) -> bool:
+    """Whether an environment's name, such as `my_module:MyEnv-v0`, begins with a module of the working folder."""
+    module, colon, _ = name.partition(":")
+    path = Path(*module.split("."))
+    return bool(colon) and (path.with_suffix(".py").is_file() or path.is_dir())
 
 
 def _overview() -> str:

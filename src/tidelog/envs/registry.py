@@ -119,6 +119,12 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
     except error.DependencyNotInstalled as missing:
         raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
     except (error.Error, ImportError) as broken:
+        if isinstance(source, str) and isinstance(broken, ModuleNotFoundError) and ":" in source:
+            module = source.partition(":")[0]
+            raise ConfigError(
+                f"the module '{module}' of the environment {source!r} cannot be imported: {broken}. fix: start in its "
+                f"folder, or add --plugin {module}; in Python, put its folder on sys.path"
+            ) from broken
         if isinstance(source, str) and source not in gymnasium.registry:
             raise ConfigError(_unknown(source, [*gymnasium.registry], f"gymnasium: {broken}")) from broken
         raise ConfigError(f"gymnasium cannot make {source}: {broken}") from broken
