@@ -111,6 +111,31 @@ def test_of_verdicts_on_different_episodes_the_youngest_file_is_the_newest(runs)
     assert "first look" in said
 
 
+def test_the_page_begins_with_the_best_member_that_is_better(runs):
+    """Each member acts as it was judged last: an earlier, better verdict on another way of acting does not count."""
+    for file, name, decision, hour in (
+        ("member-0-sampled-1", "member-0", "better", "09"),
+        ("member-0-deterministic-1", "member-0", "unsupported", "12"),
+        ("member-1-sampled-1", "member-1", "better", "10"),
+        ("member-2-sampled-1", "member-2", "worse", "13"),
+    ):
+        context = {"name": name, "log": {"fingerprint": "x"}, "date": f"2026-01-05T{hour}:00:00+00:00"}
+        put(runs / "bc", file, verdict(decision, context={**context, "sample": "sampled" in file}))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "banner better" in text
+    assert "Policy: member-1, sampled, judged on" in said
+    assert "on 2026-01-05" in said
+
+
+def test_diagnostics_are_behind_one_line(runs):
+    text, _, _ = page_of([runs / "bc"], runs / "report.html")
+    assert re.search(r"<details><summary>\d+ other training metrics, for a closer look</summary>", text)
+    assert "<details open" not in text
+    put(runs / "bc", "now", verdict("better"))
+    text, _, _ = page_of([runs / "bc"], runs / "report.html")
+    assert "<summary>How it was judged</summary>" in text
+
+
 def test_the_date_of_a_verdict_says_which_is_the_newest(runs):
     """Judging the same policy again is the same look: the count of looks before stays what it was."""
     for name, decision, hour in (("a", "worse", "09"), ("b", "better", "11"), ("c", "unsupported", "10")):
@@ -160,7 +185,15 @@ def test_without_a_verdict_the_command_that_makes_one_is_given(runs, continuous)
 
 def test_curves_show_training_and_held_out_losses_together_and_evaluations_apart(runs):
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "Losses in training", "imitation_loss", "Evaluations during training", "worth", "Other", "entropy")
+    in_order(
+        said,
+        "Losses in training",
+        "imitation_loss",
+        "Evaluations during training",
+        "worth",
+        "other training metrics",
+        "entropy",
+    )
     (drawn,) = re.findall(r"<figcaption><b>imitation_loss</b></figcaption>(.*?)</svg>", text)
     assert len(re.findall(r'<path class="curve c0"', drawn)) == 1
     assert len(re.findall(r'<path class="curve dashed c0"', drawn)) == 1

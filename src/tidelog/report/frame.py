@@ -89,6 +89,11 @@ def grid(figures: Iterable[str], *, broad: bool = False) -> str:
     return f'<div class="{kind}">{drawn}</div>' if drawn else ""
 
 
+def folded(summary: str, body: str) -> str:
+    """A part behind one line, which opens on request; it is not printed unless it is open."""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+
+
 def with_picture(body: str, picture: str) -> str:
     """Text with a picture on its right, or below on narrow screens."""
     return f'<div class="beside"><div>{body}</div>{picture}</div>'
@@ -173,6 +178,7 @@ nav { margin-top: .8rem; } nav a { display: inline-block; margin-right: 1rem; co
 .none { --mine: var(--line); border-style: dotted dotted dotted solid; }
 .none b { color: var(--soft); font-size: 1.15rem; }
 .run { margin: 1rem 0 1.6rem; }
+details { margin: .6rem 0; } summary { padding: .3rem 0; color: var(--better); cursor: pointer; }
 article { margin: .7rem 0; padding: .6rem .9rem; border: 1px solid var(--line); border-left: 4px solid;
   border-radius: 6px; break-inside: avoid; }
 article.error { border-left-color: var(--error); } article.warning { border-left-color: var(--warning); }

@@ -10,7 +10,7 @@ import numpy as np
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.report.charts import Curve, Values, curves
-from tidelog.report.frame import figure, grid, heading, legend, paragraph, section
+from tidelog.report.frame import figure, folded, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun
 from tidelog.training.runs.sinks import KEYS
 
@@ -90,8 +90,11 @@ def learning(runs: Sequence[SavedRun]) -> str:
     body = [paragraph(_explained(lines), "soft"), colours(lines) if len(lines) > 1 else ""]
     body += [paragraph(f"{more:,} more algorithms of the population are not shown.")] if more else []
     for title, metrics in kinds.items():
-        if metrics:
-            body.append(heading(title) + grid((_chart(metric, lines) for metric in metrics), broad=True))
+        charts = grid((_chart(metric, lines) for metric in metrics), broad=True)
+        if metrics is others and metrics:
+            body.append(folded(f"{len(metrics):,} other training metrics, for a closer look", charts))
+        elif metrics:
+            body.append(heading(title) + charts)
     return section("Learning curves", "".join(body), "learning")
 
 

@@ -21,7 +21,7 @@ from tidelog.report.lists_part import lists
 from tidelog.report.returns_part import returns
 from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
 from tidelog.report.settings_part import data, machine, settings
-from tidelog.report.verdict_part import banner, estimates, verdict_section
+from tidelog.report.verdict_part import banner, estimates, headline, verdict_section
 
 KIND = "report"
 
@@ -91,7 +91,7 @@ _HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held out", "log")
 
 def _row(run: SavedRun) -> list[str]:
     settings = run.record.options
-    decision = run.verdicts[0].verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
+    decision = headline(run).verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
     updates = f"{run.update:,} of {settings.steps:,}"
     held_out = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
     seeds = f"{len(settings.seeds):,}"

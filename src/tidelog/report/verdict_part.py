@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from tidelog.report.frame import (
     command,
     definitions,
     figure,
+    folded,
     grid,
     heading,
     legend,
@@ -38,13 +40,24 @@ WORDS = {
 }
 
 
+def headline(run: SavedRun) -> SavedVerdict:
+    """The verdict that the page begins with: the best of the members that are better, else the newest verdict.
+
+    Of each member its newest verdict counts, because it acts in the way in which it was judged last. Several looks at
+    the same episodes are held to stricter levels, so that the best one is not better by luck.
+    """
+    newest = {str(one.verdict.context.get("name")): one for one in reversed(run.verdicts)}.values()
+    better = [one for one in newest if one.verdict.decision == "better"]
+    return max(better, key=lambda one: one.verdict.difference.low) if better else run.verdicts[0]
+
+
 def banner(run: SavedRun) -> str:
-    """The newest decision as text, sign and colour, or a note that there is none."""
+    """The decision of the headline as text, sign and colour, or a note that there is none."""
     if ranks(run):
         return '<p class="banner none"><span><b>Lists, not decisions</b></span></p>'
     if not run.verdicts:
         return '<p class="banner none"><span><b>No verdict yet</b></span></p>'
-    kind, sign, word, meaning = WORDS[run.verdicts[0].verdict.decision]
+    kind, sign, word, meaning = WORDS[headline(run).verdict.decision]
     return (
         f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
         f"<span><b>{word}</b> {meaning}</span></p>"
@@ -52,17 +65,17 @@ def banner(run: SavedRun) -> str:
 
 
 def verdict_section(run: SavedRun) -> str:
-    """The newest verdict with its interval, and the earlier ones."""
+    """The headline's verdict with its interval, and all others."""
     if ranks(run):
         return paragraph("A policy that ranks items is judged by the items taken next, in the table of lists below.")
     if not run.verdicts:
         return _none(run)
-    newest = run.verdicts[0]
-    verdict = newest.verdict
-    parts = [paragraph(verdict.paragraph), bullets(verdict.reasons)]
-    parts += [paragraph(f"Estimated quantity: {verdict.estimand}", "soft"), paragraph(_used(run), "soft")]
+    shown = headline(run)
+    verdict = shown.verdict
+    how = paragraph(f"Estimated quantity: {verdict.estimand}", "soft") + paragraph(_used(run), "soft")
+    parts = [paragraph(verdict.paragraph), bullets(verdict.reasons), folded("How it was judged", how)]
     body = [_disagreement(run), with_picture("".join(parts), _difference(verdict))]
-    body += [risk_of_verdict(verdict), _together(newest)]
+    body += [risk_of_verdict(verdict), _together(shown)]
     if len(run.verdicts) > 1:
         rows = []
         for one in run.verdicts:
@@ -70,7 +83,8 @@ def verdict_section(run: SavedRun) -> str:
             episodes = f"{one.verdict.episodes:,}"
             rows.append([one.path.stem, one.policy, one.verdict.decision, estimate, f"{low} to {high}", episodes])
         head = ("file", "policy", "decision", "difference from the logger", "interval", "episodes")
-        body.append(table(head, rows, "All verdicts on this run, the newest first", named=True, marked=[0]))
+        marked = [place for place, one in enumerate(run.verdicts) if one is shown]
+        body.append(table(head, rows, "All verdicts on this run, the newest first", named=True, marked=marked))
     return "".join(body)
 
 
@@ -103,20 +117,21 @@ def _difference(verdict: Verdict) -> str:
 
 
 def _used(run: SavedRun) -> str:
-    newest = run.verdicts[0]
-    text = f"Policy: {newest.policy}, judged on {newest.verdict.episodes:,} episodes. "
-    if newest.before == 0:
+    shown = headline(run)
+    day = datetime.fromtimestamp(shown.date, UTC).date().isoformat()
+    text = f"Policy: {shown.policy}, judged on {shown.verdict.episodes:,} episodes on {day}. "
+    if shown.before == 0:
         return text + "This was the first look at these held-out episodes."
-    times = "once" if newest.before == 1 else f"{newest.before:,} times"
+    times = "once" if shown.before == 1 else f"{shown.before:,} times"
     return text + (
         f"These held-out episodes were judged {times} before, so the interval of the difference is stricter: it has a "
-        f"level of {percent(newest.verdict.level)}."
+        f"level of {percent(shown.verdict.level)}."
     )
 
 
-def _together(newest: SavedVerdict) -> str:
-    """The table of the policies that were judged together with the newest verdict's policy."""
-    table_of_policies = newest.together
+def _together(shown: SavedVerdict) -> str:
+    """The table of the policies that were judged together with the headline's policy."""
+    table_of_policies = shown.together
     if table_of_policies is None or len(table_of_policies[1]) < 2:
         return ""
     level, rows = table_of_policies
@@ -125,7 +140,7 @@ def _together(newest: SavedVerdict) -> str:
         for name, decision, middle, low, high in rows
     ]
     head = ("policy", "decision", "difference from the logger", f"interval, {percent(level)} for all together")
-    mine = [place for place, row in enumerate(rows) if row[0] == newest.verdict.context.get("name")]
+    mine = [place for place, row in enumerate(rows) if row[0] == shown.verdict.context.get("name")]
     return table(head, cells, f"{len(rows):,} policies judged together on these episodes", named=True, marked=mine)
 
 
@@ -200,7 +215,7 @@ def estimates(runs: Sequence[SavedRun]) -> str:
     for run in runs:
         body += [heading(run.name)] if len(runs) > 1 else []
         if run.verdicts:
-            body.append(_one(run.verdicts[0]))
+            body.append(_one(headline(run)))
         else:
             body.append(paragraph("No verdict, so no estimates."))
     return section("Estimates and their support", "".join(body), "estimates")
