@@ -17,8 +17,8 @@ from tidelog.runtime.artefact_files import Saved, write
 from tidelog.runtime.way_of_acting import ActingWarning, in_way, read_verdict, verdict_line
 
 VERDICT = {
-    "decision": "better", "acting": "sample", "date": "2026-11-23", "difference": 0.1, "low": 0.05, "high": 0.15,
-    "level": 0.95, "episodes": 400,
+    "decision": "better", "acting": "sample", "date": "2026-11-23", "caveat": "", "difference": 0.1, "low": 0.05,
+    "high": 0.15, "level": 0.95, "episodes": 400,
 }  # fmt: skip
 
 
@@ -93,6 +93,7 @@ def test_judging_declares_what_it_judged(policy):
     assert judged.acting == "sample"
     assert judged.verdict == verdict.summary
     assert judged.verdict["decision"] == verdict.decision
+    assert judged.verdict["caveat"] == "", "it is known what this policy learnt from"
     again = judge(judged, log, model="tabular", ledger=False)  # in the declared way
     assert again.context["sample"] is True
     other = judge({"one": judged, "two": judged.with_acting("mode")}, log, model="tabular", ledger=False)
@@ -201,6 +202,8 @@ def test_one_line_says_the_verdict():
         "for a policy that samples its actions"
     )
     assert verdict_line(None).startswith("no verdict")
+    told = verdict_line(read_verdict({**VERDICT, "caveat": "it is unknown whether it learnt from these episodes"}))
+    assert told == f"{line}; it is unknown whether it learnt from these episodes"
     unknown = {**VERDICT, "decision": "unsupported", "difference": None, "low": None, "high": None}
     assert "UNSUPPORTED on 400" in verdict_line(read_verdict(unknown))
 

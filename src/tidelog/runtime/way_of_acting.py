@@ -19,7 +19,7 @@ from tidelog.errors import ConfigError, SpecError
 
 Acting = Literal["mode", "sample"]
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
-TEXTS = ("decision", "acting", "date")  # of a verdict's summary
+TEXTS = ("decision", "acting", "date", "caveat")  # of a verdict's summary; an empty caveat says nothing
 NUMBERS = ("difference", "low", "high", "level", "episodes")
 LONGEST = 100  # characters of a text
 
@@ -164,5 +164,5 @@ def verdict_line(verdict: Mapping[str, Any] | None) -> str:
         by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * (verdict['level'] or 0):g}%)"
     return (
         f"verdict of {verdict['date'][:10]}: {verdict['decision'].upper()}{by} on {verdict['episodes']:,} episodes, "
-        f"for a policy that {DOES[verdict['acting']]}"
+        f"for a policy that {DOES[verdict['acting']]}{'; ' if verdict['caveat'] else ''}{verdict['caveat']}"
     )

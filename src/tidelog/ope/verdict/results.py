@@ -28,6 +28,9 @@ OVERLAP_UNKNOWN = (
 )
 
 
+CAVEAT = "it is unknown whether it learnt from these episodes"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Verdict:
     """Conclusion about a policy from held-out episodes of another decision maker."""
@@ -72,6 +75,7 @@ class Verdict:
             "decision": self.decision,
             "acting": "sample" if self.context.get("sample") else "mode",
             "date": str(self.context.get("date") or datetime.now(UTC).date().isoformat()),
+            "caveat": CAVEAT if self.context.get("overlap_unknown") else "",
             "difference": self.difference.estimate,
             "low": self.difference.low,
             "high": self.difference.high,
