@@ -156,13 +156,13 @@ def some():
 def test_those_that_live_are_drawn_once_a_batch_and_equally_often():
     store = some()
     assert lives(store) == [True, False, True, True, False, True]
-    seen = [tuple(batch_of(store, LiveUniform(), 3, key).rows.tolist()) for key in range(60)]
+    seen = [tuple(batch_of(store, LiveUniform(), 3, key).rows.tolist()) for key in range(100)]
     assert all(len(set(rows)) == 3 for rows in seen)
     counts = np.bincount(np.ravel(seen), minlength=6)
     assert counts[[1, 4]].sum() == 0
-    assert (counts[[0, 2, 3, 5]] > 30).all()  # 45 expected
+    assert (counts[[0, 2, 3, 5]] > 50).all()  # 75 expected; a right sampler fails for 3 in 10 million seeds
     assert sorted(batch_of(store, LiveUniform(), 4).rows.tolist()) == [0, 2, 3, 5]
-    assert len(set(seen)) > 20
+    assert len(set(seen)) > 20  # of 24; a right sampler fails for 1 in 8,000 seeds
 
 
 def test_where_fewer_live_than_a_batch_has_all_are_drawn_again():
@@ -180,14 +180,14 @@ def test_a_batch_says_how_old_its_segments_are():
 def test_passes_see_all_that_live_once_each():
     draw, store = Sampler("value", 2, Whole(), LivePasses()), some()
     state, passes = begun(draw.order, 6, jax.random.key(3)), []
-    for _ in range(3):
+    for _ in range(4):
         rows = []
         for _ in range(2):
             batch, state = one_batch(draw, store, state, jax.random.key(0))
             rows += batch.rows.tolist()
         assert sorted(rows) == [0, 2, 3, 5]
         passes.append(rows)
-    assert len({tuple(rows) for rows in passes}) > 1
+    assert len({tuple(rows) for rows in passes}) > 1  # right passes are all alike for 1 in 13,824 seeds
 
 
 def test_of_a_whole_store_only_what_lives_is_valid():

@@ -34,6 +34,7 @@ def felt(history, events):
 
 def worth(policy, users, seed):
     returns = simulate_visits(policy_of_histories(policy), users, seed).returns
+    # 4 standard errors: right visits fail for 6 in 100,000 seeds
     return returns.mean(), 4 * returns.std() / len(returns) ** 0.5
 
 
@@ -97,7 +98,7 @@ def test_a_log_holds_what_was_shown_with_the_chance_of_showing_it():
     assert np.flatnonzero(log.terminated | log.truncated).tolist() == last.tolist()
     lengths = last - first + 1
     assert (lengths[log.truncated[last]] == 20).all()
-    assert 0 < log.truncated.sum() < 300
+    assert 0 < log.truncated.sum() < 300  # 92 expected, with a deviation of 9.4: 22 of them
     np.testing.assert_array_equal(log.reward, log.event - 1)
     # The propensity is the editor's for the state that the history before the event leads to.
     row = next(row for row in first if lengths[np.searchsorted(first, row)] > 6) + 5

@@ -121,6 +121,7 @@ def test_play_agrees_with_the_arrays():
     outcome = environment.step(np.zeros(20_000, int))
     arrived = outcome.next_observation.observation["observation"][:, 0]
     assert set(arrived.tolist()) == {1, 2}
+    # 4.9 standard errors: right play fails for 1 in a million seeds
     assert (arrived == 1).mean() == pytest.approx(0.25, abs=0.015)
     np.testing.assert_array_equal(outcome.reward, (arrived == 1).astype(np.float32))
     assert outcome.terminated.all()
@@ -147,7 +148,7 @@ def test_every_row_is_sampled_from_its_own_probabilities():
     counts = np.zeros((8, 3, 8))
     np.add.at(counts, (before, action, after), 1)
     drawn = counts[:6] / counts[:6].sum(-1, keepdims=True)
-    np.testing.assert_allclose(drawn, full[:6], atol=0.04)
+    np.testing.assert_allclose(drawn, full[:6], atol=0.04)  # right play fails for 4 in 100,000 seeds
     assert counts[:, :, 2].sum() == 0
 
 

@@ -154,6 +154,7 @@ def test_the_gaussian_divergence_agrees_with_samples():
 
     old, new = Gaussian(numbers([0.3, -0.2]), numbers(0.1, -0.5)), Gaussian(numbers([0.0, 0.0]), numbers(0.0, 0.0))
     exact, sampled = divergence_and_its_estimate(old, new)
+    # 7.6 standard errors: a right divergence fails for 4 in 10^14 seeds
     assert np.asarray(exact)[0] == pytest.approx(float(sampled), abs=0.01)
 
 

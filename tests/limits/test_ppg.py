@@ -119,8 +119,8 @@ def test_fifty_clone_only_steps_bring_a_perturbed_policy_back(env):
 
     last, losses = learn(jax.tree.unflatten(form, noisy))
     assert jnp.isfinite(losses).all()
-    assert losses[0] > 1e-3
-    assert last < losses[0] / 5
+    assert losses[0] > 1e-3  # 1 of 20 other seeds fails (CartPole): its noise changes the policy less
+    assert last < losses[0] / 5  # 0 of 20 other seeds fail
 
 
 @pytest.mark.full
@@ -136,8 +136,8 @@ def test_beta_holds_the_policy_while_the_auxiliary_value_is_learnt():
         moved(training, 5 * AUXILIARY_UPDATES)
         assert eqx.filter_jit(estimate_of)(training.learners[0]) < 0.9 * before
         gone[beta] = training.report()[0]["after auxiliary/clone_kl_after"]
-    assert gone[0.0] > 1e-2
-    assert gone[10.0] < gone[0.0] / 10
+    assert gone[0.0] > 1e-2  # 1 of 20 other seeds fails
+    assert gone[10.0] < gone[0.0] / 10  # 0 of 20 other seeds fail
 
 
 def estimate_of(learner):

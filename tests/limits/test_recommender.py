@@ -269,6 +269,7 @@ def test_drawn_negatives_are_weighed_as_if_drawn_by_popularity():
     drawn = state.facts.draw(jax.random.key(0), (4000,))
     often = np.bincount(drawn, minlength=11)[1:] / 4000
     log_share, log_drawn = np.asarray(state.facts.log_share)[1:], np.asarray(state.facts.log_drawn)[1:]
+    # 5.5 standard errors: a right sampler fails for 7 in 100 million seeds
     np.testing.assert_allclose(often, np.exp(log_drawn), atol=0.03)
     ratio = np.exp(log_share - log_drawn)
     share = (log.counts[1:] + 1.0) / (log.counts[1:] + 1.0).sum()

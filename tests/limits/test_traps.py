@@ -181,6 +181,7 @@ def test_the_atari_preset_is_the_papers():
 @pytest.mark.full
 def test_layers_start_as_pytorchs_do():
     # Uniform on 1 / sqrt(inputs), biases too, of Q, imitator, generator, perturbation and critics.
+    # A right layer has 50 weights or more, and none above 0.8 of that for at most 1 in 70,000 seeds.
     for name, log in (("discrete-bcq", LOG), ("bcq", MOVES)):
         state = fresh(small(name, hidden=(50, 50)), log)
         network = state.critic if name == "discrete-bcq" else state.critic.members[0]

@@ -92,6 +92,7 @@ def test_layer_norm_centres_and_scales():
 def test_dropout_zeroes_its_share_and_scales_the_rest():
     dropped = np.asarray(jax.jit(drop)(np.ones((100, 100), np.float32), 0.3, jax.random.key(0)))
     assert set(np.unique(np.round(dropped, 4))) == {0.0, np.float32(round(1 / 0.7, 4))}
+    # 4.4 standard errors: a right dropout fails for 1 in 70,000 seeds
     assert abs(float((dropped == 0).mean()) - 0.3) < 0.02
 
 

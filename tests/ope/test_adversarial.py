@@ -26,7 +26,7 @@ BANDITS = {
 
 
 def apart(one, other):
-    """The difference of two means, in its standard errors."""
+    """The difference of two means, and its standard error: 4 of them fail a right truth for 6 in 100,000 seeds."""
     error = np.sqrt(one.var() / len(one) + other.var() / len(other))
     return one.mean() - other.mean(), error
 
@@ -150,6 +150,7 @@ def test_truth_of_continuous_actions():
     seen = {"context": np.arange(40_000, dtype=np.int32)[:, None] % 4}
     action, last = drawn.policies[0].sample(seen, 3)[:, 0], seen["context"][:, 0] == 3
     reward = np.where(last, -20.0 * (action > 0.6), 2.0 * action)
+    # 15 standard errors
     assert reward.mean() == pytest.approx(drawn.truth, abs=0.01 + 4 * reward[~last].std() / 200)
 
 

@@ -45,7 +45,7 @@ def test_played_ratios_are_near_the_exact_ones(discount):
     """The target's visits to pairs, discounted, over the logger's, which are not."""
     problem = random_problem(states=5, actions=2)
     logger, policy = random_policy(problem, 3), random_policy(problem, 4)
-    log = played(problem, logger, 8_000)
+    log = played(problem, logger, 32_000)
     target = target_of(policy_of(problem, policy), log, sample=True)
     folds, propensity = episode_folds(log, 2, 0), np.asarray(log.propensity)
     found = tabular_ratios(log, number_observations(log), folds, [target] * 2, propensity, discount)
@@ -53,7 +53,7 @@ def test_played_ratios_are_near_the_exact_ones(discount):
     visits = [exact_visits(problem, p, g, 3_000).sum(0)[:, None] * p for p, g in pairs]
     with np.errstate(invalid="ignore"):
         exact = (visits[0] / visits[1])[log.observation["observation"][log.position, 0], log.action]
-    assert found == pytest.approx(exact, rel=0.1)
+    assert found == pytest.approx(exact, rel=0.1)  # 0 of 60 other logs fail
 
 
 def test_cutting_a_share_of_episodes_is_discounting_by_it():
@@ -76,7 +76,7 @@ def test_time_limits_make_ratios_go_by_time():
     visits = [exact_visits(problem, p, 1.0, 3)[:, :, None] * p for p in (policy, logger)]
     with np.errstate(invalid="ignore"):
         exact = (visits[0] / visits[1])[log.step, log.observation["observation"][log.position, 0], log.action]
-    assert found == pytest.approx(exact, rel=0.15)
+    assert found == pytest.approx(exact, rel=0.15)  # 0 of 60 other logs fail
 
 
 def test_one_feature_a_state_is_the_table():
@@ -102,6 +102,7 @@ def test_random_features_find_the_value_of_a_better_policy():
     )
     estimate = marginal_importance(evidence)
     exact, error = treatment().value_of(better()), estimate.contributions.std() / np.sqrt(len(estimate))
+    # 3 of 33 other seeds fail: single ratios become very large
     assert estimate.estimate == pytest.approx(exact, abs=3 * error + 0.01)
 
 
@@ -116,7 +117,7 @@ def test_one_step_ratios_are_those_of_importance_sampling():
     probabilities = np.tile([[0.2, 0.8]], (len(log.observation["observation"]), 1))
     target = Target(probabilities[log.position, log.action], probabilities)
     found = feature_ratios(log, episode_folds(log, 2, 0), [target] * 2, np.full(500, 0.5))
-    assert found == pytest.approx(target.logged / 0.5, rel=0.02)
+    assert found == pytest.approx(target.logged / 0.5, rel=0.02)  # 0 of 33 other seeds fail
 
 
 def test_double_reinforcement_by_hand():

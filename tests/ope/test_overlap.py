@@ -100,9 +100,9 @@ def test_of_more_episodes_a_sample_tells(many, monkeypatch):
     assert len(sketch.smallest) == overlap.SIZE < sketch.episodes == 2400
     clean, whole = sketch.overlap(many, held_out), sketch.overlap(many)
     assert clean.shared == 0
-    assert 200 < clean.known < 320
+    assert 200 < clean.known < 320  # 256 expected; a right sketch fails for 2 in 100,000 logs
     assert not clean.exceeds(0.01)
-    assert abs(whole.share - 0.8) < 0.05
+    assert abs(whole.share - 0.8) < 0.05  # a right sketch fails for 7 in a billion logs
     assert whole.exceeds(0.01)
     mixed = sketch.overlap(many, np.concatenate([held_out, train[:60]]))
     assert mixed.exceeds(0.01)

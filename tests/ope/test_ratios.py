@@ -42,13 +42,13 @@ def test_contributions_have_the_estimate_as_mean_and_are_derivatives(name):
 
 
 def test_leaving_an_episode_out_moves_a_long_logs_estimate_as_its_contribution_says():
-    lengths = [1 + i % 4 for i in range(2000)]
+    lengths = [1 + i % 4 for i in range(20_000)]
     ratios = weighted_dr(random_log(lengths))
     left_out = [
         Ratios(np.delete(ratios.numerators, i, 0), np.delete(ratios.denominators, i, 0)).estimate for i in range(50)
     ]
     jackknife = (len(ratios) - 1) * (ratios.estimate - np.array(left_out))
-    # what differs is of the order of w / n, a few hundredths at the largest weights
+    # what differs is of the order of w / n, a few hundredths at the largest weights; 1 of 300 other seeds fails
     assert jackknife == pytest.approx(ratios.contributions[:50] - ratios.estimate, rel=0.05, abs=0.01)
 
 

@@ -101,6 +101,7 @@ def test_what_was_never_seen_is_said():
     risk = risk_of(one_step(1000), confidence=QUICK)
     said = " ".join(risk.sentences)
     assert f"No return below {risk.lowest:.6g} was seen in 1,000 episodes" in said
+    # by chance the mean weight is 1.96 standard errors below 1, and this more, for 1 in 37 seeds of any log
     assert risk.unseen == pytest.approx(3 / risk.effective_sample_size)
     assert f"up to {100 * risk.unseen:.2g} %" in said
     none = risk_of(one_step(1000), bad_outcome=-99.0, confidence=QUICK).probability
@@ -140,6 +141,7 @@ def test_clusters_are_resampled_whole():
             np.testing.assert_allclose(part, known, atol=1e-9)
     assert paired.cvar.difference == pytest.approx(whole.cvar.difference)
     alone = risk_of(twice, confidence=QUICK)
+    # 13 of 138 other seeds fail, and as many of logs 10 times as long: the ends jump between returns
     assert alone.cvar.difference.high - alone.cvar.difference.low < 0.9 * (
         whole.cvar.difference.high - whole.cvar.difference.low
     )
@@ -150,7 +152,7 @@ def test_many_episodes_are_grouped_and_many_returns_rounded():
     found = risk_of(many, confidence=QUICK, groups=500)
     fine = risk_of(many, confidence=QUICK)
     assert found.clusters == fine.clusters == 25_000
-    assert found.critical == pytest.approx(fine.critical, rel=0.15)
+    assert found.critical == pytest.approx(fine.critical, rel=0.15)  # 0 of 138 other seeds fail
     exact = many.reward[np.argsort(many.reward)]
     weight = (many.target / many.behaviour)[np.argsort(many.reward)]
     mass = np.diff(np.minimum(np.cumsum(weight) / weight.sum(), 0.1), prepend=0.0)
@@ -159,7 +161,10 @@ def test_many_episodes_are_grouped_and_many_returns_rounded():
 
 @pytest.mark.full
 def test_bands_hold_over_all_returns_at_once():
-    """A short form of `benchmarks/risk_bands.py`: 95 % of logs, here at least 108 of 120 (99.6 % if that is true)."""
+    """A short form of `benchmarks/risk_bands.py`: 95 % of logs, here at least 108 of 120.
+
+    A coverage of 95 % fails for 1 in 140 seeds, the measured one (96 % and 98 %) for 1 in 1,000.
+    """
     from benchmarks.risk_bands import ALPHA, PROBLEMS, log_of, whole_band
 
     for name, episodes in (("one step, normal", 300), ("five steps, rare disaster", 300)):
@@ -174,7 +179,7 @@ def test_bands_hold_over_all_returns_at_once():
 @pytest.mark.parametrize("episodes", [10, 25])
 def test_few_episodes_and_equal_returns_have_wide_bands(episodes):
     risk = risk_of(one_step(episodes), confidence=QUICK)
-    assert risk.policy.high[0] > 0.2
+    assert risk.policy.high[0] > 0.2  # 0 of 138 other seeds fail, here and below
     flat = evidence_of([1] * episodes, reward=np.ones(episodes), target=[0.5] * episodes, behaviour=[0.5] * episodes)
     same = risk_of(flat, bad_outcome=0.0, confidence=QUICK)
     assert same.cvar.policy == (1.0, 1.0, 1.0)

@@ -77,16 +77,19 @@ def test_measures_do_not_depend_on_the_weights_scale(scale):
 
 @pytest.mark.parametrize("shape", [0.3, 0.9])
 def test_known_tails(shape):
-    found = [pareto_k(1 + genpareto.rvs(shape, size=50_000, random_state=seed)) for seed in range(10)]
+    found = [pareto_k(1 + genpareto.rvs(shape, size=50_000, random_state=seed)) for seed in range(50)]
+    # right indices fail for 3 in 100,000 seeds
     assert np.mean(found) == pytest.approx(shape, abs=0.05)  # each has a standard error of about (1 + k) / sqrt(670)
-    exceeding = np.sort(genpareto.rvs(shape, size=20_000, random_state=0))
+    exceeding = np.sort(genpareto.rvs(shape, size=100_000, random_state=0))
+    # at least 5.1 standard errors: a right shape fails for 3 in 10 million seeds
     assert generalised_pareto_shape(exceeding) == pytest.approx(shape, abs=0.03)
 
 
 def test_short_tails():
     generator = np.random.default_rng(0)
-    assert pareto_k(generator.random(10_000)) < 0.0  # bounded: a uniform's tail index is -1
-    assert abs(pareto_k(generator.exponential(size=50_000))) < 0.1  # an exponential's is 0
+    assert pareto_k(generator.random(10_000)) < 0.0  # bounded: a uniform's is -1, 17 standard errors away
+    # an exponential's is 0; a right index fails for 5 in a million seeds
+    assert abs(pareto_k(generator.exponential(size=500_000))) < 0.1
     assert pareto_k(np.ones(1000)) == 0.0
     assert pareto_k(np.repeat([0.0, 2.5], [700, 300])) == 0.0  # a deterministic policy met by a uniform logger
     assert pareto_k(np.repeat([0.0, 2.5], [995, 5])) == 0.0

@@ -54,7 +54,7 @@ def corridor(length=30):
 def test_no_episode_is_preferred_for_being_short():
     problem = corridor()
     policy = begin(bc(), collect(problem, episodes=5), held_out=0.0).policy()
-    for copies in (16, 400):
+    for copies in (16, 400):  # each 4 standard errors: a right rollout fails for 1 in 7,000 pairs of seeds
         returns = rollout(policy, problem, 400, copies=copies)
         assert abs(returns.mean() - 0.5) < 4 * 0.5 / np.sqrt(400), copies
 

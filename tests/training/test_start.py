@@ -146,7 +146,7 @@ def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monke
     assert len(found) == 6
     likely = np.exp(policy.log_probability(np.zeros((6, 2), np.float32), found))
     assert likely.sum() == pytest.approx(1.0, abs=1e-5)
-    np.testing.assert_allclose(counts / 500, likely, atol=0.1)
+    np.testing.assert_allclose(counts / 500, likely, atol=0.1)  # right samples fail for 5 in 100 million seeds
     for wrong, said in (([[0, 3]], "action 1"), ([0], "actions have shape")):
         with pytest.raises(tl.SpecError, match=said):
             policy.log_probability(np.zeros((1, 2), np.float32), wrong)
