@@ -236,7 +236,7 @@ def test_a_folder_that_is_taken_is_left_alone(run, origin, tmp_path):
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     with pytest.raises(
         ConfigError,
-        match=r"exists and is not empty \(a run\); nothing was written\. fix: .* or resume it with `tidelog resume ",
+        match=r"exists and is not empty \(a run\); nothing was written\. fix: .* continue the run with `tidelog resum",
     ):
         begin(bc(), origin, run.folder)
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before

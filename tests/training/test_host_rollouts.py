@@ -175,5 +175,5 @@ def test_the_command_line_plays_ahead(tmp_path, monkeypatch, capsys):
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
     words = ["train", "ppg", "--env", HOST, "--steps", "128", "--every", str(EVERY), "--out", "run", *flags]
     assert main([*words, "--ahead"]) == 0
-    assert "note: rollouts are collected one round ahead" in capsys.readouterr().out
+    assert "note: rollouts are collected one round ahead" in capsys.readouterr().err
     assert tl.load("run").record.options.ahead

@@ -191,7 +191,7 @@ def test_the_command_line_begins_as_a_run_or_a_saved_policy(held, tmp_path, monk
     few += ["--auxiliary-epochs", "0", "--steps", "16", "--start-updates", "5", "--start-decisions", "16"]
     for start in (str(teacher.folder), "policy"):
         assert main(["train", "ppg", "--env", CART, *few, "--start", start, "--out", "run"]) == 0
-        assert "note: distilled from the BC start policy" in capsys.readouterr().out
+        assert "note: distilled from the BC start policy" in capsys.readouterr().err
         told = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["start"]
         assert (told["updates"], told["decisions"]) == (5, 16)
         (tmp_path / "run").rename(tmp_path / f"run {len(list(tmp_path.iterdir()))}")

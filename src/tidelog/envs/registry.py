@@ -119,8 +119,8 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
     except error.DependencyNotInstalled as missing:
         raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
     except (error.Error, ImportError) as broken:
-        if isinstance(source, str) and isinstance(broken, ModuleNotFoundError) and ":" in source:
-            module = source.partition(":")[0]
+        module, colon, _ = source.partition(":") if isinstance(source, str) else ("", "", "")
+        if colon and isinstance(broken, ModuleNotFoundError) and module.replace(".", "_").isidentifier():
             raise ConfigError(
                 f"the module '{module}' of the environment {source!r} cannot be imported: {broken}. fix: start in its "
                 f"folder, or add --plugin {module}; in Python, put its folder on sys.path"
