@@ -204,8 +204,9 @@ def test_one_line_says_the_verdict():
     assert verdict_line(None).startswith("no verdict")
     told = verdict_line(read_verdict({**VERDICT, "caveat": "it is unknown whether it learnt from these episodes"}))
     assert told == f"{line}; it is unknown whether it learnt from these episodes"
-    unknown = {**VERDICT, "decision": "unsupported", "difference": None, "low": None, "high": None}
-    assert "UNSUPPORTED on 400" in verdict_line(read_verdict(unknown))
+    for numbers in ({}, {"difference": None, "low": None, "high": None}):
+        unknown = {**VERDICT, "decision": "unsupported", **numbers}
+        assert "UNSUPPORTED on 400" in verdict_line(read_verdict(unknown)), "a number for it would be a guess"
 
 
 def test_training_and_exports_do_not_warn(log, tmp_path):

@@ -159,7 +159,8 @@ def verdict_line(verdict: Mapping[str, Any] | None) -> str:
         return "no verdict: nobody has judged this policy in this way. fix: tidelog judge"
     numbers = [verdict[name] for name in ("difference", "low", "high")]
     by = ""
-    if all(number is not None and math.isfinite(number) for number in numbers):
+    known = all(number is not None and math.isfinite(number) for number in numbers)
+    if known and verdict["decision"] != "unsupported":  # a number for it would be a guess
         difference, low, high = numbers
         by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * (verdict['level'] or 0):g}%)"
     return (
