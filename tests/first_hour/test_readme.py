@@ -48,15 +48,13 @@ def test_every_command_works_as_written_and_in_order(folder):
         assert done.returncode == 0, f"tidelog {shlex.join(words)}\n{done.stdout}\n{done.stderr}"
     for name in ("columns.toml", "actions.csv", "report.html", "runs/iql/policy.zip"):
         assert (folder / name).stat().st_size > 0
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tidelog", *serve, "--port", "0"], cwd=folder, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        address = re.search(r"http://\S+", server.stdout.readline())[0]
-        assert _ask(address, {"observation": ROW})["action"] in range(6)
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
+    command = [sys.executable, "-m", "tidelog", *serve, "--port", "0"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            address = re.search(r"http://\S+", server.stdout.readline())[0]
+            assert _ask(address, {"observation": ROW})["action"] in range(6)
+        finally:
+            server.send_signal(signal.SIGINT)
 
 
 def _ask(address: str, body: dict) -> dict:
