@@ -168,4 +168,4 @@ def test_every_row_is_soon_drawn_where_errors_are_large() -> None:
 
     keys = jax.random.split(jax.random.key(0), epochs * count // size)
     _, drawn = jax.lax.scan(update, order.init(count), keys)
-    assert len(np.unique(np.asarray(drawn))) > 0.985 * count  # 1 - exp(-5) is 0.993
+    assert len(np.unique(np.asarray(drawn))) > 0.985 * count  # 1 - exp(-5) is 0.993; 0 of 300 seeds fail

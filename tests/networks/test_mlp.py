@@ -39,7 +39,7 @@ def test_every_layer_starts_with_gain_root_two_and_no_bias():
 
 def test_orthogonal_matrices_are_not_all_reflected_alike():
     signs = [np.sign(np.diag(orthogonal(np.random.default_rng(seed), 3, 3, 1.0))) for seed in range(20)]
-    assert len({tuple(s) for s in signs}) > 3
+    assert len({tuple(s) for s in signs}) > 3  # of 8; right matrices fail for 2 in 10 million sets of seeds
 
 
 def test_a_layer_is_a_product_and_a_sum():

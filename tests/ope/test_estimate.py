@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 @pytest.fixture(scope="module")
 def log():
-    return treated(clinician(), 500)
+    return treated(clinician(), 1000)
 
 
 def test_the_promised_call_works(log):
@@ -30,11 +30,12 @@ def test_the_promised_call_works(log):
     assert found["wis"].estimate == pytest.approx(mean)
     for row in found:
         assert row.low < row.estimate < row.high
+        # 3.9 standard errors: a right estimate fails for 1 in 11,000 seeds
         assert row.estimate == pytest.approx(exact_value(clinician()), abs=0.06)
         assert row.contributions.mean() == pytest.approx(row.estimate)
         assert row.method == "bca, 1,000 replicates"
         assert (row.level, row.estimated) == (0.95, False)
-        assert row.support.effective_sample_size == pytest.approx(500)
+        assert row.support.effective_sample_size == pytest.approx(1000)
     with pytest.raises(ConfigError, match="did you mean 'wis'"):
         _ = found["wiss"]
 
@@ -141,7 +142,7 @@ def test_methods_and_levels_count(log):
     rows = [estimate(Told(clinician()), log, ["wis"], method=m, level=level, model="tabular")["wis"] for m, level in
             [("bca", 0.95), ("percentile", 0.95), ("t", 0.95), ("t", 0.5)]]  # fmt: skip
     assert len({row.low for row in rows}) == 4
-    assert rows[3].low > rows[2].low
+    assert rows[3].low > rows[2].low  # 0 of 40 other seeds fail
     assert rows[2].method == "t"
 
 
@@ -150,7 +151,7 @@ def test_better_treatments_are_rated_higher(log):
         estimate(Told(mostly(best_treatments(), share)), log, ["fqe"], model="tabular")["fqe"].estimate
         for share in (0.0, 0.5, 1.0)
     ]
-    assert worth == sorted(worth)
+    assert worth == sorted(worth)  # 0 of 40 other seeds fail
 
 
 def test_every_estimator_says_what_it_is_and_whose():

@@ -54,6 +54,7 @@ def test_tables_are_chosen_where_the_log_is_one_and_double_reinforcement_finds_t
     assert not found.policy.estimated
     estimate = double_reinforcement(found.policy)
     error = estimate.contributions.std() / np.sqrt(len(estimate))
+    # 3 standard errors: a right estimate fails for 1 in 370 seeds; 0 of 33 others do, here and below
     assert estimate.estimate == pytest.approx(treatment().value_of(better()), abs=3 * error)
     cloned = double_reinforcement(found.cloning)
     assert cloned.estimate == pytest.approx(treatment().value_of(clinician()), abs=0.04)
@@ -65,6 +66,7 @@ def test_parts_fit_each_other(log, policy):
     assert evidence.estimated
     assert evidence.discount == 0.9
     assert (evidence.target == evidence.target_all[rows, log.action]).all()
+    # 0 of 33 other seeds fail
     assert np.corrcoef(evidence.behaviour, evidence.behaviour_all[rows, log.action])[0, 1] > 0.85
     assert (evidence.model == evidence.model_all[rows, log.action]).all()
     assert evidence.model_target == pytest.approx((evidence.target_all * evidence.model_all).sum(1))
@@ -72,7 +74,7 @@ def test_parts_fit_each_other(log, policy):
 
 def test_estimated_propensities_give_the_sampled_clone_weights_near_one(log, policy):
     found = evidence_of(policy, log, sample=True, propensities="estimated").cloning
-    assert (found.target / found.behaviour).mean() == pytest.approx(1.0, abs=0.1)
+    assert (found.target / found.behaviour).mean() == pytest.approx(1.0, abs=0.1)  # 0 of 33 other seeds fail, and below
     assert found.occupancy.mean() == pytest.approx(1.0, abs=0.1)
 
 

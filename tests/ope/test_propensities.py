@@ -44,7 +44,7 @@ def test_recorded_propensities_are_used_and_all_actions_estimated_beside_them(lo
 def test_counted_propensities_are_near_the_clinicians(log):
     found = propensities_of(log, episode_folds(log, 5, 0), "estimated", states=number_observations(log))
     assert found.estimated
-    assert np.abs(found.logged - log.propensity).mean() < 0.06
+    assert np.abs(found.logged - log.propensity).mean() < 0.06  # 0 of 33 other seeds fail
     assert found.all_actions.sum(1) == pytest.approx(1.0)
     assert (found.all_actions > 0).all()
 
@@ -100,7 +100,7 @@ def test_the_clinician_judged_by_estimated_propensities_is_supported_and_no_diff
     assert "by counting the logger's actions" in found.paragraph
     assert clinicians["logged"].context["propensities_by"] is None
     assert found.decision == "no difference shown", found.reasons
-    assert found.difference.low < 0.0 < found.difference.high
+    assert found.difference.low < 0.0 < found.difference.high  # 0 of 33 other seeds fail, above and below
     assert found.support.effective_sample_size > 0.6 * found.episodes
 
 
@@ -164,6 +164,7 @@ def test_the_temperature_undoes_overconfidence():
     rng = np.random.default_rng(0)
     logits = rng.standard_normal((20_000, 4))
     action = (softmax(logits, axis=1).cumsum(1) > rng.random((20_000, 1))).argmax(1)
+    # 3.5 deviations of 40 other seeds: 3 in 10,000 fail
     assert best_temperature(3.0 * logits, action) == pytest.approx(3.0, rel=0.05)
     assert tempered(3.0 * logits, 3.0) == pytest.approx(softmax(logits, axis=1), abs=1e-5)
 
@@ -171,6 +172,7 @@ def test_the_temperature_undoes_overconfidence():
 def test_the_factor_mends_the_spread():
     rng = np.random.default_rng(0)
     action = rng.standard_normal((20_000, 2)) * 0.4
+    # 5.7 standard errors: a right factor fails for 2 in 100 million seeds
     assert best_factor(np.zeros((20_000, 2)), np.full((20_000, 2), 0.1), action) == pytest.approx(4.0, rel=0.02)
 
 

@@ -138,8 +138,9 @@ def test_a_cascade_is_found_by_those_who_look_above():
         "independent", "sn_independent", "reward_interaction", "sn_reward_interaction", "cascade_dr", "sn_cascade_dr"
     ]  # fmt: skip
     for name in ("reward_interaction", "sn_reward_interaction", "cascade_dr", "sn_cascade_dr"):
-        assert found[name].low < truth < found[name].high, name
+        assert found[name].low < truth < found[name].high, name  # 3 of 40 other seeds fail: four intervals of 95 %
     for name in ("independent", "sn_independent"):
+        # 0 of 40 other seeds fail, here and below
         assert found[name].high < truth, "what stood above matters, and the logger put other things there"
     width = {row.name: row.high - row.low for row in found}
     assert width["cascade_dr"] < 0.9 * width["reward_interaction"], "the model takes noise away"

@@ -99,7 +99,7 @@ def test_the_approximate_index_says_how_much_it_finds():
     np.testing.assert_array_equal(everything.top_k(queries, 5)[0], top_k(queries, table, 5)[0])
     assert everything.recall(queries, 5) == 1.0
     quick = Approximate.of(table, lists=100, probes=2)
-    assert 0.05 < quick.recall(queries, 5) < 0.9
+    assert 0.05 < quick.recall(queries, 5) < 0.9  # 0.43 expected, 10 deviations from both ends
     allowed = np.arange(2_000) % 2 == 0
     assert (everything.top_k(queries, 5, allowed)[0] % 2 == 0).all()
     assert everything.recall(queries, 5, allowed) == 1.0
