@@ -2,13 +2,12 @@
 
 `python -m benchmarks.suite_mutants [--only WORDS] [--jobs 2]` copies the checkout once a job, applies a mutation, and
 runs the tests of the default tier near it; those that pass are then tried with the other tiers near it, and then with
-every test, until one fails. What was found is written to a scratch folder after each mutation, so that a stopped
-run goes on; the end is `benchmarks/results/suite_mutants.json`. The test that fails is run again without the mutation:
+every test, until one fails. What was found is kept in `benchmarks/results/suite_mutants.json` after each mutation, so
+that a stopped run goes on there. The test that fails is run again without the mutation:
 if it fails there too, it proves nothing, and the mutation stays open. The whole takes hours.
 """
 
 import argparse
-import json
 import os
 import re
 import shutil
@@ -19,14 +18,15 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import gettempdir
+from threading import Lock
 from typing import Any
 
-from benchmarks.keep import SHARED, keep
+from benchmarks.keep import RESULTS, SHARED, keep, kept
 from benchmarks.suite_mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRATCH = Path(os.environ.get("TIDELOG_SCRATCH", gettempdir())) / "tidelog-suite-mutants"
-COMMAND = "python -m benchmarks.suite_mutants"
+NAME, COMMAND = "suite_mutants", "python -m benchmarks.suite_mutants"
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 TIERS = {"default": "not slow and not full", "full": "full", "bits": "bits"}
@@ -105,21 +105,45 @@ def first_failure(folder: Path, near: list[str], near_only: bool) -> tuple[str |
     return None, None
 
 
-def known(mutation: Mutation) -> Path:
-    """The file that holds what was found of one mutation."""
-    return SCRATCH / "found" / (re.sub(r"\W+", "-", mutation.name) + ".json")
+class Table:
+    """What is known of the mutations: kept after each one, so that a stopped study goes on, on another machine too."""
+
+    def __init__(self, *, again: bool) -> None:
+        there = (RESULTS / f"{NAME}.json").exists() and not again
+        self.rows = {row["mutation"]: row for row in (kept(NAME)["rows"] if there else ())}
+        self._lock = Lock()
+
+    def open(self) -> list[Mutation]:
+        """The mutations that nothing is known of."""
+        return [one for one in MUTATIONS if one.name not in self.rows]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Add what was found of one mutation, and keep the table."""
+        with self._lock:
+            self.rows[row["mutation"]] = row
+            rows = [self.rows[one.name] for one in MUTATIONS if one.name in self.rows]
+            counts = {tier: sum(one["caught"] == tier for one in rows) for tier in (*TIERS, None)}
+            content = {
+                "mutations": len(MUTATIONS),
+                "tried": len(rows),
+                "caught_by_default": counts["default"],
+                "caught_by_full_only": counts["full"],
+                "caught_by_bits_only": counts["bits"],
+                "not_caught": counts[None],
+                "share_default": counts["default"] / len(MUTATIONS),  # at least
+                "open": [one.name for one in self.open()],
+            }
+            keep(NAME, COMMAND, content, rows=rows)
 
 
 def main() -> None:
-    """Try every mutation that is not yet known, then keep the table."""
+    """Try every mutation that is not yet known, and keep the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="words that the name or the path of a mutation holds")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="forget what an earlier run found")
     asked = parser.parse_args()
-    if asked.again:
-        shutil.rmtree(SCRATCH, ignore_errors=True)
-    (SCRATCH / "found").mkdir(parents=True, exist_ok=True)
+    table = Table(again=asked.again)
     folders: SimpleQueue[Path] = SimpleQueue()
     for number in range(asked.jobs):
         folders.put(copy(number))
@@ -131,27 +155,14 @@ def main() -> None:
         finally:
             folders.put(folder)
         if found is not None:
-            known(mutation).write_text(json.dumps(found))
+            table.add(found)
 
     for near_only in (True, False):
-        todo = [one for one in MUTATIONS if asked.only in f"{one.name} {one.path}" and not known(one).exists()]
+        todo = [one for one in table.open() if asked.only in f"{one.name} {one.path}"]
         print(f"{len(todo)} mutations, {'the tests near each' if near_only else 'all tests'}", flush=True)
         with ThreadPoolExecutor(asked.jobs) as pool:
             list(pool.map(partial(one, near_only=near_only), todo))
-    rows = [json.loads(known(mutation).read_text()) for mutation in MUTATIONS if known(mutation).exists()]
-    if len(rows) < len(MUTATIONS):
-        print(f"{len(rows)} of {len(MUTATIONS)} are known; the file is written when all are")
-        return
-    counts = {tier: sum(row["caught"] == tier for row in rows) for tier in (*TIERS, None)}
-    content = {
-        "mutations": len(rows),
-        "caught_by_default": counts["default"],
-        "caught_by_full_only": counts["full"],
-        "caught_by_bits_only": counts["bits"],
-        "not_caught": counts[None],
-        "share_default": counts["default"] / len(rows),
-    }
-    print(keep("suite_mutants", COMMAND, content, rows=rows))
+    print(f"{len(table.rows)} of {len(MUTATIONS)} are known: {RESULTS / NAME}.json")
 
 
 if __name__ == "__main__":
