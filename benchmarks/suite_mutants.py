@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SCRATCH = Path(os.environ.get("TIDELOG_SCRATCH", gettempdir())) / "tidelog-suite-mutants"
 NAME, COMMAND = "suite_mutants", "python -m benchmarks.suite_mutants"
 COPIED = ("src", "tests", "benchmarks", "docs", "examples", "pyproject.toml", "README.md", "CHANGELOG.md")
-FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)  # a case's name may have spaces
 TIERS = {"default": "not slow and not full", "full": "full", "bits": "bits"}
 LIMIT = 3600  # seconds of one run; a mutation that hangs a test is caught by that
 

@@ -770,9 +770,9 @@ MUTATIONS = [
     ),
     Mutation(
         "images: names relative to the wrong folder",
-        "data/parsing/column.py",
-        "_open_image(folder / name) for name in",
-        "_open_image(Path(name)) for name in",
+        "data/parsing/tables.py",
+        "[str(folder / word) for word in words]",
+        "[str(word) for word in words]",
         "tests/data/test_images.py",
     ),
     Mutation(
@@ -1083,8 +1083,8 @@ MUTATIONS = [
     Mutation(
         "train command: the file wins over flags",
         "cli/train.py",
-        'arguments = [*read_config(peek(rest, "--config"), flags), *rest]',
-        'arguments = [*rest, *read_config(peek(rest, "--config"), flags)]',
+        'arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]',
+        'arguments = [*rest, *read_config(peek(rest, "--config"), flags, rest)]',
         "tests/cli/test_commands.py",
     ),
 ]
