@@ -9,9 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.suite_mutations import MUTATIONS
+
 CONFTEST = Path(__file__).with_name("conftest.py")
 SUITE = """
 import pytest
+
+from benchmarks.suite_mutations import MUTATIONS
 from hypothesis import given, strategies
 
 
@@ -110,3 +114,11 @@ def test_old_programs_are_deleted_and_new_ones_kept(hooks, tmp_path):
 )
 def test_the_full_tier_is_known_by_its_mark(hooks, marks, full):
     assert hooks.full_tier(SimpleNamespace(option=SimpleNamespace(markexpr=marks))) is full
+
+
+def test_every_mistake_of_the_study_can_still_be_made():
+    """A mistake whose line has changed would be left out of `benchmarks.suite_mutants`, and nobody would notice."""
+    source = CONFTEST.parents[1] / "src" / "tidelog"
+    counts = {one.name: (source / one.path).read_text(encoding="utf-8").count(one.old) for one in MUTATIONS}
+    assert {name: count for name, count in counts.items() if count != 1} == {}
+    assert len(counts) == len(MUTATIONS), "every mistake has a name of its own"
