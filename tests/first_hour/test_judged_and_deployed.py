@@ -60,6 +60,7 @@ def test_the_other_way_is_possible_with_a_warning_and_without_the_verdict(judged
     assert "expected one of them" in both.err
 
 
+@pytest.mark.full
 def test_the_other_member_was_not_judged(judged, tidelog):
     done = tidelog("act", judged, "--data", "visits.csv", "--member", 1, "--out", "one.csv")
     assert done.out.splitlines()[0] == "the policy always takes its most likely action"

@@ -165,6 +165,7 @@ def test_a_table_is_acted_on_in_the_declared_way(policy, seen, log, tmp_path):
     assert "propensity" not in act_on_table(policy, tmp_path / "rows.csv").columns
 
 
+@pytest.mark.full
 def test_a_recurrent_policy_samples_in_the_order_of_each_episode(tmp_path):
     policy = case("iql, memory").with_acting("sample")
     assert policy.is_recurrent
