@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.ope.noise import noise, random_policies
-from tidelog import CheckpointError, ConfigError, Ledger, judge, open_log
+from tidelog import BC, CheckpointError, ConfigError, Ledger, fit, judge, open_log
 from tidelog.ope.verdict.ledger import FILE, state_folder
 from tidelog.ope.verdict.limits import Limits
 
@@ -24,6 +24,19 @@ def file(tmp_path):
 
 def lines_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_look_that_showed_no_number_costs_nothing(file):
+    """A policy that learnt from the episodes is refused before anything is estimated: nothing was seen."""
+    log = noise()
+    clone = fit(BC(hidden=(8,)), log, 2, progress=False).policy()
+    refused = judge(clone, log, limits=QUICK, ledger=file)
+    assert refused.decision == "unsupported"
+    assert len(refused.estimates) == 0
+    found = judge(random_policies(1)[0], log, limits=QUICK, ledger=file)
+    assert found.looks == 0
+    assert found.level == 0.95
+    assert len(lines_of(file)) >= 2, "it is recorded, though"
 
 
 def test_each_new_policy_is_another_look_at_a_stricter_level(file):

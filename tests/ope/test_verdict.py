@@ -752,3 +752,10 @@ def test_where_there_is_no_distribution_the_reason_is_said():
     assert risk is None
     assert "up to 3 decisions" in reason
     assert verdict_risk(evidence, "better", visits=False, **more)[0].episodes == 400
+
+
+def test_an_estimate_above_0_is_not_better_if_its_interval_holds_0():
+    """The whole interval decides, not the estimate."""
+    found = outcome(bandit(gain=0.05, count=600))
+    assert found.difference.low < 0 < found.difference.estimate
+    assert found.decision == "no difference shown"

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -94,6 +95,13 @@ def test_a_line_that_a_kill_cut_off_is_forgotten(halted, whole):
         with (halted / name).open("a") as file:
             file.write('{"update": 14, "memb')
     assert all_of(resume(halted, progress=False)) == whole
+
+
+def test_another_log_of_the_same_length_is_refused(halted, origin):
+    other = replace(origin, reward=origin.reward + 1.0)
+    assert other.steps == origin.steps
+    with pytest.raises(LogError, match="fix: pass the log that the run was trained on"):
+        load(halted, log=other)
 
 
 def test_loading_leaves_the_folder_as_it_is(halted):
