@@ -342,3 +342,13 @@ def test_jax_builds_no_networks_that_the_weights_were_not_made_for(whole, tmp_pa
         load_policy(changed(whole, tmp_path, (("config", "recurrent_size"), 10**12)))
     with pytest.raises(CheckpointError, match="is 0 or less"):
         load_policy(changed(whole, tmp_path, (("scaler", "observation", "numeric", "std"), [0.0] * 4)))
+
+
+def test_a_node_with_an_unknown_field_is_refused(whole, tmp_path):
+    """A newer program may mean something by it; to pass it over would be to act differently without a word."""
+    _, manifest, weights = whole
+    kept = json.loads(manifest)
+    kept["recipe"]["act"]["softness"] = 0.5
+    write(tmp_path / "policy", {WEIGHTS: weights}, {name: value for name, value in kept.items() if name != "sha256"})
+    with pytest.raises(CheckpointError, match="softness"):
+        runtime.load(tmp_path / "policy")
