@@ -14,8 +14,6 @@ from benchmarks.suite_mutations import MUTATIONS
 CONFTEST = Path(__file__).with_name("conftest.py")
 SUITE = """
 import pytest
-
-from benchmarks.suite_mutations import MUTATIONS
 from hypothesis import given, strategies
 
 
