@@ -35,8 +35,8 @@ def test_own_networks_train_in_iql_and_act():
 
 def test_an_own_actor_trains_in_bc_on_continuous_actions():
     log = world("continuous")
-    run = fit(small("bc", actor_network=own_actor), log, 40, scale="none", every=20, progress=False)
-    assert run.metrics[1]["imitation_loss"] < run.metrics[0]["imitation_loss"]
+    run = fit(small("bc", actor_network=own_actor), log, 200, scale="none", every=100, progress=False)
+    assert run.metrics[1]["imitation_loss"] < run.metrics[0]["imitation_loss"]  # 0 of 40 other seeds fail
 
 
 def test_own_critics_differ_from_each_other():

@@ -137,7 +137,7 @@ def test_unrolled_segments_say_what_was_said_step_by_step(name):
         _, later, _ = state.network.values_of_segment(columns["observation"], columns["following"], past)
         np.testing.assert_allclose(later, following, atol=1e-5)
         carry = after
-    assert ends > 4  # episodes began within segments
+    assert ends > 4  # episodes began within segments; of "function" 2 of 9 other seeds fail, with 3 and 4
     np.testing.assert_allclose(state.carry, carry[1], atol=1e-5)
 
 

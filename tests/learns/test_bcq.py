@@ -23,7 +23,7 @@ def test_bcq_aims_closer_than_cloning(throws):
     rates = {f"{part}_learning_rate": 3e-3 for part in ("generator", "critic", "perturbation")}
     learnt = trained(BCQ(kl_weight=0.02, phi=0.1, **TINY, **small, **rates), throws, 800)
     cloned = trained(BC(learning_rate=3e-3, schedule="linear", **TINY), throws, 400)
-    assert miss(cloned) == pytest.approx(0.4, abs=0.08)
+    assert miss(cloned) == pytest.approx(0.4, abs=0.08)  # 0 of 10 other seeds fail, here and below
     assert miss(learnt) < 0.7 * miss(cloned)
 
 
@@ -34,7 +34,7 @@ def test_discrete_bcq_walks_the_chain_at_the_optimum_and_only_where_it_may(walks
         h = DiscreteBCQ(discount=DISCOUNT, learning_rate=3e-3, target_rate=0.05, **TINY, **changes)
         return problem.value_of(trained(h, walks, 600)(problem.observations()), DISCOUNT)
 
-    assert worth() == pytest.approx(problem.optimal(DISCOUNT)[0], rel=1e-6)
+    assert worth() == pytest.approx(problem.optimal(DISCOUNT)[0], rel=1e-6)  # 0 of 10 other seeds fail, here and below
     always_left = np.tile([1.0, 0.0], (6, 1))
     assert worth(threshold=1.0) == pytest.approx(problem.value_of(always_left, DISCOUNT), rel=1e-6)
 
@@ -60,5 +60,5 @@ def test_bcq_is_better_than_a_demonstrator_who_acts_at_random_in_three_of_ten_st
     learnt = rollout(policy, "point-mass", 200, seed=50 + seed, copies=50).mean()
     starts = np.random.default_rng(50 + seed).uniform(-1, 1, (4000, 1))
     best = PointMass.best_return(starts).mean()
-    assert best - 0.05 > same_starts
+    assert best - 0.05 > same_starts  # 0 of 50 other seeds fail, here and below
     assert learnt > same_starts + 0.5 * (best - same_starts)

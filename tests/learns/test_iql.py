@@ -37,10 +37,11 @@ def test_iql_walks_the_chain_at_the_optimum_and_cloning_does_not(walks):
         return problem.value_of(policy(problem.observations()), DISCOUNT)
 
     learnt = worth(trained(IQL(discount=DISCOUNT, expectile=0.8, temperature=30.0, **TINY, **FAST), walks, 600))
-    assert learnt == pytest.approx(best, rel=1e-6)
+    assert learnt == pytest.approx(best, rel=1e-6)  # 0 of 20 other seeds fail, and the others below but one
     cloned = trained(BC(learning_rate=3e-3, schedule="linear", **TINY), walks, 600)
     assert worth(cloned) < 0.2 * best
     likely = cloned.probabilities(problem.observations())
+    # 2 of 20 other seeds fail, and 2 of 35 with 1,000 walks: the clone is 0.1 off in the last state
     np.testing.assert_allclose(likely[:5, 0], 0.6, atol=0.07)
     assert problem.value_of(likely, DISCOUNT) == pytest.approx(habit, rel=0.25)
 
@@ -70,5 +71,5 @@ def test_iql_aims_closer_than_cloning(throws):
 
     learnt = trained(IQL(expectile=0.8, temperature=15.0, **TINY, **FAST), throws, 800)
     cloned = trained(BC(learning_rate=3e-3, schedule="linear", **TINY), throws, 400)
-    assert miss(cloned) == pytest.approx(0.4, abs=0.08)
+    assert miss(cloned) == pytest.approx(0.4, abs=0.08)  # 0 of 20 other seeds fail, here and below
     assert miss(learnt) < 0.5 * miss(cloned)

@@ -55,7 +55,7 @@ def test_a_user_without_a_history_is_known_by_features_alone(told: bool) -> None
             policy.recommend([[]], users=[{"club": "odd"}])
         return
     found = policy.recommend([[], [], ["tea"], ["coffee"]], 1, users=[{"club": one} for one in ("even", "odd") * 2])
-    assert found.items[:, 0].tolist() == ["tea", "coffee", "milk", "milk"]
+    assert found.items[:, 0].tolist() == ["tea", "coffee", "milk", "milk"]  # 0 of 20 other seeds fail
 
 
 @pytest.mark.full
@@ -63,7 +63,7 @@ def test_likelihood_names_what_most_take_and_q_what_pays_later(policy: tl.Policy
     items = np.asarray(policy.spec.action.ids)
     history = np.array([[1 + list(items).index("door")]], np.int32)
     likely, _ = policy.ranker(supervised=True).rank(history, np.ones_like(history), 2)
-    assert items[likely[0] - 1].tolist() == ["toffee", "oven"]
+    assert items[likely[0] - 1].tolist() == ["toffee", "oven"]  # 0 of 20 other seeds fail, here and below
     assert policy.recommend([["door"]], k=2).items[0].tolist() == ["oven", "toffee"]
     assert policy.recommend([["door", "oven"]], k=1).items[0, 0] == "bread"
     assert policy.recommend([["door", "toffee"]], k=1).items[0, 0] == "crumbs"  # nothing else is supported

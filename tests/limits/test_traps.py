@@ -80,7 +80,7 @@ def test_logits_of_imitation_are_of_both_signs():
     logits = np.asarray(eqx.filter_jit(seeing(h.policy_params(state)))(seen).logits)
     assert float(logits.min()) < -1e-3
     assert float(logits.max()) > 1e-3
-    assert (logits != 0.0).mean() > 0.99
+    assert (logits != 0.0).mean() > 0.99  # 0 of 20 other seeds fail, here and above
 
 
 @pytest.mark.sample("None")

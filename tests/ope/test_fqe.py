@@ -54,7 +54,7 @@ def test_fixed_points_by_hand_for_two_policies_at_once():
     one, two = chances(log, [[0.5, 0.5], [0.25, 0.75]]), chances(log, [[0.5, 0.5], [1.0, 0.0]])
     found = network_values(log, episode_folds(log, 2, 0), [[one] * 2, [two] * 2], 0.5)
     for values, first, later in zip(found, (2.25, 1.5), (2.5, 1.0), strict=True):
-        assert values.all_actions[::2] == pytest.approx(first, abs=0.02)
+        assert values.all_actions[::2] == pytest.approx(first, abs=0.02)  # 0 of 7 other seeds fail, here and below
         assert values.all_actions[1::2, 0] == pytest.approx(1.0, abs=0.02)
         assert values.all_actions[1::2, 1] == pytest.approx(3.0, abs=0.02)
         assert values.target[1::2] == pytest.approx(later, abs=0.02)
@@ -70,7 +70,7 @@ def test_one_step_logs_are_a_regression_of_the_reward():
         observation=seen, action=action, reward=mean[seen, action] + 0.1 * rng.standard_normal(3_000), terminated=True
     )
     (values,) = network_values(log, episode_folds(log, 2, 0), [[chances(log, np.full((3, 2), 0.5))] * 2])
-    assert values.all_actions == pytest.approx(mean[seen], abs=0.06)
+    assert values.all_actions == pytest.approx(mean[seen], abs=0.06)  # 0 of 7 other seeds fail
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,7 @@ def test_logged_treatments_give_nearly_the_exact_values(valued):
     log, _, found = valued
     for values, policy in zip(found, (better(), clinician()), strict=True):
         exact = treatment().value_of(policy)
+        # 1 of 7 other seeds fails
         assert values.target[log.starts[:-1]].mean() == pytest.approx(exact, abs=0.03)
 
 
@@ -105,7 +106,7 @@ def test_a_constant_on_every_return_is_a_constant_on_every_value(short):
     reward[some.starts[1:] - 1] += 5.0
     folds = episode_folds(some, 2, 0)
     (one,), (two,) = (network_values(x, folds, [[target] * 2]) for x in (some, replace(some, reward=reward)))
-    assert two.all_actions == pytest.approx(one.all_actions + 5.0, abs=0.02)
+    assert two.all_actions == pytest.approx(one.all_actions + 5.0, abs=0.02)  # 0 of 7 other seeds fail
 
 
 @pytest.mark.full
@@ -135,6 +136,7 @@ def test_truncated_continuous_episodes_are_worth_what_is_left_of_them():
     (values,) = network_values(log, episode_folds(log, 2, 0), [[home] * 2])
     first = log.starts[:-1]
     exact = PointMass.best_return(log.observation["observation"][log.position[first]])
+    # 0 of 7 other seeds fail, here and below
     assert np.abs(values.target[first] - exact).mean() < 0.15 * np.abs(exact).mean() + 0.05
     assert np.corrcoef(values.target[first], exact)[0, 1] > 0.95
     assert np.abs(values.target[log.starts[1:] - 1]).mean() < 0.1

@@ -1,4 +1,7 @@
-"""Worlds in which a careless judge is wrong: each was seen failing on the judge before, on these seeds."""
+"""Worlds in which a careless judge is wrong: each was seen failing on the judge before, on these seeds.
+
+Other logs are the 200 of each world in benchmarks/results/adversarial.json.
+"""
 
 import numpy as np
 import pytest
@@ -34,13 +37,14 @@ def decisions(*cell, **more):
     ],
 )
 def test_what_was_never_logged_decides_nothing(variant, wrong, episodes):
-    assert wrong not in decisions("unsupported quarter", variant, episodes)
+    assert wrong not in decisions("unsupported quarter", variant, episodes)  # 0 of 200 other logs
 
 
 @pytest.mark.sample("by hour, hidden")
 @pytest.mark.parametrize("variant", ["count hidden", "count hidden, milder", "last action only", "by hour, hidden"])
 def test_effects_of_history_are_found_or_refused(variant):
     found = list(verdicts("history", variant, 100, seeds=4))
+    # 5 of 200 other logs are not, but of "last action only" 0: 1 in 10 seeds fails
     assert all(verdict.decision == "unsupported" for verdict in found)
 
 
@@ -56,6 +60,7 @@ def test_a_failed_test_of_the_state_names_the_column():
 def test_dependent_episodes_are_resampled_together(variant):
     """Of 12 null logs at most one is called different; of the old judge's verdicts about four were."""
     said = decisions("dependent episodes", variant, 1000, seeds=12)
+    # 0, 17 and 10 of 200 other logs: 2 of 12 or more for no seed, 1 in 4 and 1 in 8
     assert sum(one in ("better", "worse") for one in said) <= 1
 
 
@@ -63,6 +68,7 @@ def test_a_policy_of_unknown_origin_says_so_and_does_not_pass_the_gate():
     drawn = Cell("learnt from this log", "of no tidelog run", 400).draw(0)
     (policy,) = drawn.policies
     verdict = judge(policy, drawn.log, limits=QUICK)
+    # 17 of 200 other logs are not
     assert verdict.decision == "better", "nothing in the log tells that the policy learnt from it"
     assert OVERLAP_UNKNOWN in verdict.reasons
     assert OVERLAP_UNKNOWN[1:] in verdict.paragraph
@@ -75,7 +81,7 @@ def test_a_policy_of_unknown_origin_says_so_and_does_not_pass_the_gate():
 @pytest.mark.full
 def test_a_logger_who_changes_with_the_rewards_is_modelled_in_time_or_refused():
     said = decisions("drift", "both", 1000)
-    assert "better" not in said
+    assert "better" not in said  # 0 of 200 other logs
 
 
 def test_rare_harm_is_said():
@@ -88,7 +94,7 @@ def test_rare_harm_is_said():
 @pytest.mark.parametrize(("variant", "said"), [("better", "rare harm"), ("worse", "rare gain")])
 def test_either_answer_says_which_rare_outcomes_it_cannot_exclude(variant, said):
     (verdict,) = verdicts("ordinary", variant, 300, seeds=1)
-    assert verdict.decision == variant
+    assert verdict.decision == variant  # 12 of 200 other logs fail, of either variant
     assert f"; {said} beyond that, with a probability of up to" in verdict.paragraph
 
 

@@ -90,12 +90,14 @@ def test_the_level_holds_where_nothing_is_added():
 @pytest.mark.parametrize("seed", [24, 29])
 def test_what_rounding_leaves_of_a_clock_is_no_effect(seed):
     """The hour moves by 8 at each decision: where no episode ends in between, its residual is rounding alone."""
+    # 1 of 252 other logs fails, at a level of 0.0025
     assert not asked(treated(clinician(), 600, seed=seed), history_dependence)[NEXT].fails
 
 
 @pytest.mark.parametrize(("episodes", "seed", "outcome"), [(600, 4, ENDS), (600, 35, ENDS), (2500, 3, LOGGER)])
 def test_two_rare_things_that_met_in_no_row_are_not_related(episodes, seed, outcome):
     """Rows where both would have happened are missing by chance: the products that are there spread too little."""
+    # 0 of 250 other logs of 600 fail, at a level of 0.0025
     assert not asked(treated(clinician(), episodes, seed=seed), history_dependence)[outcome].fails
 
 

@@ -60,6 +60,7 @@ def test_the_bootstrap_agrees_with_scipys(method, rows):
             lambda r, w, axis: (w * r).sum(axis) / w.sum(axis),
         ),
     }
+    # other seeds: 1 of 11 fails of 200 rows and 'bca', none of the others
     # ours are expanded for few rows (Hesterberg 2015): SciPy is asked for the level of the expanded normal quantile
     many = 400_000 if rows == 20 else 100_000
     level = 2 * norm.cdf(t.ppf(0.975, rows - 1) * np.sqrt(rows / (rows - 1))) - 1 if method == "bca" else 0.95
@@ -196,6 +197,7 @@ def test_the_critical_value_is_that_of_brute_force(correlation):
     shared, own = generator.standard_normal((1_000_000, 1)), generator.standard_normal((1_000_000, 6))
     errors = np.abs(np.sqrt(correlation) * shared + np.sqrt(1 - correlation) * own).max(1)
     found = critical_values(correlated(correlation), Confidence(0.95, 5000, 1), 0.05)
+    # 3.2 deviations of 40 other seeds without correlation: 1 in 600 fails; 0 of 11 with any
     assert found == pytest.approx(np.quantile(errors, 0.95), abs=0.06)
     assert len(set(found)) == 1
 
@@ -278,6 +280,7 @@ def test_twenty_policies_on_noise_are_hardly_ever_better():
         together += any(one.low > 0 or one.high < 0 for one in wide)
         wide = [interval(several[at], "bca", replace(confidence, widening=in_turns[at])) for at in different]
         in_turn += any(one.low > 0 for one in wide)
+    # an error of exactly 5 % fails for 1 in 400 seeds, at once and in turn; 0 of 6 other seeds do
     assert alone > 40
     assert together <= 19, "99 of 100 studies with an error of 5 % have at most 17; 2 for the bootstrap's own"
     assert in_turn <= 19
@@ -287,5 +290,6 @@ def test_a_real_difference_is_found_among_policies_at_once():
     confidence = Confidence(0.95, 1000, 0)
     several = differences(400, 10, effect=0.5)
     reach = critical_values(several, confidence, 0.05) / normal_deviate(0.05)
+    # 0 of 138 other seeds fail, here and below
     assert 1.0 < reach[0] < normal_deviate(0.05 / 10) / normal_deviate(0.05), "correlated: less than Bonferroni"
     assert all(interval(one, "bca", Confidence(0.95, 1000, 0, widening=reach[0])).low > 0 for one in several)

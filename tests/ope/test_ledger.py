@@ -47,6 +47,7 @@ def test_each_new_policy_is_another_look_at_a_stricter_level(file):
     plain = [judge(policy, log, limits=QUICK, ledger=False) for policy in random_policies(4)]
     assert found[0].difference == plain[0].difference
     wider = [width(one) / width(two) for one, two in zip(found, plain, strict=True)]
+    # 9 of 40 other seeds fail: of a wider interval both arms have the length of the longer one
     assert np.multiply(wider, 1.959964) == pytest.approx([1.959964, 2.241403, 2.638257, 2.865], rel=0.06)
     assert "judged 3 times before: the interval is widened from 95% to 99.58%" in found[3].paragraph
     assert found[3].reasons[-1].endswith("widened from 95% to 99.58%")

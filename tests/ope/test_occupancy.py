@@ -139,7 +139,7 @@ def test_ratios_and_models_that_are_wrong_together_make_no_verdict():
     policy = {name: calibration.Table(calibration.world("icu-sepsis").targets[name], calibration.lookup("icu-sepsis"))}
     log = calibration.made_log("icu-sepsis", 10_000, 500)
     found = calibration.evidence(policy, log, 500, propensities=None, model="tabular")[name]
-    assert found.difference.low > 0.5, "far from the truth"
+    assert found.difference.low > 0.5, "far from the truth"  # 1 of 2 other seeds fails, with 0.22
     assert [one.rule for one in found.unable] == ["range"], "the log's returns are 0 and 1"
 
     def decided(seen, **changes):

@@ -143,7 +143,7 @@ def test_logged_icu_stays_give_nearly_the_exact_value():
     log = played(problem, expert, 4_000)
     uniform = np.full((problem.states, problem.actions), 1 / problem.actions)
     found = start_value(log, policy_of(problem, uniform), sample=True)
-    assert found == pytest.approx(0.7800709046, abs=0.03)  # oracles/icu_sepsis.json
+    assert found == pytest.approx(0.7800709046, abs=0.03)  # oracles/icu_sepsis.json; 0 of 3 other seeds fail
 
 
 def test_a_time_limit_in_the_log_is_a_time_limit_in_the_values():

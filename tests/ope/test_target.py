@@ -166,7 +166,7 @@ def test_continuous_targets(moved):
     smooth = target_of(policy, moved, bandwidth=0.1)
     assert smooth.bandwidth == 0.1
     assert smooth.logged.max() > 0.5
-    assert np.abs(smooth.actions.mean(1) - exact.actions[:, 0]).max() < 0.15
+    assert np.abs(smooth.actions.mean(1) - exact.actions[:, 0]).max() < 0.15  # 0 of 19 other seeds fail
     with pytest.raises(ConfigError, match="bandwidth = -1"):
         target_of(policy, moved, bandwidth=-1.0)
 

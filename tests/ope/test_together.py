@@ -40,6 +40,7 @@ def test_one_table_says_what_each_policy_is(several):
     assert isinstance(found, Verdicts)
     assert found.names == tuple(policies)
     assert found["good"].decision == "better"
+    # 4 of 21 other seeds fail, here and next: the policy drawn by chance is good, or the bad one is unsupported
     assert found.better == ("good", "again")
     assert found["bad"].decision in ("worse", "no difference shown")
     assert found.best == "good"
@@ -63,6 +64,7 @@ def test_only_the_width_differs_from_a_verdict_of_its_own(several):
         assert one.support == alone.support
         assert [row.interval for row in one.estimates] == [row.interval for row in alone.estimates]
         wider = (one.difference.high - one.difference.low) / (alone.difference.high - alone.difference.low)
+        # 3 of 21 other seeds fail: the width depends on the replicates' farther arm
         assert 1.05 < wider < 1.28, "three different policies of four, correlated: less than Bonferroni's 1.274"
 
 
@@ -72,6 +74,7 @@ def test_each_is_decided_by_its_simultaneous_interval():
     mild = Table(np.tile([0.36, 0.22, 0.22, 0.20], (6, 1)))
     alone = judge(mild, log, limits=QUICK, ledger=False)
     among = judge([mild, *random_policies(29)], log, limits=QUICK, ledger=False)[0]
+    # 16 of 21 other seeds fail: the difference must lie between two widths
     assert alone.difference.low > 0 > among.difference.low
     assert (alone.decision, among.decision) == ("better", "no difference shown")
     assert among.reasons[0].endswith("lies on both sides of 0")
@@ -85,7 +88,7 @@ def test_refused_policies_keep_their_place_and_their_share():
     assert found["one"].level == pytest.approx(0.95)
     assert found.better == ("one",)
     alone = judge(PREFERS, helped(), limits=QUICK, ledger=False)
-    assert found["one"].difference.low < alone.difference.low
+    assert found["one"].difference.low < alone.difference.low  # 0 of 21 other seeds fail, here and above
     assert judge({"never": ONLY}, helped(), limits=Limits(effective_share=0.9), ledger=False).best is None
 
 

@@ -42,7 +42,7 @@ from tidelog.types import MultiDiscrete
 @pytest.mark.parametrize("evidence", [bandit, episodes])
 def test_the_sign_of_the_truth_decides(gain, decision, evidence):
     found = outcome(evidence(gain))
-    assert found.decision == decision
+    assert found.decision == decision  # 0 of 37 other seeds fail, here and below
     assert found.findings == []
     gained = gain * (0.8 - 0.5) if evidence is bandit else 3 * gain * (0.6 - 0.5)
     assert found.difference.low < gained < found.difference.high
@@ -54,7 +54,7 @@ def test_the_difference_is_bootstrapped_jointly():
     """What the policy shares with the logger cancels: the interval is narrower than either mean's."""
     found = outcome(bandit(0.5, chance=0.55))
     wide = found.estimates["wdr"]
-    assert found.difference.high - found.difference.low < 0.6 * (wide.high - wide.low)
+    assert found.difference.high - found.difference.low < 0.6 * (wide.high - wide.low)  # 0 of 37 other seeds fail
 
 
 @pytest.mark.parametrize(("changes", "rule", "number"), [
@@ -208,7 +208,7 @@ def test_visits_that_five_episodes_carry_are_no_basis():
     found = outcome(evidence, short)
     assert found.difference.low > 0.15, "the true difference"
     assert (found.decision, rules(found)) == ("unsupported", ["carrying_episodes"])
-    assert "rests on about 3.5 episodes" in found.findings[0].sentence
+    assert "rests on about 3.5 episodes" in found.findings[0].sentence  # other seeds: 3.3 to 4.9
     assert outcome(evidence, dataclasses.replace(short, carrying_episodes=3.0)).decision == "better"
     assert outcome(evidence, dataclasses.replace(QUICK, carrying_episodes=1e9)).decision == "better", "products decide"
 
@@ -422,6 +422,7 @@ def better(varied):
 def test_a_better_policy_is_found_better(better):
     assert better.decision == "better"
     gained = exact_value(mostly(best_treatments(), 0.8)) - exact_value(mostly(best_treatments(), 0.5))
+    # an interval of 95 % misses it for 1 in 20 seeds
     assert better.difference.low < gained < better.difference.high
     assert "The policy would earn about" in better.paragraph
     assert "try it on a small share" in better.paragraph
@@ -433,14 +434,14 @@ def test_a_better_policy_is_found_better(better):
 
 def test_a_worse_policy_is_found_worse(varied):
     found = judge(Told(mostly(best_treatments(), 0.1)), varied, limits=QUICK)
-    assert found.decision == "worse"
+    assert found.decision == "worse"  # 2 of 21 other seeds fail: no difference is shown
     assert "do not use it" in found.paragraph
     assert found.difference.high < 0
 
 
 def test_the_clinician_is_no_different_from_the_clinician():
     found = judge(Told(clinician()), treated(clinician(), 800), limits=QUICK, model="tabular")
-    assert found.decision == "no difference shown"
+    assert found.decision == "no difference shown"  # 0 of 21 other seeds fail
     assert "which chance alone can explain" in found.paragraph
     assert found.support.effective_sample_size == pytest.approx(800)
 
@@ -448,7 +449,7 @@ def test_the_clinician_is_no_different_from_the_clinician():
 def test_what_the_clinician_hardly_does_is_unsupported():
     """On the clinician's own log even the optimal treatments: what they do is too rare in it."""
     found = judge(Told(best_treatments()), treated(clinician(), 800), limits=QUICK, model="tabular")
-    assert found.decision == "unsupported"
+    assert found.decision == "unsupported"  # 0 of 21 other seeds fail, here and below
     assert len(found.reasons) >= 2
     assert "Any number for it would be a guess" in found.paragraph
     assert "let the logger vary its decisions more" in found.paragraph
@@ -582,10 +583,12 @@ def test_a_constant_on_every_reward_changes_no_verdict(share, decision, steady):
         judge(Copies(share), Log.from_arrays(**{**steady, "reward": steady["reward"] + shift}), limits=QUICK)
         for shift in (0.0, -10.0, 100.0)
     ]
+    # other seeds: 0, 0 and 3 of 21 fail (0.75, 0.25, 0.51)
     assert {one.decision for one in found} == {decision}
     for one in found[1:]:
         assert one.difference == pytest.approx(found[0].difference, abs=0.01)
     plain = [one.estimates["is"].estimate - one.logger.estimate for one in found]
+    # 1 of 21 other seeds fails (0.75)
     assert share == 0.51 or plain[1] != pytest.approx(plain[0], abs=0.02), "plain importance sampling fails this"
 
 
@@ -729,7 +732,7 @@ def gambles(rows=6000, seed=0):
 @pytest.mark.full
 def test_better_on_average_and_worse_in_the_tail():
     found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
-    assert found.decision == "better"
+    assert found.decision == "better"  # 1 of 9 other seeds fails: 'unsupported'; 0 of 8 below
     assert "better on average, but its bad episodes are worse: its worst 10 % of episodes earn" in found.paragraph
     assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
     assert found.risk.probability.logger.low < 0.5 * 0.2 < found.risk.probability.logger.high
@@ -743,7 +746,7 @@ def test_better_on_average_and_worse_in_the_tail():
 
 
 def test_where_there_is_no_distribution_the_reason_is_said():
-    few = judge(Prefers(0.85), gambles(5))
+    few = judge(Prefers(0.85), gambles(5))  # all have the same action, an error, for 1 in 16 seeds
     assert (few.decision, few.risk) == ("unsupported", None)
     assert "a log that cannot show the mean" in few.risk_reason
     evidence = episodes(0.5)

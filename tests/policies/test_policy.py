@@ -89,7 +89,7 @@ def test_lists_and_arrays_do_where_there_is_one_leaf(steering):
     assert one.dtype == np.float32
     assert steering([[0.5, 0.25], [-0.5, 0.0]]).shape == (2, 1)
     np.testing.assert_array_equal(steering(np.asarray([[0.5, 0.25]])), one[None])
-    assert one[0] == pytest.approx(2.0 + 3.0 * 0.5, abs=0.5)
+    assert one[0] == pytest.approx(2.0 + 3.0 * 0.5, abs=0.5)  # 0 of 30 other seeds fail
 
 
 @pytest.mark.sample("3")
@@ -201,10 +201,10 @@ def test_samples_are_decided_by_the_seed(clinic, steering):
 
 
 def test_continuous_samples_stay_within_the_bounds(steering):
-    edge = np.tile([[1.3, 0.0]], (2000, 1))
+    edge = np.tile([[1.3, 0.0]], (50_000, 1))
     drawn, density = steering.sample_with_propensity(edge, 0)
     assert drawn.min() >= LOW
-    assert drawn.max() == HIGH
+    assert drawn.max() == HIGH  # 1 of 40 other seeds fails: the policy hardly comes near
     np.testing.assert_allclose(density, np.exp(steering.log_probability(edge, drawn)), rtol=1e-5)
 
 

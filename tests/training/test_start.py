@@ -66,6 +66,7 @@ def test_before_its_first_update_it_plays_like_its_teacher(held, algorithm, env)
     assert run.notes()[-1].startswith("distilled from the BC start policy: mean divergence 0.0")
     one, two = (tl.rollout(policy, CART, 8, seed=3) for policy in (run.policy(), teacher.policy()))
     assert two.mean() > 150
+    # 3 of 13 other seeds fail, with either algorithm: the clone earns 255 to 375 of its teacher's 500
     assert abs(one.mean() - two.mean()) < 0.25 * two.mean()
     state, other = (learner.state for learner in run.learners())
     assert int(state.step) == 0
@@ -86,7 +87,7 @@ def test_a_gaussian_is_cloned_with_its_spread_and_in_the_environments_units():
     log = tl.collect(HOST, episodes=8, seed=0)
     policy = tl.fit(tl.IQL(**SMALL), log, 20).policy()
     run = begin(tiny(hidden=(16,)), HOST, policy, start_updates=1_000)
-    assert run.record.data.start.divergence[0] < 0.01
+    assert run.record.data.start.divergence[0] < 0.01  # 0 of 13 other seeds fail
     space = policy.spec.action
     half = Continuous(tuple(0.5 * b for b in space.low), tuple(0.5 * b for b in space.high), space.names)
     timid = tl.Policy(policy.algorithm, replace(policy.spec, action=half), policy.scaler, policy.params)
@@ -133,6 +134,7 @@ def test_masks_are_part_of_a_lesson():
     assert forbidden.sum(axis=1).tolist() == [1] * len(forbidden)
     assert (jax.nn.softmax(target.old.logits)[forbidden] == 0).all()
     run = begin(tiny(), Doors(), policy)
+    # 5 of 13 other seeds fail: rounding makes it negative, by 1e-8 at most
     assert 0.0 <= run.record.data.start.divergence[0] < 1e-3
 
 
@@ -151,6 +153,7 @@ def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monke
         with pytest.raises(tl.SpecError, match=said):
             policy.log_probability(np.zeros((1, 2), np.float32), wrong)
     told = begin(tiny(), Dials(), policy, start_updates=200, start_decisions=64).record.data.start
+    # 6 of 13 other seeds fail: rounding makes it negative, by 2e-8 at most
     assert 0.0 <= told.divergence[0] < 1e-3
     wider = replace(policy.spec, action=MultiDiscrete((2, 4)))
     with pytest.raises(tl.SpecError, match=r"MultiDiscrete\(sizes=\(2, 4\)\), the policy MultiDiscrete"):
