@@ -87,7 +87,7 @@ def test_every_head_clones_one_action_of_one_state(head):
     for _ in range(60):
         state, _ = cloned(h, state, one)
     found = eqx.filter_jit(h.act)(h.policy_params(state), one.data.observation).action
-    # other seeds: 1, 7 and 2 of 20 fail (gaussian, state-gaussian, deterministic), where an action saturates
+    # other seeds: 1, 7 and 2 of 20 fail (gaussian, state-gaussian, deterministic)
     np.testing.assert_allclose(found, one.data.action, atol=0.1)
 
 

@@ -291,5 +291,5 @@ def test_worst_episodes_are_resampled_by_cluster():
     limits = Limits(replicates=1000, effective_episodes=25.0)  # there are few people
     risks = [judge(Even(), log, limits=limits, ledger=False).risk for log in logs]
     alone, together = (risk.cvar.policy.high - risk.cvar.policy.low for risk in risks)
-    # 1 of 138 other seeds fails: there the log of people is refused
+    # 1 of 138 other seeds fails: there a verdict has no distribution
     assert together > 1.2 * alone

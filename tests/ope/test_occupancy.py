@@ -102,7 +102,7 @@ def test_random_features_find_the_value_of_a_better_policy():
     )
     estimate = marginal_importance(evidence)
     exact, error = treatment().value_of(better()), estimate.contributions.std() / np.sqrt(len(estimate))
-    # 3 of 33 other seeds fail: single ratios become very large
+    # 3 of 33 other seeds fail, with 1.04 to 2.03 and errors of 0.1 to 0.24
     assert estimate.estimate == pytest.approx(exact, abs=3 * error + 0.01)
 
 
