@@ -127,6 +127,7 @@ def test_a_policy_that_an_older_version_wrote_is_undeclared(policy, tmp_path):
         {"acting": "mode", "verdict": VERDICT},
         {"acting": "sample", "verdict": {**VERDICT, "decision": "better\x1b[2J"}},
         {"acting": "sample", "verdict": {**VERDICT, "low": "0"}},
+        {"acting": "sample", "verdict": {**VERDICT, "episodes": None}},
         {"acting": "sample", "verdict": {**VERDICT, "more": 1}},
         {"acting": "sample", "verdict": "better"},
         {"acting": ["sample"]},

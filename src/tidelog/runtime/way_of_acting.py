@@ -20,7 +20,8 @@ from tidelog.errors import ConfigError, SpecError
 Acting = Literal["mode", "sample"]
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
 TEXTS = ("decision", "acting", "date", "caveat")  # of a verdict's summary; an empty caveat says nothing
-NUMBERS = ("difference", "low", "high", "level", "episodes")
+UNKNOWN = ("difference", "low", "high")  # numbers that are None where the log shows none
+NUMBERS = (*UNKNOWN, "level", "episodes")
 LONGEST = 100  # characters of a text
 
 
@@ -148,7 +149,8 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
     read_acting(value["acting"])
     for name in NUMBERS:
         number = value[name]
-        if number is not None and (isinstance(number, bool) or not isinstance(number, int | float)):
+        missing = number is None and name in UNKNOWN
+        if not missing and (isinstance(number, bool) or not isinstance(number, int | float)):
             raise ConfigError(f"verdict: '{name}' is not a number. fix: judge the policy again")
     return dict(value)
 
@@ -162,7 +164,7 @@ def verdict_line(verdict: Mapping[str, Any] | None) -> str:
     known = all(number is not None and math.isfinite(number) for number in numbers)
     if known and verdict["decision"] != "unsupported":  # a number for it would be a guess
         difference, low, high = numbers
-        by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * (verdict['level'] or 0):g}%)"
+        by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * verdict['level']:g}%)"
     return (
         f"verdict of {verdict['date'][:10]}: {verdict['decision'].upper()}{by} on {verdict['episodes']:,} episodes, "
         f"for a policy that {DOES[verdict['acting']]}{'; ' if verdict['caveat'] else ''}{verdict['caveat']}"
