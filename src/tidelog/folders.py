@@ -155,6 +155,20 @@ def remove_unfinished(parent: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Write plain values as a JSON file, complete or as it was before; CheckpointError if it cannot be written."""
+    temporary = path.with_name(f".{path.name}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1, allow_nan=False)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be written: {error}") from error
+
+
 def sync(folder: Path) -> None:
     """Make renames within a folder durable."""
     handle = os.open(folder, os.O_RDONLY)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.folders import write_json
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 
@@ -18,15 +18,7 @@ def remember(folder: Path, policy: Policy) -> None:
     """Write the policy's way of acting and its verdict to the file of a run folder, atomically."""
     path = folder / FILE
     known = {**_read(path), fingerprint(policy.params): {"acting": policy.acting, "verdict": policy.verdict}}
-    temporary = path.with_name(f".{FILE}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(known, file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error}") from error
+    write_json(path, known)
 
 
 def as_declared(folder: Path, policy: Policy) -> Policy:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypeVar, cast, get_args
 
@@ -29,7 +30,7 @@ class ActingWarning(UserWarning):
     """A policy acts in another way than the declared one; a verdict on the declared way does not hold for it."""
 
 
-class Acts:
+class Acts(ABC):
     """The calls of a policy: one in its declared way, one for each way. A subclass computes `_act`."""
 
     acting: Acting | None  # None: nobody declared it
@@ -92,11 +93,11 @@ class Acts:
         if self.acting is not None and self.acting != asked:
             warnings.warn(other_way(self.acting), ActingWarning, stacklevel=3)
 
+    @abstractmethod
     def _act(
         self, observation: Any, seed: int | None, mask: Any, memory: Any
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return actions and, of a sample, their propensities; a seed of None takes the most likely action."""
-        raise NotImplementedError
 
 
 def _checked(seed: Any) -> int:

@@ -6,7 +6,6 @@ A file stores a histogram of the episodes' weights, but no contributions and no 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
@@ -18,6 +17,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError
+from tidelog.folders import write_json
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
 from tidelog.ope.verdict.results import Decision, Verdict, Verdicts
@@ -69,16 +69,7 @@ def store_verdict(verdict: Verdict, folder: Path, name: str) -> Path:
 
 def write(verdict: Verdict | Verdicts, path: Path) -> None:
     """Write a verdict, or a table of several, atomically as a JSON file."""
-    temporary = path.with_name(f".{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(verdict.to_json(), file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error}") from error
+    write_json(path, verdict.to_json())
 
 
 NONE = np.zeros(0)
