@@ -14,6 +14,7 @@ from tidelog.runtime.artefact_files import Saved
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 
 
+@pytest.mark.full
 def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tmp_path):
     out = tmp_path / "policy.zip"
     done = tidelog("export", run, "--to", "zip", "--out", out, "--member", 1)

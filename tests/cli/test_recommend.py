@@ -194,7 +194,7 @@ def proposed(text: str, verb: str) -> list[str]:
     return shlex.split([line for line in lines if line.startswith(f"tidelog {verb}")][-1])[1:]
 
 
-@pytest.mark.sample("t")
+@pytest.mark.full
 @pytest.mark.parametrize(
     "renamed",
     [{}, {"user_id": "user", "item_id": "item", "timestamp": "t", "event type": "event"}],
@@ -256,7 +256,7 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
     ("items", "held_out", "expected"),
     [
         (6, "0.3", ["--k", "6", "--no-exclude-seen"]),
-        (11, "0", ["--k", "5"]),
+        pytest.param(11, "0", ["--k", "5"], marks=pytest.mark.full),
         pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.full),
         pytest.param(16, "0.3", [], marks=pytest.mark.full),
         pytest.param(30, "0", [], marks=pytest.mark.full),
@@ -276,7 +276,7 @@ def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, exp
     assert pl.read_csv("lists.csv")["u"].n_unique() == items
 
 
-@pytest.mark.sample("True")
+@pytest.mark.full
 @pytest.mark.parametrize("profile", [True, False])
 def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

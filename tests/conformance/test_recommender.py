@@ -145,8 +145,8 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
 
 def tiered(field):
     """A case of the default tier if it needs no program of its own, otherwise of the full one."""
-    show = EFFECTS[field][1]
-    quick = show in (built, planned) or (show is learnt and field not in ("threshold", "dropout"))
+    _, show, *settings = EFFECTS[field]
+    quick = show in (built, planned) or (show is learnt and not settings and field not in ("threshold", "dropout"))
     return field if quick else pytest.param(field, marks=pytest.mark.full)
 
 

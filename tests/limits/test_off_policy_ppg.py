@@ -125,6 +125,7 @@ def test_with_decay_0_the_clip_never_binds_and_the_gradient_is_the_weighted_one(
     assert float(policy_loss(learner.state.network, h, batch)[1]["ratio_mean"]) != 1.0
 
 
+@pytest.mark.full
 def test_with_the_average_at_who_played_the_loss_is_ppos():
     h, learner = replaying(entropy_bonus=0.0), replayed(2 * POLICY_UPDATES)
     batch = eqx.filter_jit(with_policy_inputs)(h, learner.state, batches(h, learner)["policy"])

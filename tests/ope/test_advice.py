@@ -35,7 +35,7 @@ def dial(seed):
     )  # fmt: skip
 
 
-@pytest.mark.sample("deterministic")
+@pytest.mark.full
 @pytest.mark.parametrize("head", ["deterministic", "gaussian"])
 def test_sampling_is_only_advised_where_it_can_be_followed(head):
     box = dial(1)

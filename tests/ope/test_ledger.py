@@ -175,8 +175,16 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
     found = judge(random_policies(1)[0], noise(), limits=QUICK)
     assert found.context["looks"]["recorded"] is False
     assert "could not be recorded in any ledger" in found.paragraph
+    told = []
     with pytest.raises(ConfigError, match=r"cannot be written\. fix: use another file in ledger="):
-        judge(random_policies(1)[0], noise(), limits=QUICK, ledger=tmp_path / "file" / "looks.jsonl")
+        judge(
+            random_policies(1)[0],
+            noise(),
+            limits=QUICK,
+            ledger=tmp_path / "file" / "looks.jsonl",
+            progress=lambda what, share: told.append(what),
+        )
+    assert not told, "refused before anything is fitted"
 
 
 @pytest.mark.parametrize("damage", [
@@ -190,8 +198,10 @@ def test_a_damaged_line_is_refused_by_its_number(damage, file):
     whole = file.read_bytes()
     file.write_bytes(whole + damage)
     message = r"looks\.jsonl, line 4: not a line of a ledger.*fix: remove that line"
+    told = []
     with pytest.raises(CheckpointError, match=message):
-        judge(random_policies(2)[1], log, limits=QUICK, ledger=file)
+        judge(random_policies(2)[1], log, limits=QUICK, ledger=file, progress=lambda what, share: told.append(what))
+    assert not told, "refused before anything is fitted"
     with pytest.raises(CheckpointError, match=message):
         Ledger.of(log, file).looks  # noqa: B018
     assert file.read_bytes() == whole + damage

@@ -68,6 +68,7 @@ def test_only_the_width_differs_from_a_verdict_of_its_own(several):
         assert 1.05 < wider < 1.28, "three different policies of four, correlated: less than Bonferroni's 1.274"
 
 
+@pytest.mark.full
 def test_each_is_decided_by_its_simultaneous_interval():
     """A difference that is shown alone and not among thirty."""
     log = helped(350)

@@ -102,6 +102,7 @@ def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves)
     assert (int(after.params.q_updates), after.notes()) == (1, [])
 
 
+@pytest.mark.full
 def test_without_a_held_out_period_the_default_weight_waits_for_the_first_update():
     found = {}
     for steps in (2, 3):

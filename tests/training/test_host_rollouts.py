@@ -73,6 +73,7 @@ def test_a_rollout_is_by_the_policy_of_exactly_one_round_before(monkeypatch):
 
 
 @pytest.mark.bits
+@pytest.mark.full
 def test_bits_depend_on_no_clock():
     slow, quick, off = (
         finish(begin(env, ahead=ahead)) for env, ahead in ((Slow(4), True), (HOST, True), (HOST, False))

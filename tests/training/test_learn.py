@@ -201,6 +201,7 @@ class Forgetful:
         self.reset, self.step, self.close = self._inner.reset, self._inner.step, self._inner.close
 
 
+@pytest.mark.full
 def test_a_run_in_an_environment_that_cannot_be_saved_says_so_and_goes_on(tmp_path):
     stop_at(begin(Forgetful(4), tmp_path / "run", save_seconds=0.0, log_out=tmp_path / "log"), 5)
     with pytest.raises(

@@ -63,6 +63,7 @@ def test_the_advice_on_a_divergence_can_be_followed():
         assert refused not in str(error.value)
 
 
+@pytest.mark.full
 def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has():
     run = tl.fit(small(), described(), 1, held_out=0.3, every=1)
     with pytest.raises(tl.ConfigError, match=r"best='held_out/") as error:

@@ -212,9 +212,10 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | Non
     if ledger is False:
         return None
     if not isinstance(ledger, Ledger):
-        return Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
-    if ledger.fingerprint != log.fingerprint():
+        ledger = Ledger.of(log, ledger)  # type: ignore[arg-type]  # True is refused there
+    elif ledger.fingerprint != log.fingerprint():
         raise ConfigError("ledger = the ledger of another log: expected one of the judged log. fix: use Ledger.of(log)")
+    ledger.check()  # before minutes of fitting
     return ledger
 
 

@@ -97,6 +97,19 @@ class Ledger:
             content = [_read(file) for file in files]
         return self._looks(content)
 
+    def check(self) -> None:
+        """Raise what would stop the recording of a look: CheckpointError if a file is damaged, ConfigError if none can
+        be written though one was named.
+        """
+        with _opened(self.files, write=not self.optional) as files:
+            for file in files:
+                _read(file)
+            self._check_written(any(file.writable for file in files))
+
+    def _check_written(self, written: bool) -> None:
+        if not written and not self.optional:
+            raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
+
     def record_look(
         self, policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], *, counted: bool = True
     ) -> RecordedLook:
@@ -125,8 +138,7 @@ class Ledger:
                     sketch = Sketch(len(self.hashes), np.unique(self.hashes)[:SIZE], rewards=True)
                     lines = [{"line": "episodes", "fingerprint": self.fingerprint, "sketch": sketch.to_json()}, look]
                 recorded |= file.append(lines)
-        if not recorded and not self.optional:
-            raise ConfigError(f"{self.files[0]} cannot be written. fix: use another file in ledger=, or ledger=False")
+            self._check_written(recorded)
         return RecordedLook(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
 
     def record_decisions(self, look: RecordedLook, decisions: Mapping[str, str]) -> None:
