@@ -100,9 +100,8 @@ def test_the_short_form_learns_and_is_what_optax_does_by_hand(table):
     np.testing.assert_allclose(state.target_actor, target, rtol=1e-5)
     assert set(feedback.metrics) == {"actor_loss", "size"}
     assert set(eqx.filter_eval_shape(phase.losses, algorithm, state, batch, state.key)) == {"actor_loss"}
-    run = tl.fit(algorithm, log, 200, progress=False)
+    run = tl.fit(cls(learning_rate=0.01), log, 600, progress=False)
     scaled = np.asarray(log.action).mean(axis=0)
-    # 4 of 12 other seeds fail
     np.testing.assert_allclose(run.policy()({n: a[:1] for n, a in log.observation.items()})[0], scaled, atol=0.1)
 
 

@@ -302,6 +302,7 @@ def test_the_wrong_kind_of_action_is_refused():
 
 @pytest.mark.full
 def test_q_is_no_softmax_and_may_be_anything():
-    values = fresh(small("discrete-bcq"), LOG).critic.all_actions(SEEN)
-    assert float(values.min()) < 0.0 < 1.0 < float(values.max())  # 17 of 20 other seeds fail: all values are below 1
+    weights, rest = eqx.partition(fresh(small("discrete-bcq"), LOG).critic, eqx.is_inexact_array)
+    values = eqx.combine(jax.tree.map(lambda leaf: 10.0 * leaf, weights), rest).all_actions(SEEN)
+    assert float(values.min()) < 0.0 < 1.0 < float(values.max())
     assert float(jnp.std(values.sum(axis=1))) > 0.1

@@ -117,11 +117,11 @@ def test_missing_weight_may_lie_anywhere():
     assert one.missing == 0.0
     assert two.missing == pytest.approx(0.2, abs=0.03)
     assert two.probability.policy.estimate == pytest.approx(one.probability.policy.estimate)
-    # 115 of 138 other seeds fail, here where more than 0.2 is missing, below where less than 0.195 is
-    assert two.probability.policy.high >= two.missing + 0.8 * one.probability.policy.high - 1e-9
+    # 2 of 40 other seeds fail, here and below: by chance the whole log lacks weight, too
+    assert two.probability.policy.high >= two.missing + (1.0 - two.missing) * one.probability.policy.high - 1e-9
     assert two.cvar.policy.low == pytest.approx(two.lowest), "the worst tenth may be all missing"
     assert two.probability.difference.high >= one.probability.difference.high + 0.9 * two.missing
-    assert "lacks 2" in " ".join(two.sentences)
+    assert f"lacks {100 * two.missing:.2g} %" in " ".join(two.sentences)
 
 
 def test_clusters_are_resampled_whole():

@@ -132,8 +132,8 @@ def start_value(log, policy, **options) -> float:
 
 def test_logged_treatments_give_nearly_the_exact_value():
     problem = treatment()
-    found = start_value(treated(), policy_of(problem, better()), sample=True)
-    # 33 of 93 other seeds fail: 3,000 episodes give 0.014 less, with a deviation of 0.017
+    # a counted model is biased by about 1 / episodes: 3,000 give 0.013 less, 12,000 0.003 less, each within 0.012
+    found = start_value(treated(24_000), policy_of(problem, better()), sample=True)
     assert found == pytest.approx(problem.value_of(better()), abs=0.02)
 
 

@@ -134,8 +134,8 @@ def test_masks_are_part_of_a_lesson():
     assert forbidden.sum(axis=1).tolist() == [1] * len(forbidden)
     assert (jax.nn.softmax(target.old.logits)[forbidden] == 0).all()
     run = begin(tiny(), Doors(), policy)
-    # 5 of 13 other seeds fail: rounding makes it negative, by 1e-8 at most
-    assert 0.0 <= run.record.data.start.divergence[0] < 1e-3
+    # rounding can make it negative, by 1e-8 at most
+    assert -1e-7 <= run.record.data.start.divergence[0] < 1e-3
 
 
 @pytest.mark.full
@@ -153,8 +153,8 @@ def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monke
         with pytest.raises(tl.SpecError, match=said):
             policy.log_probability(np.zeros((1, 2), np.float32), wrong)
     told = begin(tiny(), Dials(), policy, start_updates=200, start_decisions=64).record.data.start
-    # 6 of 13 other seeds fail: rounding makes it negative, by 2e-8 at most
-    assert 0.0 <= told.divergence[0] < 1e-3
+    # rounding can make it negative, by 2e-8 at most
+    assert -1e-7 <= told.divergence[0] < 1e-3
     wider = replace(policy.spec, action=MultiDiscrete((2, 4)))
     with pytest.raises(tl.SpecError, match=r"MultiDiscrete\(sizes=\(2, 4\)\), the policy MultiDiscrete"):
         MappedPolicy(policy, wider)
