@@ -9,6 +9,7 @@ from tests.ope.cases import episodes as chain
 from tests.ope.cases import outcome, rules, treated
 from tests.ope.made import random_log
 from tidelog import Limits, Log, judge
+from tidelog.data.states import number_observations
 from tidelog.envs.treatment import clinician
 from tidelog.ope.assumptions.independence import (
     ENDS,
@@ -29,7 +30,6 @@ from tidelog.ope.estimators.sequential import logged_return, weighted_dr
 from tidelog.ope.estimators.support import standard_error, support_of
 from tidelog.ope.evidence.episodes import clusters_of, episode_folds, without
 from tidelog.ope.evidence.propensities import clone_by_counts, with_time
-from tidelog.ope.models.tabular import number_observations
 
 
 def sends(episodes=150, steps=30, seed=0, effect=1.0, seen=False):

@@ -11,6 +11,7 @@ from tests.ope.cases import QUICK, Told
 from tests.ope.played import played, treated
 from tests.shared import shared
 from tidelog import ConfigError, LogError, SpecError
+from tidelog.data.states import States, number_observations
 from tidelog.envs import icu_sepsis, play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician
@@ -23,7 +24,6 @@ from tidelog.ope.evidence.propensities import (
     propensities_of,
     tempered,
 )
-from tidelog.ope.models.tabular import States, number_observations
 from tidelog.types import MultiDiscrete
 
 

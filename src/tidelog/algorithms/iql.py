@@ -244,7 +244,7 @@ class IQL:
     """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169)."""
 
     expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns")
-    temperature: float = number(3.0, least=0.0, help="inverse temperature: multiplies the advantage; 0 clones the log")
+    temperature: float = fields.inverse_temperature(3.0)
     max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "target critics move per update")

@@ -16,7 +16,7 @@ from tidelog.networks.convolution import LAYERS, Layers
 
 def discount(default: float) -> Any:
     """The discount per step."""
-    return number(default, least=0.0, most=1.0)
+    return number(default, least=0.0, most=1.0, role="discount")
 
 
 def n_step(default: int) -> Any:
@@ -44,6 +44,16 @@ def reward_scaling(default: str) -> Any:
     return static(REWARD_SCALINGS[default], choices=REWARD_SCALINGS)
 
 
+def inverse_temperature(default: float) -> Any:
+    """The factor on advantages whose exponentials weigh the logged actions."""
+    return number(
+        default,
+        least=0.0,
+        help="inverse temperature: multiplies the advantage; 0 clones the log",
+        role="inverse temperature",
+    )
+
+
 # Optimisation.
 
 
@@ -54,7 +64,7 @@ def batch_size(default: int) -> Any:
 
 def learning_rate(default: float) -> Any:
     """The learning rate."""
-    return number(default, least=0.0)
+    return number(default, least=0.0, role="learning rate")
 
 
 def schedule(default: Schedule) -> Any:
@@ -87,7 +97,7 @@ def priority_correction(default: float) -> Any:
 
 def widths(default: tuple[int, ...], of: str, least: int = 1) -> Any:
     """The widths of hidden layers; `least` 0 allows no hidden layer."""
-    return static(default, least=least, help=f"widths of {of}")
+    return static(default, least=least, help=f"widths of {of}", role="widths")
 
 
 def embedding(default: int) -> Any:

@@ -30,20 +30,25 @@ def number(
     open_ends: bool = False,
     leaf: bool = True,
     help: str = "",
+    role: str = "",
 ) -> Any:
     """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree.
 
     With `leaf=False` it belongs to the compiled program or to the schedule: all members of a population share it.
+    `role` names the rule by which it follows a log (`algorithms/auto.py`).
     """
-    return dataclasses.field(default=default, metadata={"leaf": leaf, "range": (least, most, open_ends), "help": help})
+    metadata = {"leaf": leaf, "range": (least, most, open_ends), "help": help, "role": role}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
-def static(default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "") -> Any:
+def static(
+    default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "", role: str = ""
+) -> Any:
     """Declare a value of the compiled program; `choices` maps the names usable in files to their values.
 
-    `least` is the minimum of a whole number; 0 allows an empty list.
+    `least` is the minimum of a whole number; 0 allows an empty list. `role` is that of `number`.
     """
-    metadata = {"leaf": False, "least": least, "choices": choices, "help": help}
+    metadata = {"leaf": False, "least": least, "choices": choices, "help": help, "role": role}
     return dataclasses.field(default=default, metadata=metadata)
 
 

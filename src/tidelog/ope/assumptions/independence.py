@@ -31,10 +31,10 @@ from scipy import sparse
 from scipy.special import ndtr
 
 from tidelog.data.log import Log
+from tidelog.data.states import States
 from tidelog.data.validation.clusters import cluster_candidates, codes_of, day_labels
 from tidelog.ope.evidence.episodes import Ordinals, clusters_of, ends_by_clock, fold_of_steps, observed_numbers
 from tidelog.ope.evidence.evidence import Floats
-from tidelog.ope.models.tabular import States
 from tidelog.types import Continuous, Discrete
 
 LEVEL = 0.0025  # of each of at most four tests: 1 % together

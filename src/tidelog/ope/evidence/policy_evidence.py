@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tidelog.data.log import Log
+from tidelog.data.states import States, is_tabular, number_observations
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.ope.assumptions.independence import (
     LOGGER,
@@ -32,7 +33,7 @@ from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.propensities import Propensities, propensities_of, with_time
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models.function_approximation import feature_ratios, network_values
-from tidelog.ope.models.tabular import States, Values, is_tabular, number_observations, tabular_ratios, tabular_values
+from tidelog.ope.models.tabular import Values, tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 

@@ -35,6 +35,7 @@ from scipy.special import log_softmax
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.core.optimisation import cosine
 from tidelog.data.log import Log
+from tidelog.data.states import States
 from tidelog.errors import ConfigError, SpecError
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
@@ -42,7 +43,6 @@ from tidelog.ope.assumptions.independence import time_basis
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
-from tidelog.ope.models.tabular import States
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete, Vector

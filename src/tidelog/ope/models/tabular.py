@@ -44,20 +44,11 @@ from scipy.sparse import csgraph
 from scipy.sparse.linalg import spsolve
 
 from tidelog.data.log import Log
+from tidelog.data.states import States
 from tidelog.ope.evidence.episodes import Ordinals, ends_by_clock, fold_of_steps, without
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.ope.evidence.target import Target
 from tidelog.types import Discrete
-
-VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # smallest mean visits of a tabular log
-LARGEST = 20_000  # states of the largest table
-
-
-class States(NamedTuple):
-    """Numbers of the different observations."""
-
-    stored: Ordinals  # [M]
-    size: int  # S
 
 
 class Values(NamedTuple):
@@ -66,30 +57,6 @@ class Values(NamedTuple):
     logged: Floats  # [N]: of the logged action
     target: Floats  # [N]: mean over the target's actions
     all_actions: Floats | None  # [N, A], of discrete actions
-
-
-def number_observations(log: Log) -> States:
-    """Number the different stored observations of a log; different masks are different observations."""
-    columns = [np.asarray(leaf) for _, leaf in sorted(log.observation.items())]
-    columns += [] if log.action_mask is None else [np.asarray(log.action_mask)]
-    flat = [np.ascontiguousarray((c + 0.0 if c.dtype.kind == "f" else c).reshape(len(c), -1)) for c in columns]
-    rows = np.concatenate([c.view(np.uint8).reshape(len(c), -1) for c in flat], axis=1)
-    keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
-    unique, states = np.unique(keys, return_inverse=True)
-    return States(states.astype(np.int64), len(unique))
-
-
-def is_tabular(log: Log, states: States | None = None) -> bool:
-    """Whether a log has discrete actions and few different observations, each (and each pair) visited often enough."""
-    if not isinstance(log.spec.action, Discrete):
-        return False
-    states = states or number_observations(log)
-    if states.size > LARGEST:
-        return False
-    here = states.stored[np.asarray(log.position)]
-    visited = len(np.unique(here))
-    pairs = len(np.unique(here * log.spec.action.n + np.asarray(log.action)))
-    return log.steps >= VISITS_A_STATE * visited and log.steps >= VISITS_A_PAIR * pairs
 
 
 @dataclass(frozen=True, eq=False)

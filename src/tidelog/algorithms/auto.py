@@ -1,0 +1,167 @@
+"""`preset="auto"`: settings that follow the log, each with its reason.
+
+A rule belongs to the role of a hyper-parameter, which its declaration names (`core/fields.py`); an algorithm of your
+own takes part when it uses these declarations. Rules read the training episodes only, so that what is held out for
+judging decides nothing. `benchmarks/auto_preset.py` compares them with the constructor's defaults.
+
+* Updates: `PASSES` over the training decisions, within `FEWEST` and `MOST`.
+* Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
+* Discount: 1 if the environment ends all episodes, within `SHORT` decisions; the judge compares undiscounted returns.
+* Temperature, for logs with few different observations: weights `exp(T A)` of normal advantages with the deviation `d`
+  over episodes of `H` decisions leave `exp(-H T**2 d**2)` of the log's episodes effective. `T` leaves `EFFECTIVE` of
+  the held-out ones: a sharper policy may be better, but the log could not show it. `d` is taken to be `PART` of the
+  returns' deviation over `sqrt(H)`, as on the logs that chose these rules, so that `H` cancels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tidelog.data.log import Log
+from tidelog.data.states import number_observations
+from tidelog.data.statistics import episode_returns
+from tidelog.types import Discrete
+
+PASSES, FEWEST, MOST = 50, 5_000, 100_000
+SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
+SHORT = 100
+EFFECTIVE = 100  # twice what the judge asks for (`ope/verdict/limits.py`)
+LEAST_SHARE, MOST_SHARE = 0.02, 0.5
+PART = 0.25
+VISITS = 10  # smallest mean visits of an observation
+MOST_NUMBERS, MOST_DECISIONS = 64, 2_000_000  # numbers of an observation and decisions that are searched for equal ones
+
+
+class Facts(NamedTuple):
+    """What the rules read of the training episodes."""
+
+    decisions: int
+    longest: int
+    ended: bool  # whether the environment ended every episode
+    judged: int  # episodes held out for judging; all if none are
+    log: Log
+    episodes: NDArray[np.int64]  # ordinals of the training episodes
+
+
+class Suggestion(NamedTuple):
+    """An algorithm with settings that follow a log, its number of updates, and the reasons."""
+
+    algorithm: Any
+    steps: int
+    reasons: tuple[str, ...]
+
+
+def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any) -> Suggestion:
+    """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
+
+    `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Raises
+    ConfigError for unknown ones.
+    """
+    facts = facts_of(log, held_out, split_seed)
+    changed: dict[str, Found] = {}
+    for field in dataclasses.fields(cls):
+        rule = RULES.get(field.metadata.get("role", ""))
+        found = None if rule is None or field.name in settings else rule(facts)
+        if found is not None and found.value != field.default:
+            changed[field.name] = found
+    algorithm = cls(**settings, **{name: found.value for name, found in changed.items()})
+    updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
+    return Suggestion(algorithm, updates.value, (f"steps {updates.value:,}: {updates.reason}", *_sentences(changed)))
+
+
+def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
+    """The facts of the training episodes; with `held_out` 0 all episodes are training episodes."""
+    if held_out > 0:
+        train, judged = log.split_ordinals(1.0 - held_out, split_seed)
+    else:
+        train = judged = np.arange(len(log.episode_ids))
+    lengths, last = np.diff(log.starts)[train], np.asarray(log.starts[1:] - 1)[train]
+    return Facts(
+        decisions=int(lengths.sum()),
+        longest=int(lengths.max()),
+        ended=bool(np.asarray(log.terminated)[last].all()),
+        judged=len(judged),
+        log=log,
+        episodes=train,
+    )
+
+
+# The rules: each returns a value with its reason, or None for the default.
+
+
+class Found(NamedTuple):
+    """A value, and why."""
+
+    value: Any
+    reason: str
+
+
+def updates_of(facts: Facts, batch: int) -> Found:
+    """The number of updates, rounded to thousands."""
+    wanted = PASSES * facts.decisions / batch
+    value = int(np.clip(round(wanted, -3), FEWEST, MOST))
+    passes = value * batch / max(facts.decisions, 1)
+    return Found(value, f"{passes:,.0f} passes over {facts.decisions:,} training decisions")
+
+
+def width(facts: Facts) -> Found | None:
+    """Narrow layers for a small log."""
+    return Found(NARROW, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
+
+
+def learning_rate(facts: Facts) -> Found | None:
+    """The rate for narrow layers."""
+    return Found(QUICK, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
+
+
+def discount(facts: Facts) -> Found | None:
+    """None of the future is discounted where it is short and certain to end."""
+    if not facts.ended or facts.longest > SHORT:
+        return None
+    return Found(1.0, f"the environment ends every episode, after at most {facts.longest:,} decisions")
+
+
+def temperature(facts: Facts) -> Found | None:
+    """The sharpest policy whose value the held-out episodes can show, for logs with few different observations."""
+    deviation = return_deviation(facts)
+    if deviation is None:
+        return None
+    share = float(np.clip(EFFECTIVE / facts.judged, LEAST_SHARE, MOST_SHARE))
+    value = float(f"{math.sqrt(math.log(1.0 / share)) / (PART * deviation):.2g}")
+    return Found(value, f"returns deviate by {deviation:.2g}, and {share:.0%} of the episodes shall stay effective")
+
+
+RULES: dict[str, Callable[[Facts], Found | None]] = {
+    "widths": width,
+    "learning rate": learning_rate,
+    "discount": discount,
+    "inverse temperature": temperature,
+}
+
+
+def return_deviation(facts: Facts) -> float | None:
+    """The deviation of the training episodes' returns; None without one reward, discrete actions and few states."""
+    log = facts.log
+    numbers = sum(math.prod(leaf.shape[1:]) for leaf in log.observation.values())
+    if not isinstance(log.spec.action, Discrete) or log.spec.rewards is not None:
+        return None
+    if numbers > MOST_NUMBERS or facts.decisions > MOST_DECISIONS:
+        return None
+    returns = episode_returns(log)
+    if returns is None or number_observations(log).size * VISITS > facts.decisions:
+        return None
+    return float(returns[facts.episodes].std()) or None
+
+
+def _sentences(changed: Mapping[str, Found]) -> list[str]:
+    """One sentence for each reason: settings with the same value and reason share it."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
+    for name, one in changed.items():
+        by_reason.setdefault((str(one.value), one.reason), []).append(name)
+    return [f"{', '.join(names)} {value}: {reason}" for (value, reason), names in by_reason.items()]
