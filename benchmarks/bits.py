@@ -164,7 +164,7 @@ def learnt(run: tl.Run, log: tl.Log) -> list[Any]:
     found: list[Any] = [floats(learner.state) for learner in run.learners()]
     found.append([{n: v for n, v in row.items() if not n.startswith("time/")} for row in run.metrics])
     for member in run.members:
-        policy = run.policy(seed=member.seed)
+        policy = run.policy(member=member.index)
         if policy.is_recurrent:
             memory = policy.start(len(rows))
             found += [policy(seen, mask=mask, memory=memory), policy(seen, mask=mask, memory=memory)]
@@ -241,7 +241,7 @@ def population(folder: Path) -> Any:
     log = log_of("discrete")
     several = [small(tl.IQL, temperature=t, expectile=e)() for t, e in ((1.0, 0.6), (3.0, 0.8))]
     run = tl.fit(several, log, UPDATES, seeds=[0, 3], every=UPDATES, progress=False)
-    return learnt(run, log), [floats(run.policy(0, member).params) for member in (0, 1)]
+    return learnt(run, log), [floats(run.policy(member=member).params) for member in (0, 2)]
 
 
 @case("options: resumed")

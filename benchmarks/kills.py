@@ -132,7 +132,7 @@ def _killed_until_done(place: Path, words: list[str], log: Path, dice: random.Ra
 def _state(place: Path) -> tuple:
     """The final learners' bits, the metrics, and the best policies."""
     run = tl.load(place)
-    best = [run.best_policy(member.seed) for member in run.members]
+    best = [run.best_policy(member=member.index) for member in run.members]
     rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
     return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.params) for p in best]
 

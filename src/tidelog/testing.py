@@ -144,8 +144,7 @@ def _mask(log: Log) -> Any:
 
 def _act(policy: Any, seen: Any, mask: Any, seed: int | None = None) -> np.ndarray[Any, Any]:
     """Return the actions of all rows, each as the first step of an episode; with a seed, samples."""
-    memory = _memory(policy, seen)
-    return np.asarray(policy(seen, mask, memory) if seed is None else policy.sample(seen, seed, mask, memory))
+    return np.asarray(policy.act(seen, seed, mask, _memory(policy, seen))[0])
 
 
 def _memory(policy: Any, seen: Any) -> Any:

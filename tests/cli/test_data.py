@@ -37,7 +37,7 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
     path = write(case.change(visits()), tmp_path / "broken.csv")
     columns = mapped(tmp_path, **case.mapping)
     before = sorted(tmp_path.iterdir())
-    assert main(["data", "validate", str(path), "--columns", columns]) == 2
+    assert main(["data", "validate", "--data", str(path), "--columns", columns]) == 2
     said = flat(capsys.readouterr().out)
     where = f" in '{case.column}'" if case.column else ""
     assert f"error: {case.check}{where}" in said
@@ -46,7 +46,9 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
         assert f": {', '.join(map(str, case.rows))} (lines {lines})" in said
     for part in ("found: ", "expected: ", "fix: "):
         assert part in said
-    assert main(["data", "inspect", str(path), "--columns", columns, "--html", str(tmp_path / "page.html")]) == 2
+    assert (
+        main(["data", "inspect", "--data", str(path), "--columns", columns, "--html", str(tmp_path / "page.html")]) == 2
+    )
     assert case.check in flat(capsys.readouterr().err)
     assert sorted(tmp_path.iterdir()) == before
 
@@ -59,7 +61,7 @@ def test_each_remark_is_said_and_ends_with_code_0(
     if "terminations" in arrays:
         pytest.skip("an npz file has no such setting; a mapping has")
     np.savez(tmp_path / "log.npz", **arrays)
-    assert main(["data", "validate", str(tmp_path / "log.npz")]) == 0
+    assert main(["data", "validate", "--data", str(tmp_path / "log.npz")]) == 0
     assert f"{CHECKS[check].level}: {check}" in capsys.readouterr().out
 
 
@@ -78,27 +80,40 @@ def test_files_that_cannot_be_read_end_with_code_2(
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    assert main(["data", "validate", str(tmp_path / name), "--columns", mapped(tmp_path)]) == 2
+    assert main(["data", "validate", "--data", str(tmp_path / name), "--columns", mapped(tmp_path)]) == 2
     assert "error: unreadable file" in capsys.readouterr().out
 
 
 def test_a_misspelt_key_of_a_mapping_ends_with_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv(tmp_path / "a.csv")
-    assert main(["data", "validate", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path, propensty="p")]) == 2
+    assert (
+        main(["data", "validate", "--data", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path, propensty="p")]) == 2
+    )
     assert "did you mean 'propensity'?" in flat(capsys.readouterr().out)
 
 
 def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = str(write(put("p", (4, 7), (9, 0))(visits()), tmp_path / "a.csv"))
     bad, page = tmp_path / "bad.csv", tmp_path / "page.html"
-    words = ["data", "validate", source, "--columns", mapped(tmp_path), "--quarantine", str(bad), "--html", str(page)]
+    words = [
+        "data",
+        "validate",
+        "--data",
+        source,
+        "--columns",
+        mapped(tmp_path),
+        "--quarantine",
+        str(bad),
+        "--html",
+        str(page),
+    ]
     assert main(words) == 2
     assert pl.read_csv(bad)["quarantine_row"].to_list() == [4, 9]
     assert "Refused" in page.read_text()
     capsys.readouterr()
     assert main(words) == 2
     assert "exists" in capsys.readouterr().err
-    assert main(["data", "validate", source, "--quarantine", str(tmp_path / "more.csv")]) == 2
+    assert main(["data", "validate", "--data", source, "--quarantine", str(tmp_path / "more.csv")]) == 2
     assert "--columns" in capsys.readouterr().err
     assert not (tmp_path / "more.csv").exists()
 
@@ -106,37 +121,46 @@ def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.
 def test_validate_of_a_clean_file_writes_no_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv(tmp_path / "a.csv")
     bad = tmp_path / "bad.csv"
-    words = ["data", "validate", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path), "--quarantine", str(bad)]
+    words = [
+        "data",
+        "validate",
+        "--data",
+        str(tmp_path / "a.csv"),
+        "--columns",
+        mapped(tmp_path),
+        "--quarantine",
+        str(bad),
+    ]
     assert main(words) == 0
     assert "no error names a row" in capsys.readouterr().out
     assert not bad.exists()
-    assert main([*words, "--format", "json"]) == 0
+    assert main([*words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["ok"]
 
 
 def test_inspect_proposes_a_mapping_that_validates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source, proposal, page = (str(tmp_path / name) for name in ("a.csv", "columns.toml", "page.html"))
     visits().write_csv(source)
-    assert main(["data", "inspect", source, "--write", proposal, "--html", page]) == 0
+    assert main(["data", "inspect", "--data", source, "--write", proposal, "--html", page]) == 0
     assert f"written: {proposal}" in capsys.readouterr().out
-    assert main(["data", "validate", source, "--columns", proposal]) == 0
+    assert main(["data", "validate", "--data", source, "--columns", proposal]) == 0
     assert read_log(source, proposal).steps == 39
     assert "Proposed mapping" in Path(page).read_text()
     capsys.readouterr()
     kept = Path(proposal).read_text()
-    assert main(["data", "inspect", source, "--write", proposal]) == 2
+    assert main(["data", "inspect", "--data", source, "--write", proposal]) == 2
     assert "exists" in capsys.readouterr().err
     assert Path(proposal).read_text() == kept
-    assert main(["data", "inspect", source, "--write", str(tmp_path / "c.json")]) == 2
-    assert main(["data", "inspect", source, "--columns", proposal, "--write", str(tmp_path / "d.toml")]) == 2
-    assert main(["data", "inspect", source, "--html", str(tmp_path / "nowhere" / "p.html")]) == 2
+    assert main(["data", "inspect", "--data", source, "--write", str(tmp_path / "c.json")]) == 2
+    assert main(["data", "inspect", "--data", source, "--columns", proposal, "--write", str(tmp_path / "d.toml")]) == 2
+    assert main(["data", "inspect", "--data", source, "--html", str(tmp_path / "nowhere" / "p.html")]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "columns.toml", "page.html"]
 
 
 def test_inspect_of_a_log_writes_its_page_and_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv(tmp_path / "a.csv")
-    words = ["data", "inspect", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path)]
-    assert main([*words, "--html", str(tmp_path / "page.html"), "--format", "json"]) == 0
+    words = ["data", "inspect", "--data", str(tmp_path / "a.csv"), "--columns", mapped(tmp_path)]
+    assert main([*words, "--html", str(tmp_path / "page.html"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["statistics"]["steps"] == 39
     assert "First rows" in (tmp_path / "page.html").read_text()
 
@@ -152,7 +176,7 @@ def test_an_unknown_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
 def test_convert_writes_the_same_log_once(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv(tmp_path / "a.csv")
     target = tmp_path / name
-    words = ["data", "convert", str(tmp_path / "a.csv"), str(target), "--columns", mapped(tmp_path)]
+    words = ["data", "convert", "--data", str(tmp_path / "a.csv"), "--out", str(target), "--columns", mapped(tmp_path)]
     assert main(words) == 0
     assert name in capsys.readouterr().out
     mapping_file = target.with_suffix(".toml")
@@ -172,6 +196,9 @@ def test_convert_refuses_a_broken_file_and_an_unknown_target(
     source = str(write(put("p", (4, 7))(visits()), tmp_path / "a.csv"))
     before = [*sorted(tmp_path.iterdir()), tmp_path / "columns.json"]
     for target, said in (("b.parquet", "propensity out of range"), ("b.xlsx", "target")):
-        assert main(["data", "convert", source, str(tmp_path / target), "--columns", mapped(tmp_path)]) == 2
+        assert (
+            main(["data", "convert", "--data", source, "--out", str(tmp_path / target), "--columns", mapped(tmp_path)])
+            == 2
+        )
         assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == sorted(before)

@@ -29,7 +29,7 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
     assert (manifest["onnx"] is not None) == ONNX
     rows = pl.read_csv(clinic / "visits.csv").head(20)
     np.testing.assert_array_equal(runtime.load(out)(rows), load_policy(out)(rows))
-    again = tidelog("export", out, "--check", "--log", clinic / "visits.csv", "--columns", clinic / "columns.toml")
+    again = tidelog("export", out, "--check", "--data", clinic / "visits.csv", "--columns", clinic / "columns.toml")
     assert again.code == 0, again.err
     assert "gives the same answers in all runtimes" in again.said
     folder = tidelog("export", out, "--out", tmp_path / "policy", "--no-onnx")

@@ -67,13 +67,13 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
 
 
 def test_of_its_own_log_only_the_held_out_part_is_taken(run, kept_log, tidelog):
-    done = tidelog("judge", run, "--log", kept_log, "--sample", *QUICK)
+    done = tidelog("judge", run, "--data", kept_log, "--sample", *QUICK)
     assert "judged on the 60 episodes that the run held out of its own log" in done.out
 
 
 def test_another_log_is_taken_whole(run, tmp_path, tidelog):
     treated(mostly(best_treatments(), 0.5), 90, seed=5).save(tmp_path / "other")
-    done = tidelog("judge", run, "--log", tmp_path / "other", "--member", 1, "--seed", 3, *QUICK)
+    done = tidelog("judge", run, "--data", tmp_path / "other", "--member", 1, "--seed", 3, *QUICK)
     assert done.code == 0, done.err
     assert done.out.startswith("member-1: ")
     assert "judged on all 90 episodes of the log" in done.out
@@ -110,7 +110,7 @@ def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, ke
         assert content["context"]["name"] == f"{folder}: member-0"
         assert (folder / "looks.jsonl").exists()
     tl.load(run).policy(1).save(tmp_path / "policy")
-    words = ["judge", run, tmp_path / "policy", "--log", kept_log, "--sample", *QUICK]
+    words = ["judge", run, tmp_path / "policy", "--data", kept_log, "--sample", *QUICK]
     assert "judged on the 60 episodes that the run held out" in tidelog(*words).out
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**record, "held_out_episodes": record["held_out_episodes"][:-1]}))
@@ -189,7 +189,7 @@ def test_a_gate_may_ask_for_the_tail(run, tidelog, monkeypatch):
 
 
 def test_worst_episodes_and_bad_outcomes_are_told(run, kept_log, tidelog, tmp_path):
-    log = ("--log", kept_log, "--sample", "--out", tmp_path / "v.json", *QUICK, "--effective-episodes", 1)
+    log = ("--data", kept_log, "--sample", "--out", tmp_path / "v.json", *QUICK, "--effective-episodes", 1)
     loose = ("--effective-share", 0, "--largest-weight", 1, "--pareto-k", 99, "--earning-episodes", 0,
              "--unsupported-mass", 1, "--mean-weight-errors", 99)  # fmt: skip
     done = tidelog("judge", run, *log, *loose, "--cvar", 0.25, "--bad-outcome", -0.5)
@@ -221,8 +221,8 @@ def test_a_saved_policy_needs_a_log_and_keeps_nothing(run, kept_log, tmp_path, t
     tl.load(run).policy(1).save(tmp_path / "policy")
     assert Sketch.from_json(tl.load_policy(tmp_path / "policy").origin["learnt_from"]).episodes == 60
     done = tidelog("judge", tmp_path / "policy")
-    assert (done.code, "name a log with --log" in done.said) == (2, True)
-    done = tidelog("judge", tmp_path / "policy", "--log", kept_log, "--out", tmp_path / "v.json", *QUICK)
+    assert (done.code, "name a log with --data" in done.said) == (2, True)
+    done = tidelog("judge", tmp_path / "policy", "--data", kept_log, "--out", tmp_path / "v.json", *QUICK)
     assert done.code == 0, done.err
     assert done.out.startswith("policy: UNSUPPORTED")
     assert "the policy learnt from 50.0% of the episodes" in done.out
@@ -237,11 +237,11 @@ def test_limits_are_flags(run, tidelog):
 
 
 @pytest.mark.parametrize(("words", "said"), [
-    (["nowhere"], "nowhere does not exist"), (["RUN", "--columns", "c.toml"], "name the table with --log"),
+    (["nowhere"], "nowhere does not exist"), (["RUN", "--columns", "c.toml"], "name the table with --data"),
     (["RUN", "--member", "2"], "has 2 member(s), counted from 0"), (["RUN", "--member", "-1"], "--member -1"),
     (["RUN", "--member", "0", "--all-members"], "--member and --all-members are both set"),
-    (["RUN", "--out", "RUN/run.json"], "exists, nothing was written. fix: choose another file"),
-    (["RUN", "--log", "no.csv"], "no.csv"),
+    (["RUN", "--out", "RUN/run.json"], "exists, nothing was written. fix: choose another name"),
+    (["RUN", "--data", "no.csv"], "no.csv"),
     (["RUN", "--level", "3"], "level = 3"), (["RUN", "--discount", "7"], "discount = 7"),
     (["RUN", "--bandwith", "3"], "--bandwidth"),
 ])  # fmt: skip

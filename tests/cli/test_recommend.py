@@ -142,14 +142,22 @@ def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
 
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
     source = str(shop / "clicks.csv")
-    assert main(["data", "inspect", source, *ROLES, "--session-gap", "1000"]) == 0
+    assert main(["data", "inspect", "--data", source, *ROLES, "--session-gap", "1000"]) == 0
     shown = said(capsys)
     assert "events of 16 users" in shown
     assert "no pause ends a session" in shown
-    assert main(["data", "validate", source, *ROLES]) == 0
+    assert main(["data", "validate", "--data", source, *ROLES]) == 0
     broken = pl.read_csv(source).with_columns(t=pl.lit("noon"))
     broken.write_csv(tmp_path / "broken.csv")
-    flags = ["data", "validate", str(tmp_path / "broken.csv"), *ROLES, "--quarantine", str(tmp_path / "aside.csv")]
+    flags = [
+        "data",
+        "validate",
+        "--data",
+        str(tmp_path / "broken.csv"),
+        *ROLES,
+        "--quarantine",
+        str(tmp_path / "aside.csv"),
+    ]
     assert main(flags) == 2
     assert "unreadable cell in 't'" in said(capsys)
     assert pl.read_csv(tmp_path / "aside.csv").height == broken.height
@@ -167,7 +175,7 @@ def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
     ],
 )
 def test_flags_that_lack_or_contradict_are_said(shop, capsys, words, expected):
-    assert main(["data", "validate", str(shop / "clicks.csv"), *words]) == 2
+    assert main(["data", "validate", "--data", str(shop / "clicks.csv"), *words]) == 2
     assert expected in said(capsys)
 
 
@@ -204,7 +212,7 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     table = shop_table(tmp_path)
     pl.read_csv(table).rename(renamed).write_csv(table)
-    assert main(["data", "inspect", table.name]) == 0
+    assert main(["data", "inspect", "--data", table.name]) == 0
     inspected = capsys.readouterr().out
     assert "as interactions: 0 errors" in inspected
     assert "tidelog train bc" not in inspected
@@ -224,7 +232,7 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
 
 def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, capsys):
     table = shop_table(tmp_path, user_id=pl.when(pl.col("item_id") == "i1").then(None).otherwise(pl.col("user_id")))
-    assert main(["data", "inspect", str(table)]) == 0
+    assert main(["data", "inspect", "--data", str(table)]) == 0
     inspected = capsys.readouterr().out
     assert "as interactions: 1 error" in inspected
     assert "tidelog train" not in inspected
@@ -235,7 +243,7 @@ def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, c
 def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
     table = shop_table(tmp_path)
     pl.read_csv(table).rename({"timestamp": "x9"}).write_csv(table)
-    assert main(["data", "inspect", str(table)]) == 0
+    assert main(["data", "inspect", "--data", str(table)]) == 0
     inspected = capsys.readouterr().out
     assert "tidelog train" not in inspected
     assert "lists of items need a time for every event" in inspected
@@ -245,7 +253,7 @@ def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
 
 def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
     table = shop_table(tmp_path)
-    assert main(["data", "inspect", str(table)]) == 0
+    assert main(["data", "inspect", "--data", str(table)]) == 0
     inspected = capsys.readouterr().out
     note = " ".join(inspected.split()).split("`--reward ")[1].split("`")[0]
     assert set(note.split()) == {"buy=1", "click=1"}

@@ -91,7 +91,7 @@ def test_a_table_that_is_no_log_is_refused_with_column_rows_and_mend(broken, tab
     make(table, here / "visits.csv")
     (here / "columns.toml").write_text(mapping)
     before = contents(here)
-    for words in (["data", "validate", "visits.csv"], [*TRAIN, "visits.csv"]):
+    for words in (["data", "validate", "--data", "visits.csv"], [*TRAIN, "visits.csv"]):
         done = tidelog(*words, "--columns", "columns.toml")
         assert done.code == 2
         assert "Traceback" not in done.said
@@ -103,7 +103,8 @@ def test_a_table_that_is_no_log_is_refused_with_column_rows_and_mend(broken, tab
 def test_a_gzip_file_that_was_cut_off_is_refused(table, here, tidelog):
     content = gzip.compress(table.write_csv().encode())
     (here / "visits.csv.gz").write_bytes(content[: len(content) // 2])
-    for words in (["data", "validate"], ["data", "inspect"], TRAIN, ["act", "nothing", "--out", "a.csv", "--data"]):
+    data = (["data", "validate", "--data"], ["data", "inspect", "--data"])
+    for words in (*data, TRAIN, ["act", "nothing", "--out", "a.csv", "--data"]):
         done = tidelog(*words, "visits.csv.gz", *(["--columns", "columns.toml"] if words[0] != "act" else []))
         assert done.code == 2
         assert "the compressed file is truncated or damaged" in done.said or words[0] == "act"
@@ -134,13 +135,13 @@ WORDS = {
     "train alone": (["train"], "usage: tidelog train {bc,bcq,discrete-bcq,iql,recommender-bcq} --data LOG"),
     "flags before the algorithm": (["train", "--data", "x"], "the name of the algorithm is missing"),
     "an unknown algorithm": (["train", "iqll", "--data", "x"], "no algorithm 'iqll': did you mean 'iql'"),
-    "an unknown flag": (["train", "bc", "--data", "x", "--stepz", "3"], "--steps INT"),
+    "an unknown flag": (["train", "bc", "--data", "x", "--stepz", "3"], "--steps NUMBER"),
     "another algorithm's flag": (["train", "bc", "--data", "x", "--expectile", "0.7"], "--expectile"),
     "no data": (["train", "bc"], "--data"),
     "no number": (["train", "bc", "--data", "x", "--steps", "many"], "Error parsing --steps"),
     "no choice": (["train", "bc", "--data", "x", "--scale", "minmax"], "Expected one of"),
-    "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect visits.csv` proposes a mapping"),
-    "no mapping to validate by": (["data", "validate", "visits.csv"], "is a table without a mapping of its columns"),
+    "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect --data visits.csv` proposes"),
+    "no mapping to validate by": (["data", "validate", "--data", "visits.csv"], "is a table without a mapping of its"),
     "a mapping too many": (["train", "bc", "--data", "log", "--columns", "columns.toml"], "only tables use a mapping"),
     "no such mapping": (["train", "bc", "--data", "visits.csv", "--columns", "none.toml"], "the mapping cannot be"),
     "no such table": (["train", "bc", "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
@@ -280,11 +281,11 @@ def test_a_saved_policy_has_no_seeds(here, run, tidelog):
 def test_evaluating_what_does_not_fit_is_refused(here, run, saved, tidelog):
     before = contents(run)
     for words, message in (
-        ([], "expected exactly one of --env NAME (play) and --log LOG (compare)"),
-        (["--env", "treatment", "--log", saved], "expected exactly one of --env NAME (play) and --log LOG (compare)"),
+        ([], "expected exactly one of --env NAME (play) and --data LOG (compare)"),
+        (["--env", "treatment", "--data", saved], "expected exactly one of --env NAME (play) and --data LOG (compare)"),
         (["--env", "treatment", "--episodes", "0"], "at least 1"),
         (["--env", "Pendulum-v1"], "Pendulum-v1 has the observations ['observation'], the policy expects"),
-        (["--log", saved], "expected the policy's"),  # its words stand in another order
+        (["--data", saved], "expected the policy's"),  # its words stand in another order
     ):
         done = tidelog("evaluate", run, *words)
         assert done.code == 2

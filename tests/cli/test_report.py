@@ -31,10 +31,10 @@ def test_runs_side_by_side(here, run, tidelog):
 
 
 def test_a_log_that_moved_is_given(here, run, tidelog):
-    words = ["--log", "visits.csv", "--columns", "columns.toml"]
+    words = ["--data", "visits.csv", "--columns", "columns.toml"]
     assert tidelog("report", run, *words, "--out", "a.html").code == 0
     (here / "other.csv").write_text("\n".join((here / "visits.csv").read_text().split("\n")[:-9]) + "\n")
-    done = tidelog("report", run, "--log", "other.csv", "--columns", "columns.toml", "--out", "b.html")
+    done = tidelog("report", run, "--data", "other.csv", "--columns", "columns.toml", "--out", "b.html")
     assert (done.code, (here / "b.html").exists()) == (2, False)
     assert "no run of the report learnt from this log" in done.said
 
@@ -59,8 +59,8 @@ def test_bad_words_are_refused_and_nothing_is_written(here, run, tidelog):
         ([], "name a run folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
         ([run, "--out", "taken.html"], "is not a report of tidelog"), ([run, "--out", "."], "is a folder"),
         ([run, "--out", "no/report.html"], "no is not a folder"), (["half"], "has no metrics yet"),
-        (["cut"], "has schema 1, expected 2"), ([run, "--columns", "columns.toml"], "name the table with --log"),
-        ([run, "--log", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
+        (["cut"], "has schema 1, expected 2"), ([run, "--columns", "columns.toml"], "name the table with --data"),
+        ([run, "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     ):  # fmt: skip
         done = tidelog("report", *words)
         assert done.code == 2, words

@@ -61,12 +61,12 @@ def test_files_in_a_configuration_give_way_to_those_of_the_command_line(here, lo
 
 
 def test_judge_evaluate_act_and_report_read_several_files(here, logs, run, tidelog):
-    several = ["--log", "logs/part-0.csv", "--log", "logs/part-1.csv", *COLUMNS]
+    several = ["--data", "logs/part-0.csv", "--data", "logs/part-1.csv", *COLUMNS]
     shutil.copytree(run, "run")
     assert tidelog("judge", "run", *several, "--ledger", "off", "--out", "verdict.json").code == 0
     assert json.loads((here / "verdict.json").read_text())["context"]["source"] == "logs/part-0.csv and 1 more"
     assert "logs/part-0.csv and 1 more" in tidelog("evaluate", "run", *several).said
-    done = tidelog("report", "run", "--log", "logs", *COLUMNS, "--out", "report.html")
+    done = tidelog("report", "run", "--data", "logs", *COLUMNS, "--out", "report.html")
     assert done.code == 0, done.err
     done = tidelog("act", "run", "--data", "logs/*.csv", "--out", "acted.csv")
     assert done.code == 0, done.err
@@ -97,20 +97,20 @@ def test_act_names_the_file_and_the_row_in_it(here, logs, run, table, tidelog):
 
 def test_data_commands_take_several_files(here, logs, tidelog):
     both = ["logs/part-0.csv", "logs/part-1.csv"]
-    assert tidelog("data", "validate", *both, *COLUMNS).code == 0
-    done = tidelog("data", "inspect", *both, *COLUMNS, "--format", "json")
+    assert tidelog("data", "validate", "--data", *both, *COLUMNS).code == 0
+    done = tidelog("data", "inspect", "--data", *both, *COLUMNS, "--json")
     assert json.loads(done.out)["fingerprint"] == logs
-    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("data", "inspect", *both).said
-    done = tidelog("data", "inspect", "logs", "--write", "proposal.toml", "--html", "page.html")
+    assert "--data logs/part-0.csv logs/part-1.csv" in tidelog("data", "inspect", "--data", *both).said
+    done = tidelog("data", "inspect", "--data", "logs", "--write", "proposal.toml", "--html", "page.html")
     assert done.code == 0, done.err
-    assert tidelog("data", "convert", "logs", "all.tidelog", *COLUMNS).code == 0
+    assert tidelog("data", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
     assert tl.open_log("all.tidelog").fingerprint() == logs
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["data", "validate", "logs/*.parquet", *COLUMNS], "no file matches this glob"),
+        (["data", "validate", "--data", "logs/*.parquet", *COLUMNS], "no file matches this glob"),
         (["data", "validate", *COLUMNS], "names no file"),
         (["train", "bc", "--data", "logs/*.parquet", *COLUMNS, "--out", "run"], "no file matches this glob"),
         (["train", "bc", "--data", "--out", "run"], "--data names no file"),

@@ -20,7 +20,7 @@ ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnx
 def judged(here, run, tidelog):
     """A run of one's own whose first member was judged by sampled actions."""
     shutil.copytree(run, here / "run")
-    done = tidelog("judge", "run", "--log", "visits.csv", "--columns", "columns.toml", "--sample", *QUICK)
+    done = tidelog("judge", "run", "--data", "visits.csv", "--columns", "columns.toml", "--sample", *QUICK)
     assert done.code == 0, done.err
     assert "from now on, this policy samples its actions, as it was judged" in done.said
     return here / "run"

@@ -47,8 +47,8 @@ def reader(request, policy, tmp_path):
 def test_an_undeclared_policy_takes_its_most_likely_action_and_may_be_sampled(reader, seen):
     assert reader.acting is None
     likely = reader.probabilities(seen)[0].argmax()
-    assert (reader(seen) == likely).all()
-    assert (reader.mode(seen) == likely).all()
+    assert (reader(seen).codes == likely).all()
+    assert (reader.mode(seen).codes == likely).all()
     assert len(set(reader.sample(seen).tolist())) > 1
 
 
@@ -56,7 +56,7 @@ def test_a_policy_that_samples_draws_anew_at_every_call_with_its_probabilities(r
     sampled = reader.with_acting("sample")
     one, two = sampled(seen), sampled(seen)
     assert (one != two).any()
-    shares = np.bincount(np.concatenate([one, two]), minlength=len(reader.probabilities(seen)[0])) / 4000
+    shares = np.bincount(np.concatenate([one.codes, two.codes]), minlength=len(reader.probabilities(seen)[0])) / 4000
     wanted = reader.probabilities(seen)[0]
     # five standard errors of 4,000 draws: a right sampler fails for fewer than 3 in 100,000 seeds (8 actions at most)
     assert (np.abs(shares - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / 4000) + 1e-6).all()
@@ -71,7 +71,7 @@ def test_the_other_way_warns(reader, seen):
     with pytest.warns(ActingWarning):
         reader.with_acting("mode").sample_with_propensity(seen)
     with pytest.warns(ActingWarning):
-        in_way(reader.with_acting("mode"), sample=True)
+        in_way(reader.with_acting("mode"), "sample")
     assert in_way(reader.with_acting("sample"), None).acting == "sample"
     assert in_way(reader, None, otherwise="sample").acting == "sample"
 

@@ -36,7 +36,7 @@ def test_every_row_gets_the_action_of_its_features(ending, policy, log, frame, t
     else:
         write_table(frame, path)
     acted = act_on_table(policy, path)
-    wanted = np.asarray(log.spec.action.names)[policy(log.transitions.observation)]
+    wanted = policy(log.transitions.observation).labels
     assert acted["action"].to_list() == wanted.tolist()
     assert len(set(wanted)) > 1
     assert acted.columns == [*frame.columns, "action"]
@@ -134,7 +134,8 @@ def test_codes_without_words_are_read_as_they_are(tmp_path):
     states = pl.DataFrame({"state": [0, 3, 1, 2]})
     write_table(states, tmp_path / "new.csv")
     acted = act_on_table(policy, tmp_path / "new.csv")["action"].to_list()
-    assert acted == np.asarray(["left", "right"])[policy([[0], [3], [1], [2]])].tolist()
+    assert acted == policy([[0], [3], [1], [2]]).tolist()
+    assert set(acted) <= {"left", "right"}
     write_table(pl.DataFrame({"state": ["0", "7", "1.5"]}), tmp_path / "odd.csv")
     with pytest.raises(SpecError, match=r"'state' has invalid codes in 2 row\(s\) \(2, 3\), expected 0 to 4"):
         act_on_table(policy, tmp_path / "odd.csv")

@@ -160,13 +160,15 @@ def test_forbidden_actions_are_never_chosen(clinic):
     mask[np.arange(500), rng.integers(0, 6, 500)] = True
     each = np.arange(500)
     for chosen in (clinic(seen, mask), clinic.sample(seen, 1, mask), clinic.sample(seen, 2, mask.astype(int))):
-        assert mask[each, chosen].all()
-    assert not mask[each, clinic(seen)].all()
+        assert mask[each, chosen.codes].all()
+    assert not mask[each, clinic(seen).codes].all()
     chances = clinic.probabilities(seen, mask)
     assert (chances[~mask] == 0).all()
     np.testing.assert_allclose(chances.sum(1), 1.0, rtol=1e-5)
     chosen = clinic(seen, mask)
-    np.testing.assert_allclose(np.exp(clinic.log_probability(seen, chosen, mask)), chances[each, chosen], rtol=1e-4)
+    np.testing.assert_allclose(
+        np.exp(clinic.log_probability(seen, chosen, mask)), chances[each, chosen.codes], rtol=1e-4
+    )
     one = {name: leaf[0] for name, leaf in seen.items()}
     assert clinic(one, mask[0]) == chosen[0]
 
@@ -195,7 +197,7 @@ def test_samples_are_decided_by_the_seed(clinic, steering):
     same = {name: np.repeat(leaf[:1], 20_000, axis=0) for name, leaf in seen.items()}
     drawn = clinic.sample(same, 0)
     assert (drawn[:3000] != drawn[16384:19384]).any(), "a second chunk of rows must not repeat the first"
-    share = np.bincount(drawn, minlength=6) / 20_000
+    share = np.bincount(drawn.codes, minlength=6) / 20_000
     # at least 5.6 standard errors: a right sampler fails for at most 3 in 100 million seeds
     np.testing.assert_allclose(share, clinic.probabilities(same)[0], atol=0.02)
 
@@ -217,7 +219,7 @@ def test_probabilities_sum_to_one_and_agree_with_log_probabilities(clinic):
         np.testing.assert_allclose(np.exp(likely), chances[:, action], rtol=1e-4)
     one = {name: leaf[0] for name, leaf in seen.items()}
     assert clinic.log_probability(one, 3).shape == ()
-    np.testing.assert_array_equal(clinic(seen), chances.argmax(1))
+    np.testing.assert_array_equal(clinic(seen).codes, chances.argmax(1))
 
 
 def test_the_density_is_in_the_actions_own_units(steering):
@@ -333,14 +335,14 @@ class Stubborn(eqx.Module):
 def test_modules_of_ones_own_need_their_algorithm_again(log, tmp_path):
     own = bc(actor_network=lambda spec, key: Stubborn(jnp.arange(6.0)))
     policy = begin(own, log).policy()
-    assert set(policy(some(4))) == {5}
+    assert set(policy(some(4)).codes) == {5}
     policy.save(tmp_path / "own")
     with pytest.raises(
         ConfigError, match=r"your own function, and files cannot hold functions\. fix: pass the algorithm again"
     ):
         tl.load_policy(tmp_path / "own")
     again = tl.load_policy(tmp_path / "own", own)
-    assert set(again(some(4), [[True] * 5 + [False]] * 4)) == {4}
+    assert set(again(some(4), [[True] * 5 + [False]] * 4).codes) == {4}
     with pytest.raises(CheckpointError, match=r"arrays, expected .* for this algorithm"):
         tl.load_policy(tmp_path / "own", bc())
 

@@ -75,9 +75,9 @@ def test_a_policys_log_has_the_policys_chances(policy):
     log = collect("treatment", policy, episodes=40, seed=2)
     seen, each = log.transitions.observation, np.arange(log.steps)
     np.testing.assert_allclose(log.propensity, policy.probabilities(seen)[each, log.action], rtol=1e-4)
-    assert (log.action != policy(seen)).any()
+    assert (log.action != policy(seen).codes).any()
     likely = collect("treatment", policy, episodes=40, seed=2, sample=False)
-    np.testing.assert_array_equal(likely.action, policy(likely.transitions.observation))
+    np.testing.assert_array_equal(likely.action, policy(likely.transitions.observation).codes)
     np.testing.assert_array_equal(likely.propensity, 1.0)
 
 

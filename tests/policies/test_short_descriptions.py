@@ -1,12 +1,17 @@
 """What a prompt or a notebook prints: one short paragraph, without arrays."""
 
 import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
 
 from tests.ope.cases import best_treatments, mostly, treated
 from tests.training.runs import bc, begin, finish
 from tidelog import BC, IQL, judge
 
 MOST = 1500  # characters
+HOSTILE = "<script>alert('x')</script>&\"<img src=x onerror=y>"
 
 
 def test_an_algorithm_is_printed_as_it_was_written():
@@ -25,13 +30,64 @@ def test_a_run_and_its_policy_are_one_sentence_each(log, tmp_path):
                                  "this way. fix: tidelog judge")  # fmt: skip
 
 
-def test_a_verdict_is_its_paragraph():
+@pytest.fixture(scope="module")
+def policies():
     log = treated(mostly(best_treatments(), 0.5), 60)
-    policies = {name: finish(begin(bc(learning_rate=rate), log)).policy() for name, rate in (("a", 0.1), ("b", 0.2))}
-    verdicts = judge(policies, log, sample=True, model="tabular", ledger=False)
+    named = {name: finish(begin(bc(learning_rate=rate), log)).policy() for name, rate in (("a", 0.1), (HOSTILE, 0.2))}
+    return named, judge(named, log, sample=True, model="tabular", ledger=False)
+
+
+def test_a_verdict_is_its_paragraph(policies):
+    policies, verdicts = policies
     one = verdicts["a"]
     assert repr(one) == f"Verdict: {one.decision}. {one.paragraph}"
     assert len(repr(one)) < MOST
     assert len(repr(policies["a"])) < MOST
     assert re.match(r"Verdicts on 2 policies, differences from the logger, 95% simultaneous\n  a: \w+", repr(verdicts))
     assert len(repr(verdicts).splitlines()) == 3
+
+
+class Tables(HTMLParser):
+    """The tags of a piece of HTML, and its text."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.tags, self.text = set(), ""
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        assert all(name == "style" for name, _ in attrs)
+
+    def handle_data(self, data):
+        self.text += f" {data}"
+
+
+def test_notebooks_show_small_tables(policies, log, tmp_path):
+    policies, verdicts = policies
+    run = finish(begin(bc(), log, tmp_path / "run", seeds=[0, 1]))
+    for shown, parts in (
+        (run, ["Run of bc", "2 members (2 seeds)", "42 of 42 updates", str(tmp_path / "run"), "last imitation_loss"]),
+        (run.policy(), ["Policy of BC(", "numeric Vector", "6 actions", "always takes its most likely action"]),
+        (verdicts["a"], [f"Verdict: {verdicts['a'].decision}", verdicts["a"].paragraph[:40], "60", "logger"]),
+        (verdicts, ["Verdicts on 2 policies", verdicts["a"].decision]),
+    ):
+        found = Tables(shown._repr_html_())
+        assert found.tags <= {"p", "b", "table", "tr", "th", "td"}
+        for part in parts:
+            assert part in found.text
+
+
+def test_hostile_names_are_text_in_notebooks(policies, log, tmp_path):
+    _, verdicts = policies
+    policy = finish(begin(bc(), log)).policy()
+    named = replace(policy.spec, action=replace(policy.spec.action, names=(HOSTILE, *policy.spec.action.names[1:])))
+    policy.spec = named
+    folder = tmp_path / "<script>alert(1)<b>"
+    run = finish(begin(bc(), log, folder))
+    for shown, text in ((verdicts, HOSTILE), (policy, HOSTILE), (run, folder.name),
+                        (replace(verdicts["a"], paragraph=HOSTILE, reasons=(HOSTILE,)), HOSTILE)):  # fmt: skip
+        source = shown._repr_html_()
+        assert "<script" not in source
+        assert "<img" not in source
+        assert text in Tables(source).text

@@ -264,7 +264,7 @@ def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
 def test_a_log_in_memory_is_asked_for_and_may_be_given(continuous, runs):
     folder, made = continuous
     _, _, said = page_of([folder], runs / "report.html")
-    assert "in memory only and cannot be reopened. fix: pass it with --log" in said
+    assert "in memory only and cannot be reopened. fix: pass it with --data" in said
     assert "action[0]" not in said
     text, _, said = page_of([folder], runs / "report.html", log=made)
     assert "mean distance to the logged actions" in said

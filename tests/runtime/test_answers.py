@@ -84,8 +84,8 @@ def test_samples_come_as_often_as_jax_says(name, artefacts):
     drawn, chance = plain.sample_with_propensity(many, 5, np.repeat(mask, count, axis=0))
     wanted = whole.probabilities(one, mask)[0]
     # at least 4.2 standard errors: a right sampler fails for at most 4 in 100,000 seeds
-    np.testing.assert_allclose(np.bincount(drawn, minlength=5) / count, wanted, atol=0.015)
-    np.testing.assert_allclose(chance, wanted[drawn], atol=1e-5)
+    np.testing.assert_allclose(np.bincount(drawn.codes, minlength=5) / count, wanted, atol=0.015)
+    np.testing.assert_allclose(chance, wanted[drawn.codes], atol=1e-5)
     np.testing.assert_array_equal(plain.sample(many, 5, np.repeat(mask, count, axis=0)), drawn)
     assert wanted[2] == 0
 
@@ -152,7 +152,7 @@ def test_the_file_alone_is_enough_for_onnxruntime(tmp_path):
         {"age": 0.0, "dose": 1.0, "pressure": 0.5, "ward": "c", "sex": "f"},  # 0.5 is the fill
     ]
     for i, row in enumerate(rows):
-        assert action[i] == whole(row)
+        assert action[i] == whole(row).codes
         np.testing.assert_allclose(chances[i], whole.probabilities(row), atol=1e-6)
     with pytest.raises(ExportError, match=r"exists, nothing was written\. fix: choose another path"):
         export(whole, path)

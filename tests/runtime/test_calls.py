@@ -84,6 +84,6 @@ print(",".join(sorted(heavy & set(sys.modules))))
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     action, loaded = done.stdout.split("\n")[:2]
-    assert action in {"0", "1", "2", "3", "4"}
+    assert action in policy("iql, choice").spec.action.names
     assert loaded == ""
     assert (after.ru_utime + after.ru_stime) - (before.ru_utime + before.ru_stime) < 1.5

@@ -37,10 +37,10 @@ def test_one_observation_and_a_batch_are_answered_as_numpy_answers(plain):
     assert one.status_code == many.status_code == 200
     numbers = {name: [np.nan if r[name] is None else r[name] for r in rows] for name in ROW}
     wanted = policy(numbers)
-    assert one.json() == {"action": wanted[1], "name": policy.spec.action.names[wanted[1]]}
-    assert many.json()["actions"] == wanted.tolist()
+    assert one.json() == {"action": wanted[1], "code": wanted.codes[1]}
+    assert many.json() == {"actions": wanted.tolist(), "codes": wanted.codes.tolist()}
     masks = [[False, False, True, False, False]] * 40
-    assert act(policy, {"observations": rows, "masks": masks}).json()["actions"] == [2] * 40
+    assert act(policy, {"observations": rows, "masks": masks}).json()["codes"] == [2] * 40
     by_leaf = {"numeric": policy_numbers(policy), "categorical": [1, 1]}
     assert act(policy, {"observation": by_leaf}).json()["action"] == policy(ROW)
 

@@ -19,6 +19,7 @@ from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.ope.verdict.verdict_store import held_out_part
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.fit import online_network_paths, target_names
+from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import read_rows
 
@@ -169,9 +170,30 @@ def test_the_best_of_all_members_is_a_members_best(origin):
     evaluate = {"worth": lambda policy: worth[round(policy.algorithm.learning_rate, 4)]}
     run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, seeds=2, best="worth", evaluate=evaluate))
     assert run.best_policy().algorithm.learning_rate == 1e-3
-    assert run.best_policy(seed=1, member=0).algorithm.learning_rate == 1e-2
-    with pytest.raises(ConfigError, match=r"member = 2: this run has 2 algorithm\(s\)\. fix: use 0 to 1"):
-        run.policy(member=2)
+    assert run.best_policy(member=1).algorithm.learning_rate == 1e-2
+
+
+def test_a_member_has_one_number_in_metrics_and_policies(origin, tmp_path):
+    """A population of two algorithms with two seeds has the members 0 to 3 everywhere."""
+    run = finish(begin([bc(), bc(learning_rate=1e-3)], origin, tmp_path / "run", seeds=[4, 7]))
+    rows = {row["member"]: row["seed"] for row in run.metrics}
+    assert rows == {0: 4, 1: 7, 2: 4, 3: 7}
+    for member, seed in rows.items():
+        policy = run.policy(member=member)
+        assert (policy.origin["seed"], policy.algorithm.learning_rate) == (seed, [1e-2, 1e-2, 1e-3, 1e-3][member])
+        assert fingerprint(policy.params) == fingerprint(policy_of_run(tmp_path / "run", member).params)
+    with pytest.raises(ConfigError, match=r"member = 4: this run has 4 member\(s\)\. fix: use 0 to 3"):
+        run.policy(member=4)
+    with pytest.raises(ConfigError, match=r"seed = 7: the members 1, 3 of this population have it\. fix: name one of"):
+        run.policy(seed=7)
+    with pytest.raises(ConfigError, match=r"seed = 7, member = 1: each names a member\. fix: set only one of them"):
+        run.policy(seed=7, member=1)
+
+
+def test_seeds_that_a_run_does_not_have_are_refused(origin):
+    run = finish(begin(bc(), origin, seeds=2, best="imitation_loss"))
+    assert run.policy(seed=1).origin["seed"] == 1
+    assert run.best_policy(seed=1).origin["seed"] == 1
     with pytest.raises(ConfigError, match=r"seed = 7: no member has this seed\. fix: use one of \[0, 1\]"):
         run.policy(seed=7)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyperparameters, own
+from tidelog.algorithms.core.hyperparameters import MAIN, hyperparameters, own
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -106,7 +106,7 @@ class BC:
     """Behaviour cloning: imitates the logged actions, reads no reward."""
 
     batch_size: int = fields.batch_size(256)
-    learning_rate: float = fields.learning_rate(3e-4)
+    learning_rate: float = fields.learning_rate(3e-4, group=MAIN)
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")

@@ -48,7 +48,7 @@ from tidelog.algorithms.bcq_candidates import (
 from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import in_blocks
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
-from tidelog.algorithms.core.hyperparameters import hyperparameters, number, own, static
+from tidelog.algorithms.core.hyperparameters import MAIN, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -246,14 +246,14 @@ def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
 class BCQ:
     """Batch-constrained Q-learning: the best candidate near the logged actions by the critics (arXiv:1812.02900)."""
 
-    phi: float = number(0.05, least=0.0, most=2.0, help="largest perturbation of an action, in half ranges")
+    phi: float = number(0.05, least=0.0, most=2.0, help="largest perturbation of an action, in half ranges", group=MAIN)
     mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")
     kl_weight: float = number(0.5, least=0.0, help="weight of the KL divergence in the generator's loss")
     kl_reduction: Reduction = static(mean_over_latents, choices=REDUCTIONS, help="mean or sum over latents")
     latent: int | None = static(None, least=1, help="size of the latents; none: twice the size of actions")
     latent_clip: float = number(0.5, least=0.0, help="limit of generated latents")
     target_samples: int = static(10, least=1, help="candidates in targets")
-    samples: int = static(100, least=1, help="candidates when acting")
+    samples: int = static(100, least=1, help="candidates when acting", group=MAIN)
     policy_delay: int = static(1, least=1, help="critic updates per update of perturbation and targets")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "targets move per update")
@@ -261,17 +261,19 @@ class BCQ:
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(100)
-    generator_learning_rate: float = fields.learning_rate(1e-3)
-    critic_learning_rate: float = fields.learning_rate(1e-3)
-    perturbation_learning_rate: float = fields.learning_rate(1e-3)
+    generator_learning_rate: float = fields.learning_rate(1e-3, "the generator")
+    critic_learning_rate: float = fields.learning_rate(1e-3, "the critics")
+    perturbation_learning_rate: float = fields.learning_rate(1e-3, "the perturbation")
     generator_schedule: Schedule = fields.schedule(constant)
     critic_schedule: Schedule = fields.schedule(constant)
     perturbation_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
     hidden: tuple[int, ...] = fields.widths((400, 300), "the critics' hidden layers")
-    generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the generator's hidden layers")
-    perturbation_hidden: tuple[int, ...] = fields.widths((400, 300), "the perturbation's hidden layers")
+    generator_hidden: tuple[int, ...] = fields.widths((750, 750), "the generator's hidden layers", group="network")
+    perturbation_hidden: tuple[int, ...] = fields.widths(
+        (400, 300), "the perturbation's hidden layers", group="network"
+    )
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)
     recurrent_size: int | None = fields.recurrent_size(None)

@@ -40,7 +40,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -244,16 +244,20 @@ PRESETS: dict[str, dict[str, Any]] = {
 class DiscreteBCQ:
     """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708)."""
 
-    threshold: float = number(0.3, least=0.0, most=1.0, help="smallest probability relative to the most likely action")
+    threshold: float = number(
+        0.3, least=0.0, most=1.0, help="smallest probability relative to the most likely action", group=MAIN
+    )
     logit_penalty: float = number(0.01, least=0.0, help="weight of the imitator's mean squared logit")
     discount: float = fields.discount(0.99)
     target_rate: float | None = fields.target_rate(0.005, "the target critic moves per update; none with copy_period")
-    copy_period: int | None = static(None, least=1, help="updates between two copies into the target critic")
+    copy_period: int | None = static(
+        None, least=1, help="updates between two copies into the target critic", group="value"
+    )
     double: bool = static(True, help="the critic chooses the target's action, not the target critic")
     critic_loss: PointLoss = fields.critic_loss(huber)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(64)
-    learning_rate: float = fields.learning_rate(3e-4)
+    learning_rate: float = fields.learning_rate(3e-4, group=MAIN)
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")

@@ -38,7 +38,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core import fields, samplers
 from tidelog.algorithms.core.choosing_actions import choose, sampled, start
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, check_components
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -243,19 +243,23 @@ PRESETS: dict[str, dict[str, Any]] = {
 class IQL:
     """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169)."""
 
-    expectile: float = number(0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns")
+    expectile: float = number(
+        0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns", group=MAIN
+    )
     temperature: float = fields.inverse_temperature(3.0)
     max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "target critics move per update")
-    target_update_period: int = static(1, least=1, help="updates between two updates of the target critics")
+    target_update_period: int = static(
+        1, least=1, help="updates between two updates of the target critics", group="value"
+    )
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     n_step: int = fields.n_step(1)
     batch_size: int = fields.batch_size(256)
-    actor_learning_rate: float = fields.learning_rate(3e-4)
-    critic_learning_rate: float = fields.learning_rate(3e-4)
-    value_learning_rate: float = fields.learning_rate(3e-4)
+    actor_learning_rate: float = fields.learning_rate(3e-4, "the actor")
+    critic_learning_rate: float = fields.learning_rate(3e-4, "the critics")
+    value_learning_rate: float = fields.learning_rate(3e-4, "the value network")
     actor_schedule: Schedule = fields.schedule(cosine)
     critic_schedule: Schedule = fields.schedule(constant)
     value_schedule: Schedule = fields.schedule(constant)

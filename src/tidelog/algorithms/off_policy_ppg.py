@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from tidelog.algorithms import phasic
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, DistillationTarget, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -284,7 +284,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 class OffPolicyPPG:
     """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store."""
 
-    update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection")
+    update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection", group=MAIN)
     minibatch: int = static(64, least=1, help="segments per update from each store")
     policy_capacity: int = static(1024, least=1, help="capacity of the policy's store, in segments")
     value_capacity: int = static(1024, least=1, help="capacity of the value's store, in segments")
@@ -304,26 +304,34 @@ class OffPolicyPPG:
         1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio that multiplies the TD error"
     )
     c_bar: float = number(1.0, least=0.0, open_ends=True, help="V-trace: cap on the ratio in the trace")
-    entropy_bonus: float = number(0.01, least=0.0)
+    entropy_bonus: float = number(0.01, least=0.0, help="weight of the policy's entropy")
     value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.99)
-    gae_lambda: float = number(0.95, least=0.0, most=1.0)
-    learning_rate: float = fields.learning_rate(5e-4)
-    auxiliary_learning_rate: float = fields.learning_rate(5e-4)
+    gae_lambda: float = number(
+        0.95, least=0.0, most=1.0, help="decay of generalised advantage estimation", group="value"
+    )
+    learning_rate: float = fields.learning_rate(5e-4, "the policy phase", group=MAIN)
+    auxiliary_learning_rate: float = fields.learning_rate(5e-4, "the auxiliary phase")
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
-    environments: int = static(64, least=1, help="parallel environment copies")
+    environments: int = static(64, least=1, help="parallel environment copies", group=MAIN)
     rollout_steps: int = static(256, least=1, help="decisions of each copy in a collection (a segment)")
     auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
-    reward_normalisation: bool = static(True)
-    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of the returns that normalise rewards")
-    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
-    value_normalisation: bool = static(False)
-    advantage_normalisation: bool = static(True)
-    architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
+    reward_normalisation: bool = static(True, help="divide rewards by the deviation of returns", group="value")
+    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of those returns", group="value")
+    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward", group="value")
+    value_normalisation: bool = static(
+        False, help="learn values in units of the deviation of their targets", group="value"
+    )
+    advantage_normalisation: bool = static(True, help="standardise the advantages")
+    architecture: Architecture = static(
+        ARCHITECTURES["dual"], choices=ARCHITECTURES, help="networks of policy and value", group="network"
+    )
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
-    activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
+    activation: Activation = static(
+        ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"
+    )
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)

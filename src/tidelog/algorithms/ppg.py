@@ -34,7 +34,7 @@ import jax.numpy as jnp
 from tidelog.algorithms import phasic
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Collection, Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import chosen_preset, hyperparameters, number, own, static
+from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, init_opt_state
 from tidelog.algorithms.core.registry import configure, register
 from tidelog.algorithms.core.running_statistics import Running, add_values
@@ -278,7 +278,7 @@ class PPG:
     """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it."""
 
     policy_iterations: int = static(32, least=1, help="rounds between two auxiliary phases")
-    policy_epochs: int = static(1, least=1)
+    policy_epochs: int = static(1, least=1, help="passes over a round's decisions that train the policy")
     value_epochs: int = static(
         1, least=1, help="equal to policy_epochs: one joint update; else separate epochs before them"
     )
@@ -288,29 +288,37 @@ class PPG:
     divergence_weight: float | None = number(
         None, least=0.0, help="weight of 0.5 (log ratio)**2, instead of the clip or with it"
     )
-    entropy_bonus: float = number(0.01, least=0.0)
+    entropy_bonus: float = number(0.01, least=0.0, help="weight of the policy's entropy")
     value_weight: float = number(0.5, least=0.0, help="weight of the value loss in the policy phase")
     discount: float = fields.discount(0.999)
-    gae_lambda: float = number(0.95, least=0.0, most=1.0)
-    learning_rate: float = fields.learning_rate(5e-4)
-    auxiliary_learning_rate: float = fields.learning_rate(5e-4)
+    gae_lambda: float = number(
+        0.95, least=0.0, most=1.0, help="decay of generalised advantage estimation", group="value"
+    )
+    learning_rate: float = fields.learning_rate(5e-4, "the policy phase", group=MAIN)
+    auxiliary_learning_rate: float = fields.learning_rate(5e-4, "the auxiliary phase")
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "the gradient")
     value_clip: float | None = number(None, least=0.0, open_ends=True, help="clip range of the value, in its own units")
-    environments: int = static(64, least=1, help="parallel environment copies")
-    rollout_steps: int = static(256, least=1, help="decisions of each copy in a round")
+    environments: int = static(64, least=1, help="parallel environment copies", group=MAIN)
+    rollout_steps: int = static(256, least=1, help="decisions of each copy in a round", group=MAIN)
     minibatches: int = static(8, least=1, help="updates per epoch of the policy phase")
     pieces: int = static(1, least=1, help="parts of a copy's decisions for these minibatches")
     auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
-    reward_normalisation: bool = static(True)
-    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of the returns that normalise rewards")
-    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward")
-    value_normalisation: bool = static(False)
-    advantage_normalisation: bool = static(True)
-    architecture: Architecture = static(ARCHITECTURES["dual"], choices=ARCHITECTURES)
+    reward_normalisation: bool = static(True, help="divide rewards by the deviation of returns", group="value")
+    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of those returns", group="value")
+    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward", group="value")
+    value_normalisation: bool = static(
+        False, help="learn values in units of the deviation of their targets", group="value"
+    )
+    advantage_normalisation: bool = static(True, help="standardise the advantages")
+    architecture: Architecture = static(
+        ARCHITECTURES["dual"], choices=ARCHITECTURES, help="networks of policy and value", group="network"
+    )
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
-    activation: Activation = static(ACTIVATIONS["tanh"], choices=ACTIVATIONS)
+    activation: Activation = static(
+        ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"
+    )
     layer_norm: bool = fields.layer_norm(False)
     embedding: int = fields.embedding(32)
     convolutions: Layers = fields.convolutions(by_size)

@@ -113,5 +113,6 @@ def _overview() -> str:
     return "\n".join(
         ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
           "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`.",
-          "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command."]
+          "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command.",
+          "`tidelog --version` prints the version."]
     )  # fmt: skip

@@ -8,8 +8,9 @@ from pathlib import Path
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import Repeated, parse, source_of
+from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.tables import print_line
+from tidelog.cli.targets import writing
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
@@ -23,12 +24,12 @@ ENDINGS = (".csv", ".parquet")
 class Act:
     """Write every row of a table with the policy's action."""
 
-    policy: tyro.conf.Positional[str]
+    policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: Repeated
     """new rows with the features of the log (.csv, .csv.gz, .parquet): a file, a folder or a glob; repeat the flag for
     several; other columns are copied"""
-    out: str
+    out: File
     """the output file with the rows and their actions (.csv or .parquet), and their propensities if sampled"""
     member: int | None = None
     """for a run folder: the member, counted from 0 as in `tidelog judge`"""
@@ -38,10 +39,12 @@ class Act:
     """take the most likely actions"""
     seed: int | None = None
     """random seed of sampled actions; default: new random numbers each time"""
-    columns: str | None = None
+    columns: File | None = None
     """the mapping file of the log, if its action mask applies"""
-    skip_unknown: str | None = None
+    skip_unknown: File | None = None
     """skip rows with a category that the log does not have, and write them to this file (.csv or .parquet)"""
+    overwrite: bool = False
+    """replace these files if they exist"""
 
 
 def run(words: list[str]) -> int:
@@ -50,19 +53,18 @@ def run(words: list[str]) -> int:
     target = Path(options.out)
     skipped_file = None if options.skip_unknown is None else Path(options.skip_unknown)
     for place in (target, skipped_file):
-        if place is not None and place.exists():
-            raise ConfigError(f"{place} exists, nothing was written. fix: choose another file")
         if place is not None and place.suffix not in ENDINGS:
             raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
     policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
     print_way(policy)
-    if skipped_file is None:
-        acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
-    else:
-        acted = _known(policy, options, skipped_file)
-    write_table(acted, target)
+    with writing(target, skipped_file, overwrite=options.overwrite):
+        if skipped_file is None:
+            acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
+        else:
+            acted = _known(policy, options, skipped_file)
+        write_table(acted, target)
     print_line(f"{len(acted):,} rows with their actions: {target}")
     return 0
 

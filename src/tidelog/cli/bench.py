@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tidelog.bench.speed import (
     ENTRIES,
@@ -17,17 +17,18 @@ from tidelog.bench.speed import (
     summary,
     synthetic_log,
 )
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import File, parse
 from tidelog.cli.tables import print_line, table
+from tidelog.cli.targets import writing
 from tidelog.errors import ConfigError
 from tidelog.training.runs.record import this_machine
 
 
 @dataclass
 class Bench:
-    """Measure the speed of training; ratios are within one run, figures are median (smallest to largest)."""
+    """Measure the speed of training: median (smallest to largest) of repeated runs."""
 
-    algorithm: tuple[str, ...] = tuple(ENTRIES)
+    algorithm: tuple[Annotated[str, "NAME"], ...] = tuple(ENTRIES)
     """the algorithms, at paper size; a number after a name is a batch size"""
     seeds: int = 4
     """number of seeds trained in parallel"""
@@ -35,27 +36,28 @@ class Bench:
     """number of repeated measurements, interleaved"""
     start: bool = True
     """also measure the time from process start to 100 updates, without and with the compilation cache"""
-    out: str | None = None
+    out: File | None = None
     """a JSON file for the results"""
+    overwrite: bool = False
+    """replace this file if it exists"""
 
 
 def run(words: list[str]) -> int:
     """Measure and print the speed."""
     options = parse(Bench, words, "bench")
-    if options.out is not None and Path(options.out).exists():
-        raise ConfigError(f"{options.out} exists, nothing was written. fix: choose another file")
     for name in options.algorithm:
         entry_of(name)
     if min(options.seeds, options.repeats) < 1:
         raise ConfigError(f"seeds = {options.seeds}, repeats = {options.repeats}: expected at least 1")
-    machine = this_machine()
-    print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
-    results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
-    for name in options.algorithm:
-        results[name] = _one(name, options)
-    if options.out is not None:
-        Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
-        print_line(f"results: {options.out}")
+    with writing(options.out, overwrite=options.overwrite):
+        machine = this_machine()
+        print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
+        results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
+        for name in options.algorithm:
+            results[name] = _one(name, options)
+        if options.out is not None:
+            Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
+            print_line(f"results: {options.out}")
     return 0
 
 

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Env, Folder, parse
 from tidelog.cli.tables import print_line
+from tidelog.cli.targets import writing
 from tidelog.cli.way_of_acting import in_chosen_way
-from tidelog.errors import ConfigError
+from tidelog.data.io.storage import LOG
 from tidelog.policies.rollout import collect
 
 
 @dataclass
 class Collect:
-    """Play complete episodes and write them as a log, with propensities if the policy has a density."""
+    """Play complete episodes and write them as a log, with propensities if known."""
 
-    env: str
+    env: Env
     """a built-in environment or a gymnasium id"""
-    out: str
+    out: Folder
     """the output folder of the log"""
-    policy: str = "random"
+    policy: Annotated[str, "RUN|POLICY|random"] = "random"
     """`random`, a saved policy, or a run folder"""
     episodes: int | None = None
     """number of episodes; alternatively use --steps"""
@@ -33,25 +35,19 @@ class Collect:
     """sample actions from the policy's distribution; default: its declared way, else a sample"""
     mode: bool = False
     """take the policy's most likely actions"""
+    overwrite: bool = False
+    """replace the log in the folder of --out"""
 
 
 def run(words: list[str]) -> int:
     """Collect a log."""
     options = parse(Collect, words, "collect")
-    target = Path(options.out)
-    if target.exists():
-        raise ConfigError(f"{target} exists, nothing was written. fix: choose another folder")
-    policy = None
-    if options.policy != "random":
-        policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
-    log = collect(
-        options.env,
-        policy,
-        episodes=options.episodes,
-        steps=options.steps,
-        seed=options.seed,
-    )
-    log.save(target)
+    target, policy = Path(options.out), None
+    with writing(target, overwrite=options.overwrite, replaceable=LOG.is_at):
+        if options.policy != "random":
+            policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
+        log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)
+        log.save(target)
     returns = log.statistics().returns or {}
     print_line(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
     return 0

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast
-
-import tyro
+from typing import Annotated, Any, cast
 
 from tidelog.algorithms.names import names
-from tidelog.cli.flags import parse, source_of
+from tidelog.cli.flags import File, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
+from tidelog.cli.targets import writing
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
@@ -30,49 +29,59 @@ COMMANDS = {
 
 
 @dataclass
-class Inspect(InteractionFlags):
-    """Show the contents of a log; for a table without a mapping, describe its columns and propose a mapping."""
+class Inspect:
+    """Show the contents of a log; for a table without a mapping, propose one."""
 
-    data: tyro.conf.Positional[tuple[str, ...]]
+    data: Sources
     """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
     or the id of a Minari data set"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file"""
-    html: str | None = None
-    """also write a page with plots of the distributions to this new file"""
-    write: str | None = None
-    """for tables without a mapping: write the proposed mapping to this new .toml file"""
-    format: Literal["text", "json"] = "text"
-    """the output format"""
+    html: File | None = None
+    """also write a page with plots of the distributions to this file"""
+    write: File | None = None
+    """for tables without a mapping: write the proposed mapping to this .toml file"""
+    overwrite: bool = False
+    """replace these files if they exist"""
+    json: bool = False
+    """print JSON"""
+    interactions: InteractionFlags = field(default_factory=InteractionFlags)
+    """for tables of interactions, in place of a mapping"""
 
 
 @dataclass
-class Validate(InteractionFlags):
+class Validate:
     """Report all problems of a log; exit code 2 if it is not usable."""
 
-    data: tyro.conf.Positional[tuple[str, ...]]
+    data: Sources
     """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
     or the id of a Minari data set"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file"""
-    format: Literal["text", "json"] = "text"
-    """the output format"""
-    html: str | None = None
-    """also write the report as a page to this new file"""
-    quarantine: str | None = None
-    """for tables: write the rows of every error, with the reasons, to this new .csv file"""
+    html: File | None = None
+    """also write the report as a page to this file"""
+    quarantine: File | None = None
+    """for tables: write the rows of every error, with the reasons, to this .csv file"""
+    overwrite: bool = False
+    """replace these files if they exist"""
+    json: bool = False
+    """print JSON"""
+    interactions: InteractionFlags = field(default_factory=InteractionFlags)
+    """for tables of interactions, in place of a mapping"""
 
 
 @dataclass
 class Convert:
-    """Write a log in another format, given by the ending of the target."""
+    """Write a log in another format, given by the ending of --out."""
 
-    source: tyro.conf.Positional[str]
+    data: Sources
     """anything that `tidelog data inspect` reads"""
-    target: tyro.conf.Positional[str]
-    """a new .parquet table, .tidelog folder or .npz file, or minari:ID"""
-    columns: str | None = None
+    out: Annotated[str, "FILE|FOLDER|minari:ID"]
+    """a .parquet table, .tidelog folder or .npz file, or minari:ID"""
+    columns: File | None = None
     """for tables: the mapping file"""
+    overwrite: bool = False
+    """replace this log if it exists"""
 
 
 def run(words: list[str]) -> int:
@@ -82,14 +91,20 @@ def run(words: list[str]) -> int:
         return 0 if words else 2
     if words[0] not in COMMANDS:
         raise ConfigError(f"no command 'data {words[0]}': {nearest(words[0], COMMANDS)}")
+    if words[1:] and not words[1].startswith("-"):
+        raise ConfigError(f"'{words[1]}' has no flag before it. fix: write --data {words[1]}")
     return {"inspect": _inspect, "validate": _validate, "convert": _convert}[words[0]](words[1:])
 
 
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
-    source = source_of(options.data, "data inspect")
-    _refuse_existing(options.html, options.write)
-    if roles_of(options) is not None or is_saved_interactions(source):
+    source = source_of(options.data, "--data")
+    with writing(options.html, options.write, overwrite=options.overwrite):
+        return _inspect_source(options, source)
+
+
+def _inspect_source(options: Inspect, source: Source) -> int:
+    if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
@@ -100,7 +115,7 @@ def _inspect(words: list[str]) -> int:
     log = read_any(source, options.columns)
     written = [_page(options.html, log.report, log)] if options.html else []
     inspection = inspect_log(log)
-    _say(json.dumps(inspection.to_json(), indent=1) if options.format == "json" else inspection.text())
+    _say(json.dumps(inspection.to_json(), indent=1) if options.json else inspection.text())
     _say_written(options, written)
     return 0
 
@@ -111,10 +126,10 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
         raise ConfigError(
             "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write"
         )
-    log = read_from_flags(source, options)
+    log = read_from_flags(source, options.interactions)
     written = [_page(options.html, log.report)] if options.html else []
     data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
-    _say(json.dumps(data, indent=1) if options.format == "json" else f"{text(log)}\n\n{log.report.text()}")
+    _say(json.dumps(data, indent=1) if options.json else f"{text(log)}\n\n{log.report.text()}")
     _say_written(options, written)
     return 0
 
@@ -131,7 +146,7 @@ def _describe(options: Inspect, source: Source) -> int:
         with Path(options.write).open("x", encoding="utf-8") as stream:
             stream.write(table.toml + "\n")
         written.append(options.write)
-    _say(json.dumps(table.to_json(), indent=1) if options.format == "json" else table.text())
+    _say(json.dumps(table.to_json(), indent=1) if options.json else table.text())
     _say_written(options, written)
     return 0
 
@@ -148,9 +163,12 @@ def _with_ranking(table: Description, source: Source) -> Description:
 
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
-    source = source_of(options.data, "data validate")
-    _refuse_existing(options.html, options.quarantine)
-    roles = roles_of(options)
+    with writing(options.html, options.quarantine, overwrite=options.overwrite):
+        return _validate_source(options, source_of(options.data, "--data"))
+
+
+def _validate_source(options: Validate, source: Source) -> int:
+    roles = roles_of(options.interactions)
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
@@ -168,24 +186,16 @@ def _validate(words: list[str]) -> int:
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
-    _say(json.dumps(report.to_json(), indent=1) if options.format == "json" else report.text())
+    _say(json.dumps(report.to_json(), indent=1) if options.json else report.text())
     _say_written(options, written)
     return 0 if report.ok else 2
 
 
 def _convert(words: list[str]) -> int:
     options = parse(Convert, words, "data convert")
-    _say(f"written: {convert(options.source, options.target, options.columns)}")
+    written = convert(source_of(options.data, "--data"), options.out, options.columns, options.overwrite)
+    _say(f"written: {written}")
     return 0
-
-
-def _refuse_existing(*targets: str | None) -> None:
-    """Raise ConfigError if a target exists or has no folder, before anything is read."""
-    for target in (Path(target) for target in targets if target is not None):
-        if target.exists():
-            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name")
-        if not target.parent.is_dir():
-            raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
 
 
 def _page(target: str, report: Report, log: Log | None = None, table: Description | None = None) -> str:
@@ -196,7 +206,7 @@ def _page(target: str, report: Report, log: Log | None = None, table: Descriptio
 
 def _say_written(options: Inspect | Validate, written: list[str]) -> None:
     """Print the names of written files, except in JSON output."""
-    for what in written if options.format == "text" else ():
+    for what in written if not options.json else ():
         _say(f"written: {what}")
 
 

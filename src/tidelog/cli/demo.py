@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import Folder, parse
 from tidelog.cli.tables import print_line, table
 from tidelog.envs import BatchObservation, TabularEnvironment, clinician, play, treatment
 from tidelog.envs.play import Episodes
@@ -45,9 +45,9 @@ propensity = "propensity"
 
 @dataclass
 class Demo:
-    """Create a log, validate it, learn from it, judge the policies from the log alone, then play them and compare."""
+    """Create a log, learn from it, judge the policies, then play them and compare."""
 
-    out: str | None = None
+    out: Folder | None = None
     """the output folder; default: tidelog-demo, with a number if it exists"""
     patients: int = 5_000
     """episodes in the log"""
@@ -74,7 +74,7 @@ def run(words: list[str]) -> int:
     _export(verdicts, runs, log, folder)
     print_line(f"\nall files are in {folder}/")
     print_line("next, with a log of your own:")
-    print_line("  tidelog data inspect YOUR.csv        proposes a mapping")
+    print_line("  tidelog data inspect --data YOUR.csv --write columns.toml")
     print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
     print_line(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from tidelog.cli.flags import Env, Folder
 from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB
 
 SinkName = Literal["tensorboard", "wandb", "trackio"]
@@ -15,10 +16,14 @@ SinkName = Literal["tensorboard", "wandb", "trackio"]
 class EnvironmentFlags:
     """Flags of every run in an environment."""
 
-    env: str
+    env: Env
     """a built-in environment, a functional one (jax:NAME), procgen/GAME-MODE, envpool:ID or a gymnasium id"""
-    out: str | None = None
+    out: Folder | None = None
     """the run folder; default: runs/<algorithm>, with a number if it exists"""
+    overwrite: bool = False
+    """replace the run in the folder of --out"""
+    quiet: bool = False
+    """print warnings and errors only"""
     sink: tuple[SinkName, ...] = ()
     """additional destinations of metrics"""
 

@@ -1,17 +1,18 @@
-"""`tidelog evaluate RUN --env NAME | --log LOG`: returns of a run's policies, or a comparison with a log."""
+"""`tidelog evaluate RUN --env NAME | --data LOG`: returns of a run's policies, or a comparison with a log."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tyro
 
-from tidelog.cli.flags import Repeated, parse, source_of
+from tidelog.cli.flags import Env, File, Repeated, RunFolder, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.tables import json_only, print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.sources.files import several_as_text
@@ -25,11 +26,11 @@ from tidelog.training.runs.record import Record
 
 @dataclass
 class Evaluate:
-    """Play every seed of a run in an environment, or compare its actions with those of a log."""
+    """Play every member of a run in an environment, or compare it with a log."""
 
-    run: tyro.conf.Positional[str]
+    run: tyro.conf.Positional[RunFolder]
     """the run folder"""
-    env: str | None = None
+    env: Env | None = None
     """a built-in environment or a gymnasium id"""
     episodes: int = 50
     """episodes per seed"""
@@ -39,25 +40,31 @@ class Evaluate:
     """take the most likely actions"""
     seed: int = 0
     """random seed of the play"""
-    log: Repeated = ()
+    data: Repeated = ()
     """a log: a table, a folder of tables or a glob (with --columns; repeat the flag for several), a saved log, an .npz
     file, or the id of a Minari data set"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file"""
+    json: bool = False
+    """print the returns or the comparison as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Evaluate a run."""
     options = parse(Evaluate, words, "evaluate")
-    if (options.env is None) == (not options.log):
-        raise ConfigError("expected exactly one of --env NAME (play) and --log LOG (compare). fix: set one of them")
+    if (options.env is None) == (not options.data):
+        raise ConfigError("expected exactly one of --env NAME (play) and --data LOG (compare). fix: set one of them")
     folder = Path(options.run)
     record = Record.read(folder)
     refuse_lists(folder, record, "evaluate")
-    return _play(options, folder, record) if options.env else _compare(options, folder, record)
+    with json_only(options.json):
+        result = _play(options, folder, record) if options.env else _compare(options, folder, record)
+    if options.json:
+        print_line(json.dumps(result, indent=1))
+    return 0
 
 
-def _play(options: Evaluate, folder: Path, record: Record) -> int:
+def _play(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
     seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
     members = (member_policy(folder, record, i) for i in range(count))
     policies = [in_chosen_way(policy, options.sample, options.mode) for policy in members]
@@ -94,7 +101,7 @@ def _play(options: Evaluate, folder: Path, record: Record) -> int:
     }
     path.write_text(json.dumps(content), encoding="utf-8")
     print_line(f"all returns: {path}")
-    return 0
+    return content
 
 
 def _cells(returns: np.ndarray) -> list[str]:
@@ -102,11 +109,11 @@ def _cells(returns: np.ndarray) -> list[str]:
     return [f"{interval.estimate:.4g}", f"{interval.low:.4g} to {interval.high:.4g}", f"{iqm(returns):.4g}"]
 
 
-def _compare(options: Evaluate, folder: Path, record: Record) -> int:
-    log = read_any(source_of(options.log, "--log"), options.columns)
+def _compare(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
+    log = read_any(source_of(options.data, "--data"), options.columns)
     count = len(record.configs) * len(record.options.seeds)
     measures = [agreement(member_policy(folder, record, i), log) for i in range(count)]
     head = ["", *(f"member {i}" for i in range(count))]
     rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
-    table(f"{several_as_text(options.log)}: {log.steps:,} steps", head, rows)
-    return 0
+    table(f"{several_as_text(options.data)}: {log.steps:,} steps", head, rows)
+    return {"steps": log.steps, "members": [{name: float(one[name]) for name in one} for one in measures]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import Repeated, parse, source_of
+from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.tables import print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
@@ -26,13 +26,13 @@ SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
 
 @dataclass
 class Export:
-    """Write a policy for other programs, after checking that its runtimes (JAX, NumPy, ONNX) give the same answers."""
+    """Write a policy for other programs, if all its runtimes give the same answers."""
 
-    policy: tyro.conf.Positional[str]
+    policy: tyro.conf.Positional[RunOrPolicy]
     """a run folder (its best policy if there is one, else its first member), or a saved policy"""
     to: Literal["folder", "zip", "onnx"] = "folder"
     """a folder, a .zip of it, or only the .onnx file"""
-    out: str | None = None
+    out: Annotated[str, "PATH"] | None = None
     """the output path; default: `policy`, `policy.zip` or `policy.onnx` in the run folder"""
     member: int | None = None
     """for a run folder: the member, counted from 0 as in `tidelog judge`"""
@@ -40,9 +40,9 @@ class Export:
     """declare that the policy samples its actions; default: as it was judged, else the most likely actions"""
     mode: bool = False
     """declare that it takes its most likely actions"""
-    log: Repeated = ()
+    data: Repeated = ()
     """a log for the comparison of runtimes, besides random observations; default: the run's log, if it still exists"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file"""
     onnx: bool = True
     """include the ONNX file in a folder or zip, if the extra is installed"""
@@ -82,12 +82,12 @@ def _check(options: Export, folder: Path, record: Record | None) -> int:
     if record is not None:
         raise ConfigError(f"{folder} is a run folder: --check expects an exported policy")
     logged = None
-    if options.log:
+    if options.data:
         logged = Logged.of(
-            reopen_any({"source": source_of(options.log, "--log"), "columns": options.columns}),
+            reopen_any({"source": source_of(options.data, "--data"), "columns": options.columns}),
             open_policy(options.policy),
         )
-    _show(recheck(folder, logged), None if logged else "no log: name one with --log")
+    _show(recheck(folder, logged), None if logged else "no log: name one with --data")
     print_line(f"{folder} gives the same answers in all runtimes")
     return 0
 
@@ -106,17 +106,17 @@ def _target(options: Export, folder: Path, record: Record | None) -> Path:
 
 def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Logged | None, str | None]:
     """Logged observations, or the reason for their absence."""
-    if options.log:
+    if options.data:
         return Logged.of(
-            reopen_any({"source": source_of(options.log, "--log"), "columns": options.columns}), policy
+            reopen_any({"source": source_of(options.data, "--data"), "columns": options.columns}), policy
         ), None
     origin = None if record is None else record.data.origin
     if not isinstance(origin, Mapping):
-        return None, "no log: name one with --log"
+        return None, "no log: name one with --data"
     try:
         return Logged.of(reopen_any(origin), policy), None
     except (ConfigError, LogError) as error:
-        return None, f"the run's log cannot be read ({error}): name it with --log"
+        return None, f"the run's log cannot be read ({error}): name it with --data"
 
 
 def _metrics(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any] | None:

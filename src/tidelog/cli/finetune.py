@@ -8,9 +8,11 @@ from pathlib import Path
 import tyro
 
 from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of
-from tidelog.cli.flags import options_in, parse, verb_flags
+from tidelog.cli.flags import Env, Folder, RunFolder, options_in, parse, verb_flags
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import train_and_show
+from tidelog.cli.targets import is_run, writing
+from tidelog.errors import ConfigError
 from tidelog.training.finetune import finetune
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
@@ -18,13 +20,13 @@ from tidelog.training.runs.record import Record
 
 @dataclass(kw_only=True)
 class FinetuneFlags(EnvironmentFlags):
-    """Continue every seed of an offline run in an environment, on a mixture of the log and new experience."""
+    """Continue an offline run in an environment, on its log and new experience."""
 
-    run: tyro.conf.Positional[str]
+    run: tyro.conf.Positional[RunFolder]
     """the run folder"""
-    env: str
+    env: Env
     """a built-in environment, a functional one (jax:NAME) or a gymnasium id; its spaces must be those of the log"""
-    out: str | None = None
+    out: Folder | None = None
     """the new run folder; default: runs/<algorithm>-online, with a number if it exists"""
 
 
@@ -39,7 +41,10 @@ def run(words: list[str]) -> int:
     refuse_lists(Path(options.run), Record.read(Path(options.run)), "finetune")
     offline_run = load(options.run)
     folder = Path(options.out) if options.out else free_folder(f"{offline_run.record.algorithm}-online")
-    sinks = [sink_of(kind, folder) for kind in options.sink]
     arguments = options_in(options, "finetune")
-    training = finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments)
-    return train_and_show(training)
+    if folder.exists() and folder.samefile(options.run):
+        raise ConfigError(f"--out {folder} is the run that is continued. fix: choose another folder")
+    with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
+        sinks = [sink_of(kind, folder) for kind in options.sink]
+        training = finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments)
+    return train_and_show(training, options.quiet)

@@ -1,12 +1,21 @@
-"""Conversion of dataclasses and hyper-parameters to flags, and of files to defaults."""
+"""Conversion of dataclasses and hyper-parameters to flags, and of files to defaults.
+
+The word that stands for a value in help is in the type of its field: `Annotated[str, "FILE"]`, or `File` below.
+"""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import inspect
+import itertools
+import re
+import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
@@ -14,17 +23,128 @@ from tidelog.errors import ConfigError, nearest
 from tidelog.training.runs.options import options_of
 
 T = TypeVar("T")
-Sources: TypeAlias = Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
+File: TypeAlias = Annotated[str, "FILE"]
+Folder: TypeAlias = Annotated[str, "FOLDER"]
+RunFolder: TypeAlias = Annotated[str, "RUN"]
+RunOrPolicy: TypeAlias = Annotated[str, "RUN|POLICY"]
+Column: TypeAlias = Annotated[str, "COLUMN"]
+Env: TypeAlias = Annotated[str, "ENV"]
+LogName: TypeAlias = Annotated[str, "LOG"]
+Sources: TypeAlias = Annotated[tuple[tuple[LogName, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files
-Repeated: TypeAlias = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
+
+RENAMED = {"--log": "--data", "--format": "--json", "--deterministic": "--mode"}  # flags of earlier versions
+NUMBER = "NUMBER"
+OPTIONS = "_options"  # ends the name of a field that holds a group of flags, under the rest of its name
 
 
-def parse(cls: type[T], words: Sequence[str], command: str, default: Any = None) -> T:
-    """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag."""
-    parsed: T = tyro.cli(
-        cls, args=list(words), prog=f"tidelog {command}", default=default, config=(tyro.conf.OmitArgPrefixes,)
-    )
-    return parsed
+def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
+    """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
+
+    `defaults` replace those of the fields. ConfigError for a flag that has another name now. The flags of a group are
+    attributes of the result too.
+    """
+    known = flag_names(cls)
+    for word in (word.split("=")[0] for word in words):
+        new = RENAMED.get(word)
+        if new is not None and new[2:] in known:
+            raise ConfigError(f"{word} has another name. fix: write {new}")
+    shown = _shown(cls, defaults or {})
+    parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
+    for name, kind in _nested(cls).items():
+        values = vars(getattr(parsed, name))
+        setattr(parsed, name, kind(**values))
+        vars(parsed).update(values)
+    return cast("T", parsed)
+
+
+def flag_names(cls: type[Any]) -> list[str]:
+    """The names of a dataclass's fields, and of the fields of its groups of flags."""
+    nested = _nested(cls)
+    own = [one.name for one in dataclasses.fields(cls) if one.name not in nested]
+    return [*own, *(one.name for kind in nested.values() for one in dataclasses.fields(kind))]
+
+
+def _nested(cls: type[Any]) -> dict[str, type[Any]]:
+    """The fields that are dataclasses: groups of flags."""
+    hints = get_type_hints(cls)
+    return {one.name: hints[one.name] for one in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[one.name])}
+
+
+def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) -> type[Any]:
+    """A dataclass with the same fields, with help, the words for values, and with other defaults."""
+    hints, nested, texts, fields = get_type_hints(cls, include_extras=True), _nested(cls), _texts(cls), []
+    for one in dataclasses.fields(cls):
+        hint, default, factory = hints[one.name], defaults.get(one.name, one.default), one.default_factory
+        if one.name in nested:
+            factory = _shown(nested[one.name], defaults, is_group=True)
+            hint = Annotated[factory, tyro.conf.arg(name=one.name.removesuffix(OPTIONS), help=texts.get(one.name, ""))]
+        elif default is False and not is_group:
+            hint = Annotated[hint, tyro.conf.FlagCreatePairsOff, _argument(hint, None, texts.get(one.name))]
+        else:
+            hint = Annotated[hint, _argument(hint, default, texts.get(one.name))]
+        field: Any = dataclasses.field(default=default, default_factory=factory, kw_only=one.kw_only)
+        fields.append((one.name, hint, field))
+    frozen = cls.__dataclass_params__.frozen
+    shown = dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=frozen)
+    shown.__doc__ = "" if is_group else cls.__doc__
+    return shown
+
+
+def _texts(cls: type[Any]) -> dict[str, str]:
+    """The help of the fields that a dataclass declares in its source: the text below a field, or the comment beside it.
+
+    Nothing is known of a dataclass that was made from others; its fields have their help in their types.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if not dataclasses.is_dataclass(base):
+            continue
+        try:
+            source = textwrap.dedent(inspect.getsource(base))
+        except OSError:
+            continue
+        texts |= re.findall(r"^    (\w+): .*?  # (.+)$", source, re.MULTILINE)
+        body = cast("ast.ClassDef", ast.parse(source).body[0]).body
+        for field, below in itertools.pairwise(body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(below, ast.Expr)
+                and isinstance(below.value, ast.Constant)
+            ):
+                texts[cast("ast.Name", field.target).id] = " ".join(str(below.value.value).split())
+    return texts
+
+
+def _argument(hint: Any, default: Any, text: str | None) -> Any:
+    """The word for a value and its help; a default of None, or of nothing, is not shown."""
+    kind, *marks = (get_args(hint)[0], *hint.__metadata__) if get_origin(hint) is Annotated else (hint,)
+    text = next((mark.help for mark in marks if hasattr(mark, "metavar")), text)
+    word, required = _word(hint), default is dataclasses.MISSING
+    if word is not None and NoneType in get_args(kind) and default is not None:
+        word += "|None"
+    note = "" if default is None or default == () or (required and get_origin(kind) is tuple) else None
+    if tyro.conf.UseAppendAction in marks:
+        note = f"({'required; ' if required else ''}repeatable)"
+    return tyro.conf.arg(metavar=word, help=text, help_behavior_hint=note)
+
+
+def _word(hint: Any) -> str | None:
+    """The word for the value of a type in help; None for a switch and for what tyro knows better."""
+    if get_origin(hint) is Annotated:
+        words = [one for one in hint.__metadata__ if isinstance(one, str)]
+        if tyro.conf.UseAppendAction in hint.__metadata__:
+            return _word(get_args(get_args(hint)[0])[0])
+        return words[-1] if words else _word(get_args(hint)[0])
+    if get_origin(hint) in (Union, UnionType):
+        return "|".join(filter(None, (_word(one) for one in get_args(hint) if one is not NoneType)))
+    if get_origin(hint) is tuple:
+        one = _word(get_args(hint)[0])
+        return f"{one} [{one} ...]"
+    if get_origin(hint) is Literal:
+        return "{" + ",".join(map(str, get_args(hint))) + "}"
+    return NUMBER if hint in (int, float) else None
 
 
 def source_of(named: Sources | Repeated, flag: str) -> str | list[str]:
@@ -35,35 +155,36 @@ def source_of(named: Sources | Repeated, flag: str) -> str | list[str]:
     return sources[0] if len(sources) == 1 else sources
 
 
-def flags_of(algorithm: type[Any], base: type[Any]) -> type[Any]:
-    """A dataclass with the fields of `base` and one field for every hyper-parameter that has a text form."""
-    fields = [
-        (field.name, _flag_type(field), dataclasses.field(default=_flag_default(field)))
-        for field in dataclasses.fields(algorithm)
-        if is_flag(field)
-    ]
-    flags = dataclasses.make_dataclass(f"{base.__name__}{algorithm.__name__}", fields, bases=(base,), kw_only=True)
-    flags.__doc__ = base.__doc__
-    return flags
+def verb_flags(
+    verb: str, base: type[Any], settings: Mapping[str, Sequence[dataclasses.Field[Any]]] | None = None, **defaults: Any
+) -> type[Any]:
+    """A dataclass with the fields of `base` and a flag for every option of a verb ("fit", "learn", "finetune").
 
-
-def verb_flags(verb: str, base: type[Any], **defaults: Any) -> type[Any]:
-    """A dataclass with the fields of `base` and a flag for every option of a verb ("fit", "learn", "finetune")."""
-    own = {field.name for field in dataclasses.fields(base)}
-    fields = []
+    `settings` are hyper-parameters by their groups, which follow the few options that most runs set; the other options
+    are the last group.
+    """
+    own, first = {field.name for field in dataclasses.fields(base)}, list[Any]()
+    groups: dict[str, list[Any]] = {
+        name: [(one.name, _flag_type(one), dataclasses.field(default=_flag_default(one))) for one in fields]
+        for name, fields in (settings or {}).items()
+    }
     for one in options_of(verb):
         kind: Any = one.metadata["flag"]
         if kind is not None and one.name not in own:
-            flag = Annotated[kind, tyro.conf.arg(help=one.metadata["help"])]
             default = dataclasses.field(default=defaults.get(one.name, _option_default(one)))
-            fields.append((one.name, flag, default))
-    flags = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), kw_only=True)
+            flag = (one.name, Annotated[kind, tyro.conf.arg(help=one.metadata["help"])], default)
+            (first if one.metadata["first"] else groups.setdefault("run", [])).append(flag)
+    for name, fields in groups.items():
+        if fields:
+            group = dataclasses.make_dataclass(name, fields, kw_only=True)
+            first.append((f"{name}{OPTIONS}", group, dataclasses.field(default_factory=group)))
+    flags = dataclasses.make_dataclass(base.__name__, first, bases=(base,), kw_only=True)
     flags.__doc__ = base.__doc__
     return flags
 
 
 def _option_default(option: dataclasses.Field[Any]) -> Any:
-    if option.metadata["flag"] == tuple[str, ...]:
+    if get_origin(option.metadata["flag"]) is tuple:
         return ()
     if option.default is dataclasses.MISSING or option.name == "scale":
         return 1 if option.name == "seeds" else None
@@ -87,11 +208,6 @@ def episodes_of(values: tuple[str, ...]) -> dict[str, int]:
         if not count.isdigit():
             raise ConfigError(f"'{name}={count}': expected {expected}")
     return {name: int(count) for name, count in counts.items()}
-
-
-def is_flag(field: dataclasses.Field[Any]) -> bool:
-    """Whether a hyper-parameter has a text form: it is not a custom module."""
-    return not field.metadata.get("own")
 
 
 def _flag_type(field: dataclasses.Field[Any]) -> Any:
@@ -121,17 +237,20 @@ def read_config(path: str | None, known: type[Any], words: Sequence[str] = ()) -
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
-    names = [field.name for field in dataclasses.fields(known) if field.name != "config"]
+    names = [name for name in flag_names(known) if name != "config"]
     named = {word.split("=")[0] for word in words}
     flags = []
+    switches = [one.name for one in dataclasses.fields(known) if one.default is False]
     for key, value in content.items():
-        if key.replace("-", "_") not in names:
+        name = key.replace("-", "_")
+        if name not in names:
             raise ConfigError(f"{path} has the unknown key '{key}': {nearest(key, names)}")
         flag = f"--{key.replace('_', '-')}"
         if flag == "--data" and flag in named:
             continue
         if isinstance(value, bool):
-            flags.append(flag if value else flag.replace("--", "--no-", 1))
+            if value or name not in switches:  # a switch is off without its flag
+                flags.append(flag if value else flag.replace("--", "--no-", 1))
         else:
             flags += [flag, *map(str, value)] if isinstance(value, list) else [f"{flag}={value}"]
     return flags
@@ -157,11 +276,3 @@ def pairs(values: Sequence[str], what: str) -> dict[str, str]:
             raise ConfigError(f"'{value}': expected {what}")
         parsed[name] = right
     return parsed
-
-
-def with_defaults(cls: type[T], values: Mapping[str, Any]) -> T | None:
-    """An instance of a flags dataclass with other defaults; required fields stay required."""
-    if not values:
-        return None
-    required = {f.name for f in dataclasses.fields(cls) if f.default is dataclasses.MISSING}  # type: ignore[arg-type]
-    return cls(**{**dict.fromkeys(required, tyro.MISSING), **values})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tidelog.cli.flags import pairs
+from tidelog.cli.flags import Column, File, pairs
 from tidelog.data.io.readers import Source, is_table
 from tidelog.errors import ConfigError
 from tidelog.folders import MANIFEST
@@ -19,28 +19,28 @@ from tidelog.recommend.interactions.tables import NAMED, Roles
 class InteractionFlags:
     """Flags of interaction tables."""
 
-    user: str | None = None
-    """interactions: the column of users"""
-    item: str | None = None
-    """interactions: the column of items"""
-    time: str | None = None
-    """interactions: the column of times, numbers or dates"""
-    event: str | None = None
-    """interactions: the column of the kind of event"""
-    reward: tuple[str, ...] = ()
-    """interactions: a column, or the reward of each kind of event, as KIND=NUMBER"""
-    session: str | None = None
-    """interactions: a column whose change marks a new session"""
+    user: Column | None = None
+    """the column of users"""
+    item: Column | None = None
+    """the column of items"""
+    time: Column | None = None
+    """the column of times, numbers or dates"""
+    event: Column | None = None
+    """the column of the kind of event"""
+    reward: tuple[Annotated[str, "COLUMN|KIND=NUMBER"], ...] = ()
+    """a column, or the reward of each kind of event, as KIND=NUMBER"""
+    session: Column | None = None
+    """a column whose change marks a new session"""
     session_gap: float | None = None
-    """interactions: a longer pause ends a session; in seconds for dates, else in the unit of the times"""
-    propensity: str | None = None
-    """interactions: the column of the probability of showing the item"""
-    slate: str | None = None
-    """interactions: the column of lists (or text such as a|b|c) of the shown items"""
-    item_features: str | None = None
-    """interactions: a table with one row per item"""
-    user_features: str | None = None
-    """interactions: a table with one row per user"""
+    """a longer pause ends a session; in seconds for dates, else in the unit of the times"""
+    propensity: Column | None = None
+    """the column of the probability of showing the item"""
+    slate: Column | None = None
+    """the column of lists (or text such as a|b|c) of the shown items"""
+    item_features: File | None = None
+    """a table with one row per item"""
+    user_features: File | None = None
+    """a table with one row per user"""
 
 
 def roles_of(options: InteractionFlags) -> Roles | None:
@@ -84,6 +84,6 @@ def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
     if is_table(source):
         raise ConfigError(
             f"{shown} is a table without flags for its columns. fix: add --user U --item I --time T "
-            f"(`tidelog data inspect {shown}` proposes them)"
+            f"(`tidelog data inspect --data {shown}` proposes them)"
         )
     return open_interactions(str(shown))

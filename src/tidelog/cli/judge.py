@@ -1,19 +1,21 @@
-"""`tidelog judge RUN | POLICY ... [--log LOG]`: decide whether to trust policies before anyone uses them."""
+"""`tidelog judge RUN | POLICY ... [--data LOG]`: decide whether to trust policies before anyone uses them."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import Repeated, parse, source_of
+from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.tables import json_only, print_line, table
+from tidelog.cli.targets import writing
 from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -36,15 +38,15 @@ NEGATIVE = 3  # the exit code of a gate that stays closed
 
 @dataclass
 class Judge:
-    """Decide whether a policy is better than the logging policy: better, worse, no difference shown, or unsupported."""
+    """Decide: better than the logged decisions, worse, no difference, or unsupported."""
 
-    policies: tyro.conf.Positional[tuple[str, ...]]
+    policies: tyro.conf.Positional[tuple[RunOrPolicy, ...]]
     """run folders (their best policy if there is one, else their first member), or saved policies; several are judged
     at once on the same episodes, with simultaneous intervals"""
-    log: Repeated = ()
+    data: Repeated = ()
     """the log for the judgement (repeat the flag for several tables), as in `tidelog evaluate`; default: the held-out
     episodes of the run"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file"""
     sample: bool = False
     """judge the policy by actions sampled from its distribution, and let it act so from now on"""
@@ -75,9 +77,15 @@ class Judge:
     gate: Literal["all", "any"] | None = None
     """exit with code 3 unless every verdict is `better` (`--gate` alone, or `all`), or at least one is (`any`), and it
     is known, or stated, that the policy did not learn from these episodes"""
-    out: str | None = None
+    out: File | None = None
     """also write the verdict, or the table of several, to this JSON file"""
-    ledger: str | None = None
+    overwrite: bool = False
+    """replace this file if it exists"""
+    json: bool = False
+    """print the verdict, or the table of several, as JSON; everything else goes to standard error"""
+    quiet: bool = False
+    """print the decision only, without progress"""
+    ledger: Annotated[str, "FILE|off"] | None = None
     """the file that counts looks at these episodes, or `off`; default: in the run, log and user folders"""
     looks: bool = False
     """show earlier looks at these episodes, without a new judgement"""
@@ -113,21 +121,36 @@ def run(words: list[str]) -> int:
     if options.looks:
         return _show_looks(ledger, which)
     named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
-    result = _judge_policies(options, named_policies, log, ledger)
-    verdicts = [result] if isinstance(result, Verdict) else list(result)
-    for one, verdict in zip(named_policies, verdicts, strict=True):
-        _show(verdict, one.name, which)
-        if one.run is not None:
-            how = "sampled" if one.policy.acting == "sample" else "deterministic"
-            print_line(f"verdict: {store_verdict(verdict, one.run, f'{one.short}-{how}')}")
-            remember(one.run, one.policy)
-            print_line(f"from now on, this policy {DOES[one.policy.acting or 'mode']}, as it was judged")
-    if isinstance(result, Verdicts):
-        _show_table(result)
-    if options.out is not None:
-        write(result, Path(options.out))
-        print_line(f"verdict: {options.out}")
-    return NEGATIVE if _blocked(options, named_policies, verdicts) else 0
+    with writing(options.out, overwrite=options.overwrite), json_only(options.json):
+        result = _judge_policies(options, named_policies, log, ledger)
+        verdicts = [result] if isinstance(result, Verdict) else list(result)
+        for one, verdict in zip(named_policies, verdicts, strict=True):
+            if options.quiet:
+                print_line(f"{one.name}: {verdict.decision.upper()}")
+            else:
+                _show(verdict, one.name, which)
+            _keep(verdict, one, options.quiet)
+        if isinstance(result, Verdicts) and not options.quiet:
+            _show_table(result)
+        if options.out is not None:
+            write(result, Path(options.out))
+            print_line(f"verdict: {options.out}")
+        code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
+    if options.json:
+        print_line(json.dumps(result.to_json(), indent=1))
+    return code
+
+
+def _keep(verdict: Verdict, one: _NamedPolicy, quiet: bool) -> None:
+    """Save the verdict in the policy's run folder, and declare the judged way of acting there."""
+    if one.run is None:
+        return
+    how = "sampled" if one.policy.acting == "sample" else "deterministic"
+    file = store_verdict(verdict, one.run, f"{one.short}-{how}")
+    remember(one.run, one.policy)
+    if not quiet:
+        print_line(f"verdict: {file}")
+        print_line(f"from now on, this policy {DOES[one.policy.acting or 'mode']}, as it was judged")
 
 
 def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> bool:
@@ -170,26 +193,24 @@ def _check(options: Judge, sources: list[_Source]) -> None:
         raise ConfigError("there is no policy to judge. fix: name a run folder or a saved policy")
     if len({source.path.resolve() for source in sources}) < len(sources):
         raise ConfigError("a policy appears twice. fix: name each run folder or saved policy once")
-    if options.columns is not None and not options.log:
-        raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
+    if options.columns is not None and not options.data:
+        raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
     saved = [source.path for source in sources if source.record is None]
     if saved and (options.member is not None or options.all_members):
         raise ConfigError(f"{saved[0]} is a saved policy, which has no members. fix: drop --member and --all-members")
-    if saved and not options.log:
-        raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes. fix: name a log with --log")
+    if saved and not options.data:
+        raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes. fix: name a log with --data")
     if not 0.0 <= options.cvar_tolerance < float("inf"):
         raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
     if options.cvar_tolerance and (options.gate is None or options.cvar is None):
         raise ConfigError("--cvar-tolerance needs --gate and --cvar. fix: add them, or drop it")
     if options.member is not None and options.all_members:
         raise ConfigError("--member and --all-members are both set. fix: set only one of them")
-    if options.out is not None and Path(options.out).exists():
-        raise ConfigError(f"{options.out} exists, nothing was written. fix: choose another file")
 
 
 def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
-    log = None if not options.log else read_any(source_of(options.log, "--log"), options.columns)
+    log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
     parts: dict[str, tuple[Log, str]] = {}
     for path, record in sources:
         if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):
@@ -199,12 +220,12 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     if len(parts) > 1:
         raise ConfigError(
             "these runs held out different episodes, but policies are judged at once on the same episodes. fix: name a "
-            "log that none of them learnt from with --log, or judge one run after another"
+            "log that none of them learnt from with --data, or judge one run after another"
         )
     if parts:
         return next(iter(parts.values()))
     if log is None:
-        raise ConfigError("there is no log to judge on. fix: name one with --log")
+        raise ConfigError("there is no log to judge on. fix: name one with --data")
     return log, f"all {len(log.episode_ids):,} episodes of the log"
 
 
@@ -230,7 +251,7 @@ def _judge_policies(
     options: Judge, named_policies: list[_NamedPolicy], log: Log, ledger: Ledger | None
 ) -> Verdict | Verdicts:
     context: dict[str, Any] = {
-        "source": several_as_text(options.log) if options.log else None,
+        "source": several_as_text(options.data) if options.data else None,
         "date": datetime.now(UTC).isoformat(),
     }
     several: Any = {one.name: one.policy for one in named_policies}
@@ -253,6 +274,7 @@ def _judge_policies(
         learnt_from=options.learnt_from,
         ledger=False if ledger is None else ledger,
         context=context,
+        progress=False if options.quiet else None,
     )
     return result
 

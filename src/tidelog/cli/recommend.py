@@ -9,8 +9,9 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import Repeated, parse, source_of
+from tidelog.cli.flags import Column, File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.tables import print_line, print_notes
+from tidelog.cli.targets import writing
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import write_table
 from tidelog.policies.policy import Policy
@@ -21,58 +22,59 @@ from tidelog.recommend.recommendation_tables import recommend_for_table
 class Recommend:
     """Write the best items for every user in a table of histories."""
 
-    policy: tyro.conf.Positional[str]
+    policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: Repeated
     """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl)"""
-    out: str
+    out: File
     """the output file with the lists, one item per row (.csv or .parquet)"""
-    user: str
+    user: Column
     """the column of users"""
-    item: str
+    item: Column
     """the column of items; an empty cell is a user without a history"""
-    time: str | None = None
+    time: Column | None = None
     """the column of times; without it, rows are in order"""
-    event: str | None = None
+    event: Column | None = None
     """the column of the kind of event"""
-    user_features: str | None = None
+    user_features: File | None = None
     """a table with one row per user, if the policy was trained with one"""
     k: int = 10
     """length of the lists"""
     exclude_seen: bool = True
     """exclude items that the user has chosen before"""
-    candidates: str | None = None
+    candidates: File | None = None
     """a text file with one item per line: recommend only these"""
-    exclude: str | None = None
+    exclude: File | None = None
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
     """what to do with history items and user features that the log does not have"""
     member: int | None = None
     """for a run folder: the member, counted from 0"""
+    overwrite: bool = False
+    """replace the output file if it exists"""
 
 
 def run(words: list[str]) -> int:
     """Write recommendations for a table."""
     options = parse(Recommend, words, "recommend")
     target = Path(options.out)
-    if target.exists():
-        raise ConfigError(f"{target} exists, nothing was written. fix: choose another file")
-    policy = open_policy(options.policy, options.member)
-    lists = recommend_for_table(
-        policy,
-        source_of(options.data, "--data"),
-        user=options.user,
-        item=options.item,
-        time=options.time,
-        event=options.event,
-        user_features=None if options.user_features is None else Path(options.user_features),
-        k=options.k,
-        exclude_seen=options.exclude_seen,
-        candidates=_lines(options.candidates),
-        exclude=_lines(options.exclude),
-        unknown=options.unknown,
-    )
-    write_table(lists, target)
+    with writing(target, overwrite=options.overwrite):
+        policy = open_policy(options.policy, options.member)
+        lists = recommend_for_table(
+            policy,
+            source_of(options.data, "--data"),
+            user=options.user,
+            item=options.item,
+            time=options.time,
+            event=options.event,
+            user_features=None if options.user_features is None else Path(options.user_features),
+            k=options.k,
+            exclude_seen=options.exclude_seen,
+            candidates=_lines(options.candidates),
+            exclude=_lines(options.exclude),
+            unknown=options.unknown,
+        )
+        write_table(lists, target)
     print_notes([*policy.notes(), *_unread(policy, options)])
     print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
     return 0

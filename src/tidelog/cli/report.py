@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import tyro
 
-from tidelog.cli.flags import Repeated, parse, source_of
+from tidelog.cli.flags import File, Repeated, RunFolder, parse, source_of
 from tidelog.cli.tables import print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
@@ -16,15 +16,15 @@ from tidelog.report.run_page import report_of
 
 @dataclass
 class Report:
-    """Write one HTML file about a run, or about several for comparison; it needs no network and no script."""
+    """Write one HTML file about a run, or about several for comparison."""
 
-    runs: tyro.conf.Positional[tuple[str, ...]]
+    runs: tyro.conf.Positional[tuple[RunFolder, ...]]
     """run folders"""
-    out: str = "report.html"
+    out: File = "report.html"
     """the file; an older report is replaced, any other file is not overwritten"""
-    log: Repeated = ()
+    data: Repeated = ()
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file"""
     open: bool = False
     """open it in a browser"""
@@ -33,9 +33,9 @@ class Report:
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
     options = parse(Report, words, "report")
-    if options.columns is not None and not options.log:
-        raise ConfigError("--columns is set without --log: it describes a table. fix: name the table with --log")
-    log = None if not options.log else read_any(source_of(options.log, "--log"), options.columns)
+    if options.columns is not None and not options.data:
+        raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
+    log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
     path = report_of(options.runs, options.out, log=log)
     print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
     if options.open and not webbrowser.open(path.absolute().as_uri()):

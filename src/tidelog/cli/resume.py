@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 from tidelog.cli.environment_flags import SinkName, sink_of
-from tidelog.cli.flags import parse
+from tidelog.cli.flags import RunFolder, parse
 from tidelog.cli.tables import print_line, train_and_show
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
@@ -18,12 +18,14 @@ from tidelog.training.runs.record import Record
 class Resume:
     """Continue an interrupted run from its last checkpoint."""
 
-    run: tyro.conf.Positional[str]
+    run: tyro.conf.Positional[RunFolder]
     """the run folder"""
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
     """additional destinations of metrics"""
+    quiet: bool = False
+    """print warnings and errors only"""
 
 
 def run(words: list[str]) -> int:
@@ -38,5 +40,6 @@ def run(words: list[str]) -> int:
     for difference in training.record.differences():
         print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
     steps = training.record.options.steps
-    print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
-    return train_and_show(training)
+    if not options.quiet:
+        print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
+    return train_and_show(training, options.quiet)

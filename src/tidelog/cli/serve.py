@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -22,11 +22,11 @@ from tidelog.runtime.way_of_acting import DOES, verdict_line
 
 @dataclass
 class Serve:
-    """Answer over HTTP: POST /act (or /recommend), GET /policy, /health and /metrics. Stops gracefully at SIGTERM."""
+    """Answer over HTTP: POST /act or /recommend, GET /policy, /health and /metrics."""
 
-    policy: tyro.conf.Positional[str]
+    policy: tyro.conf.Positional[Annotated[str, "POLICY"]]
     """a saved policy, folder or .zip, as written by `tidelog export`"""
-    host: str = "127.0.0.1"
+    host: Annotated[str, "ADDRESS"] = "127.0.0.1"
     """the address to listen on; 0.0.0.0 accepts other machines"""
     port: int = 8000
     """0 uses any free port"""

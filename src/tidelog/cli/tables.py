@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rich.console import Console
@@ -28,6 +30,11 @@ def table(title: str, head: list[str], rows: list[list[str]]) -> None:
     Console().print(table)
 
 
+def json_only(wanted: bool) -> AbstractContextManager[Any]:
+    """A context in which all printed lines and tables go to standard error, if standard output is for JSON."""
+    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
+
+
 def print_line(text: str) -> None:
     """Print plain text: on a terminal its lines are broken between words, elsewhere they stay whole."""
     print(wrapped(text, sys.stdout), flush=True)  # noqa: T201
@@ -39,13 +46,15 @@ def print_notes(notes: Iterable[str]) -> None:
         print_line(f"note: {note}")
 
 
-def train_and_show(run: Run) -> int:
-    """Train a run to its end and print the result.
+def train_and_show(run: Run, quiet: bool = False) -> int:
+    """Train a run to its end and print the result; with `quiet`, only warnings and errors.
 
     The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
     """
     try:
-        show_run(run.train())
+        run.train(progress=False if quiet else None)
+        if not quiet:
+            show_run(run)
     except CheckpointError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return 4
@@ -78,7 +87,7 @@ def _next_commands(run: Run) -> list[str]:
     commands = []
     if record.environment is None or record.is_finetuned:
         way = " --sample" if isinstance(record.spec.action, Discrete) else ""
-        commands.append(f"judge {folder}{way}{'' if record.held_out else ' --log OTHER_LOG'}")
+        commands.append(f"judge {folder}{way}{'' if record.held_out else ' --data OTHER_LOG'}")
     if feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
         return [*commands, f"act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}"]

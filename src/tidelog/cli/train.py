@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from tidelog.algorithms.core.hyperparameters import chosen_preset
+from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
 from tidelog.cli.flags import (
+    File,
+    Folder,
+    RunOrPolicy,
     Sources,
-    flags_of,
-    is_flag,
     options_in,
     parse,
     peek,
     read_config,
     source_of,
     verb_flags,
-    with_defaults,
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.tables import train_and_show
+from tidelog.cli.targets import is_run, writing
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
@@ -34,51 +35,62 @@ from tidelog.training.learn import learn
 
 @dataclass(kw_only=True)
 class LogFlags:
-    """Learn a policy from a log. Every hyper-parameter of the algorithm is a flag."""
+    """Learn a policy from a log. Every hyper-parameter is a flag."""
 
     data: Sources
     """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz file, or
     the id of a Minari data set"""
-    columns: str | None = None
+    columns: File | None = None
     """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
-    memory_map: bool = False
-    """for saved logs: leave the columns on disk and read the rows of each block of updates"""
-    out: str | None = None
+    out: Folder | None = None
     """the run folder; default: runs/<algorithm>, with a number if it exists"""
+    overwrite: bool = False
+    """replace the run in the folder of --out"""
+    quiet: bool = False
+    """print warnings and errors only"""
+    preset: Annotated[str, "NAME"] | None = None
+    """published settings as defaults"""
+    config: File | None = None
+    """a TOML file with values for any of these flags; flags on the command line win"""
     sink: tuple[SinkName, ...] = ()
     """additional destinations of metrics"""
-    preset: str | None = None
-    """published settings as defaults"""
-    config: str | None = None
-    """a TOML file with values for any of these flags; flags on the command line win"""
+    memory_map: bool = False
+    """for saved logs: leave the columns on disk and read the rows of each block of updates"""
 
 
 @dataclass(kw_only=True)
-class RankingFlags(InteractionFlags, LogFlags):
-    """Learn to rank items from interactions. Every hyper-parameter of the algorithm is a flag."""
+class RankingFlags(LogFlags):
+    """Learn to rank items from interactions. Every hyper-parameter is a flag."""
 
     data: Sources
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
+    interactions: InteractionFlags = field(default_factory=InteractionFlags)
+    """the columns of the interactions"""
 
 
 @dataclass(kw_only=True)
 class LearnFlags(EnvironmentFlags):
-    """Learn a policy in an environment. Every hyper-parameter of the algorithm is a flag."""
+    """Learn a policy in an environment. Every hyper-parameter is a flag."""
 
-    start: str | None = None
+    start: RunOrPolicy | None = None
     """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
-    preset: str | None = None
+    preset: Annotated[str, "NAME"] | None = None
     """settings for a family of problems as defaults"""
-    config: str | None = None
+    config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
 
 
-Train = verb_flags("fit", LogFlags, steps=20_000, held_out=0.2)
-Rank = verb_flags("fit", RankingFlags, steps=20_000)
-Play = verb_flags("learn", LearnFlags, steps=200_000)
+def flags_of(algorithm: type[Any]) -> type[Any]:
+    """The flags of training with an algorithm: of its data or environment, of the run, and its hyper-parameters."""
+    settings = groups_of(algorithm)
+    if learns_online(algorithm):
+        return verb_flags("learn", LearnFlags, settings, steps=200_000)
+    if ranks(algorithm):
+        return verb_flags("fit", RankingFlags, settings, steps=20_000)
+    return verb_flags("fit", LogFlags, settings, steps=20_000, held_out=0.2)
 
 
 def run(words: list[str]) -> int:
@@ -91,13 +103,13 @@ def run(words: list[str]) -> int:
         raise ConfigError(f"the name of the algorithm is missing. fix: {usage}")
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
-    online = learns_online(cls)
+    online, flags = learns_online(cls), flags_of(cls)
     _check_source(name, rest, online)
-    flags = flags_of(cls, Play if online else Rank if ranks(cls) else Train)
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
-    options = parse(flags, arguments, f"train {name}", with_defaults(flags, defaults))
-    algorithm = cls(**{f.name: getattr(options, f.name) for f in fields(cls) if is_flag(f)})
+    options = parse(flags, arguments, f"train {name}", defaults)
+    settings = (one.name for group in groups_of(cls).values() for one in group)
+    algorithm = cls(**{name: getattr(options, name) for name in settings})
     folder = Path(options.out) if options.out else free_folder(name)
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
 
@@ -129,17 +141,20 @@ def _usage() -> tuple[str, str]:
 def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
-    sinks = [sink_of(kind, folder) for kind in options.sink]
     more = options_in(options, "learn")
-    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
-    return train_and_show(training)
+    with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
+        sinks = [sink_of(kind, folder) for kind in options.sink]
+        training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
+    return train_and_show(training, options.quiet)
 
 
 def _read(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    log, sinks = _log(options), [sink_of(kind, folder) for kind in options.sink]
-    training = fit(algorithm, log, out=folder, sinks=sinks, train=False, **options_in(options, "fit"))
-    return train_and_show(training)
+    log, more = _log(options), options_in(options, "fit")
+    with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
+        sinks = [sink_of(kind, folder) for kind in options.sink]
+        training = fit(algorithm, log, out=folder, sinks=sinks, train=False, **more)
+    return train_and_show(training, options.quiet)
 
 
 def _log(options: Any) -> Log | Interactions:
@@ -148,7 +163,7 @@ def _log(options: Any) -> Log | Interactions:
         return read_any(source, options.columns, memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
-    return read_from_flags(source, options)
+    return read_from_flags(source, options.interactions)
 
 
 def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
 from tidelog.policies.policy import Policy
-from tidelog.runtime.way_of_acting import DOES, Acting, other_way, verdict_line
+from tidelog.runtime.way_of_acting import DOES, Acting, in_way, verdict_line
 
 
 def chosen_way(sample: bool, mode: bool) -> Acting | None:
@@ -19,10 +19,11 @@ def chosen_way(sample: bool, mode: bool) -> Acting | None:
 
 def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = "mode") -> Policy:
     """Return the policy in the way of the flags, else its declared way, else `otherwise`; warns of another way."""
-    asked = chosen_way(sample, mode)
-    if asked is not None and policy.acting is not None and policy.acting != asked:
-        print(f"warning: {other_way(policy.acting)}", file=sys.stderr)  # noqa: T201
-    return policy.with_acting(asked or policy.acting or otherwise)
+
+    def tell(sentence: str) -> None:
+        print(f"warning: {sentence}", file=sys.stderr)  # noqa: T201
+
+    return in_way(policy, chosen_way(sample, mode), otherwise, tell)
 
 
 def print_way(policy: Policy) -> None:

@@ -48,19 +48,14 @@ class MappedPolicy:
             self._memory.forget(first)
 
     def act(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:
-        """Return actions [W, ...] in the environment's order, for its leaves [W, ...] and mask [W, A].
-
-        The policy acts in its declared way.
-        """
-        return self._world(self._policy(self._seen(leaves), self._mask(mask), self._memory))
+        """Return the most likely actions [W, ...] in the environment's order, for its leaves and mask [W, A]."""
+        return self._world(self._policy.act(self._seen(leaves), None, self._mask(mask), self._memory)[0])
 
     def sample(
         self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None, seed: int
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return random actions [W, ...] in the environment's order, and their propensities [W]."""
-        action, propensity = self._policy.sample_with_propensity(
-            self._seen(leaves), seed, self._mask(mask), self._memory
-        )
+        action, propensity = self._policy.act(self._seen(leaves), seed, self._mask(mask), self._memory)
         return self._world(action), propensity
 
     def probabilities(self, leaves: dict[str, NDArray[Any]], mask: NDArray[np.bool_] | None = None) -> NDArray[Any]:

@@ -207,8 +207,8 @@ def _act(
 
     def answer(seen: Any, may: Any, rows: Any, memory: Any) -> Any:
         if policy.acting != "sample":
-            return policy(seen, may, memory)
-        actions, likely = policy.sample_with_propensity(seen, int(generator.integers(2**32)), may, memory)
+            return policy.act(seen, None, may, memory)[0]
+        actions, likely = policy.act(seen, int(generator.integers(2**32)), may, memory)
         propensities.append((rows, likely))
         return actions
 

@@ -35,8 +35,8 @@ from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
-from tidelog.runtime.way_of_acting import DOES, Acting, Acts, verdict_line
-from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete, Spec
+from tidelog.runtime.way_of_acting import Acting, Acts
+from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
 Leaves = dict[str, NDArray[Any]]
@@ -101,10 +101,9 @@ class Policy(Acts):
         self._numbers = jax.tree.map(jnp.float32, algorithm)
         self.declare(acting, verdict)
 
-    def __repr__(self) -> str:
-        leaves = ", ".join(f"{name} {type(leaf).__name__}" for name, leaf in self.spec.observation.items())
-        acts = f"it {DOES[self.acting or 'mode']}; {verdict_line(self.verdict)}"
-        return f"Policy of {self.algorithm!r}: {leaves} -> {_actions(self.spec.action)}; {acts}"
+    @property
+    def _learner(self) -> str:
+        return repr(self.algorithm)
 
     def notes(self) -> list[str]:
         """Return notes for the user about this policy, from the algorithm's `policy_notes(params)` if it has one."""
@@ -117,9 +116,13 @@ class Policy(Acts):
             raise SpecError(f"this {type(self.algorithm).__name__} policy is feed-forward. fix: call it without memory")
         return Memory(np.array(carry))
 
-    def _act(
-        self, observation: Any, seed: int | None, mask: Any, memory: Memory | None
+    def act(
+        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Memory | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
+        """Return actions for programs, codes of discrete ones, and the propensities of a sample, else None.
+
+        A sample needs a seed; without one, these are the most likely actions, whatever way of acting is declared.
+        """
         inputs = self._read(observation, mask)
         if seed is None:
             return self._to_action(self._apply(_mode, inputs, memory), inputs), None
@@ -250,17 +253,6 @@ class Policy(Acts):
         return target
 
 
-def _actions(space: ActionSpace) -> str:
-    """A few words on the actions, for the representation of a policy."""
-    if isinstance(space, Catalogue):
-        return f"lists of {len(space.ids):,} items"
-    if isinstance(space, Continuous):
-        return f"{space.size} continuous actions"
-    names = getattr(space, "names", ())
-    listed = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
-    return f"{space.n} actions{listed}" if isinstance(space, Discrete) else f"choices of {list(space.sizes)}"
-
-
 def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
     """Read a saved policy; `algorithm` is needed only for custom modules.
 
@@ -360,9 +352,15 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
 
 
 def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
-    """Return the declared way's actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N."""
-    actions = replay(policy, leaves, starts, mask, lambda seen, allowed, rows, memory: policy(seen, allowed, memory))
-    return cast("NDArray[Any]", actions)
+    """Return the most likely actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N.
+
+    Discrete actions are codes, whatever way of acting is declared.
+    """
+
+    def answer(seen: Leaves, allowed: Mask, rows: Any, memory: Memory | None) -> NDArray[Any]:
+        return policy.act(seen, mask=allowed, memory=memory)[0]
+
+    return cast("NDArray[Any]", replay(policy, leaves, starts, mask, answer))
 
 
 def replay_log_probability(
@@ -398,6 +396,6 @@ def replay(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, ans
         if output is None:
             return None
         if memory.carry is before:
-            policy(seen, allowed, memory)
+            policy.act(seen, mask=allowed, memory=memory)
         outputs |= zip(rows.tolist(), output, strict=True)
     return np.stack([outputs[row] for row in range(len(outputs))])

@@ -26,7 +26,7 @@ from tidelog.errors import SpecError
 from tidelog.networks.distributions import Categorical, Gaussian, Several
 from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.policies.policy import Policy
-from tidelog.runtime.way_of_acting import in_way
+from tidelog.runtime.way_of_acting import in_way, way_of
 from tidelog.types import Catalogue, Continuous, Discrete, MultiDiscrete, Spec
 
 COPIES = 16  # environments stepped together
@@ -49,7 +49,7 @@ def rollout(
     """
     environment = make(env, copies or min(episodes, COPIES))
     try:
-        return play(environment, actor(in_way(policy, sample), environment), episodes, seed, keep=False).returns
+        return play(environment, actor(in_way(policy, way_of(sample)), environment), episodes, seed, keep=False).returns
     finally:
         environment.close()
 
@@ -76,7 +76,7 @@ def collect(
         act = (
             uniform_actor(environment.spec)
             if policy is None
-            else actor(in_way(policy, sample, otherwise="sample"), environment)
+            else actor(in_way(policy, way_of(sample), otherwise="sample"), environment)
         )
         return log_of(environment.spec, play(environment, act, episodes, seed, steps=steps, progress=progress))
     finally:

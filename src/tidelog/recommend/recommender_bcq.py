@@ -38,7 +38,7 @@ import numpy as np
 
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec
-from tidelog.algorithms.core.hyperparameters import hyperparameters, number, own, static
+from tidelog.algorithms.core.hyperparameters import MAIN, hyperparameters, number, own, static
 from tidelog.algorithms.core.optimisation import (
     Schedule,
     Transformation,
@@ -475,7 +475,7 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
 class RecommenderBCQ:
     """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value."""
 
-    generator: Propose = static(most_likely, choices=GENERATORS, help="candidate generator for Q")
+    generator: Propose = static(most_likely, choices=GENERATORS, help="candidate generator for Q", group=MAIN)
     threshold: float = number(
         0.3, least=0.0, most=1.0, help="likelihood: smallest probability relative to the most likely item"
     )
@@ -501,9 +501,9 @@ class RecommenderBCQ:
     )
     normalise_rewards: bool = static(True, help="divide rewards in targets by their standard deviation so far")
     encoder: MakeBody = static(
-        recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)"
+        recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)", group=MAIN
     )
-    size: int = static(64, least=1, help="size of item vectors and states")
+    size: int = static(64, least=1, help="size of item vectors and states", group=MAIN)
     history: int = static(50, least=1, help="events of the history in a state")
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")
@@ -511,7 +511,7 @@ class RecommenderBCQ:
     heads: int = static(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
     content: bool = static(False, help="a tower over item features; it can rank new items")
-    tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers")
+    tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers", group="network")
     begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
     full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
@@ -520,16 +520,18 @@ class RecommenderBCQ:
     )
     joint: bool = static(True, help="the main phase also trains table and reader")
     batch_size: int = fields.batch_size(128)
-    learning_rate: float = fields.learning_rate(1e-3)
-    critic_learning_rate: float = fields.learning_rate(1e-3)
-    generator_learning_rate: float = fields.learning_rate(1e-3)
-    perturbation_learning_rate: float = fields.learning_rate(1e-3)
+    learning_rate: float = fields.learning_rate(1e-3, "table and reader")
+    critic_learning_rate: float = fields.learning_rate(1e-3, "the critics")
+    generator_learning_rate: float = fields.learning_rate(1e-3, "the generator")
+    perturbation_learning_rate: float = fields.learning_rate(1e-3, "the perturbation")
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
-    hidden: tuple[int, ...] = fields.widths((128, 128), "the critics' hidden layers")
-    generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's hidden layers")
-    perturbation_hidden: tuple[int, ...] = fields.widths((128, 128), "the perturbation's hidden layers")
+    hidden: tuple[int, ...] = fields.widths((128, 128), "the critics' hidden layers", group="network")
+    generator_hidden: tuple[int, ...] = fields.widths((256, 256), "the generator's hidden layers", group="network")
+    perturbation_hidden: tuple[int, ...] = fields.widths(
+        (128, 128), "the perturbation's hidden layers", group="network"
+    )
     item_vectors: InitialVectors | None = own(
         "function of interactions, `size` and a seed that returns the table's rows [N, size]"
     )

@@ -65,10 +65,7 @@ def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
         try:
             run, rows = line.run, part.log.transitions[: part.steps]
             policies = [member_policy(run.path, run.record, member) for member in line.members[:MOST_MEMBERS]]
-            actions = [
-                replay_actions(policy.with_acting("mode"), rows.observation, part.starts, rows.mask)
-                for policy in policies
-            ]
+            actions = [replay_actions(policy, rows.observation, part.starts, rows.mask) for policy in policies]
             chosen.append(Choices(line, np.stack(actions)))
         except TidelogError as error:
             notes.append(f"{line.name}: its policy cannot be loaded. {error}")

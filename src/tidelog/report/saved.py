@@ -225,7 +225,7 @@ def _reopened(record: Record) -> LogSource:
     if origin is None:
         return LogSource(
             None,
-            "The run's log was in memory only and cannot be reopened. fix: pass it with --log (in Python log=...).",
+            "The run's log was in memory only and cannot be reopened. fix: pass it with --data (in Python log=...).",
         )
     source = origin["source"]
     paths = [Path(str(one)) for one in (source if isinstance(source, list) else [source])]

@@ -95,7 +95,7 @@ def _none(run: SavedRun) -> str:
         text = f"This run was not judged yet. This command judges it on its {held_out:,} held-out episodes:"
         return paragraph(text) + command(judge)
     text = "This run was not judged yet, and it held no episodes out. Judging needs a log that it did not learn from:"
-    return paragraph(text) + command(f"{judge} --log ANOTHER_LOG")
+    return paragraph(text) + command(f"{judge} --data ANOTHER_LOG")
 
 
 def _difference(verdict: Verdict) -> str:

@@ -104,7 +104,8 @@ def read_action(inputs: RawBatch, action: Any, spec: Spec) -> NumpyArray:
     if isinstance(space, MultiDiscrete):
         choices = [_codes(actions[:, i], f"action {i}", size, ()) for i, size in enumerate(sizes)]
         return _padded(np.stack(choices, axis=1), inputs.rows)
-    return _padded(_codes(actions, "action", space.n, ()), inputs.rows)
+    labelled = actions.dtype.kind in "UOT" and isinstance(space, Discrete)
+    return _padded(_codes(actions, "action", space.n, space.names if labelled else ()), inputs.rows)
 
 
 def feature_names(spec: Spec) -> list[str]:

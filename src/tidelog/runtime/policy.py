@@ -80,6 +80,10 @@ class Policy(Acts):
             raise CheckpointError(f"{saved.where}: {error}") from error
 
     @property
+    def _learner(self) -> str:
+        return str(self.manifest["algorithm"])
+
+    @property
     def is_recurrent(self) -> bool:
         """Whether every step needs a memory from `start`."""
         return self._width > 0
@@ -90,9 +94,13 @@ class Policy(Acts):
             raise SpecError("this policy is feed-forward and has no memory. fix: call it without memory")
         return Memory(np.zeros((count, self._width), np.float32))
 
-    def _act(
-        self, observation: Any, seed: int | None, mask: Any, memory: Memory | None
+    def act(
+        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Memory | None = None
     ) -> tuple[NumpyArray, NumpyArray | None]:
+        """Return actions for programs, codes of discrete ones, and the propensities of a sample, else None.
+
+        A sample needs a seed; without one, these are the most likely actions, whatever way of acting is declared.
+        """
         inputs = self._read(observation, mask)
         outputs = self._run(inputs, memory, None if seed is None else np.random.default_rng(seed))
         action = self._own_units(outputs.action)

@@ -10,15 +10,19 @@ import copy
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, Literal, Self, TypeVar, cast, get_args
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
+from tidelog.notebooks import facts_table
+from tidelog.runtime.labelled_actions import LabelledActions
+from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete, Spec
 
 Acting = Literal["mode", "sample"]
+Actions: TypeAlias = NDArray[Any] | LabelledActions
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
 TEXTS = ("decision", "acting", "date", "caveat")  # of a verdict's summary; an empty caveat says nothing
 UNKNOWN = ("difference", "low", "high")  # numbers that are None where the log shows none
@@ -31,11 +35,36 @@ class ActingWarning(UserWarning):
 
 
 class Acts(ABC):
-    """The calls of a policy: one in its declared way, one for each way. A subclass computes `_act`."""
+    """The calls of a policy: one in its declared way, one for each way. A subclass computes `act`.
 
+    Discrete actions are answered by the labels of the log, if it has any (`LabelledActions`); `act` returns codes.
+    """
+
+    spec: Spec
     acting: Acting | None  # None: nobody declared it
     verdict: dict[str, Any] | None  # the summary of the verdict on this way of acting
     _draws: np.random.Generator  # of calls without a seed
+
+    def __repr__(self) -> str:
+        observation, actions, acting, verdict = self._facts().values()
+        return f"Policy of {self._learner}: {observation} -> {actions}; it {acting}; {verdict}"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        return facts_table(f"Policy of {self._learner}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return {
+            "observation": ", ".join(f"{name} {type(leaf).__name__}" for name, leaf in self.spec.observation.items()),
+            "actions": _actions(self.spec.action),
+            "acting": DOES[self.acting or "mode"],
+            "verdict": verdict_line(self.verdict),
+        }
+
+    @property
+    @abstractmethod
+    def _learner(self) -> str:
+        """The algorithm that the policy is from, for its representation."""
 
     def declare(self, acting: Acting | None, verdict: Mapping[str, Any] | None = None) -> None:
         """Declare the way of acting, and the summary of a verdict on it (`Verdict.summary`); both are saved with it.
@@ -55,49 +84,68 @@ class Acts(ABC):
         other.declare(acting, self.verdict if self.verdict is not None and self.verdict["acting"] == acting else None)
         return other
 
-    def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+    def __call__(self, observation: Any, mask: Any = None, memory: Any = None) -> Actions:
         """Return the action of one observation, or actions [B, ...], in the declared way; `mask` [A] or [B, A] bool.
 
         Without a declared way: the most likely action. A policy that samples draws new random numbers at every call. A
         recurrent policy needs a memory from `start` at every step of an episode, and updates it.
         """
         seed = int(self._draws.integers(2**32)) if self.acting == "sample" else None
-        return self._act(observation, seed, mask, memory)[0]
+        return self._labelled(self.act(observation, seed, mask, memory)[0])
 
-    def mode(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+    def mode(self, observation: Any, mask: Any = None, memory: Any = None) -> Actions:
         """Return the most likely action of one observation, or actions [B, ...]; warns if sampling is declared."""
         self._warn_unless("mode")
-        return self._act(observation, None, mask, memory)[0]
+        return self._labelled(self.act(observation, None, mask, memory)[0])
 
-    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+    def sample(self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None) -> Actions:
         """Return random actions of the stochastic policy; the same seed and observations give the same actions.
 
         Every runtime has the same probabilities, and another stream of random numbers. Warns if the most likely action
         is declared.
         """
         self._warn_unless("sample")
-        return self._act(observation, _checked(seed), mask, memory)[0]
+        return self._labelled(self.act(observation, _checked(seed), mask, memory)[0])
 
     def sample_with_propensity(
         self, observation: Any, seed: int = 0, mask: Any = None, memory: Any = None
-    ) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    ) -> tuple[Actions, NDArray[Any] | None]:
         """Return random actions and their probability or density [B] in the actions' own units, or None.
 
         Continuous samples are clipped at the bounds; the density is the unclipped Gaussian's at the executed action.
         Warns if the most likely action is declared.
         """
         self._warn_unless("sample")
-        return self._act(observation, _checked(seed), mask, memory)
+        action, propensity = self.act(observation, _checked(seed), mask, memory)
+        return self._labelled(action), propensity
+
+    def _labelled(self, action: NDArray[Any]) -> Actions:
+        space = self.spec.action
+        return LabelledActions(action, space.names) if isinstance(space, Discrete) and space.names else action
 
     def _warn_unless(self, asked: Acting) -> None:
         if self.acting is not None and self.acting != asked:
             warnings.warn(other_way(self.acting), ActingWarning, stacklevel=3)
 
     @abstractmethod
-    def _act(
-        self, observation: Any, seed: int | None, mask: Any, memory: Any
+    def act(
+        self, observation: Any, seed: int | None = None, mask: Any = None, memory: Any = None
     ) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Return actions and, of a sample, their propensities; a seed of None takes the most likely action."""
+        """Return actions for programs, codes of discrete ones, and the propensities of a sample, else None.
+
+        A sample needs a seed; without one, these are the most likely actions, whatever way of acting is declared.
+        """
+
+
+def _actions(space: ActionSpace) -> str:
+    """Return a few words on the actions, for the representation of a policy."""
+    if isinstance(space, Catalogue):
+        return f"lists of {len(space.ids):,} items"
+    if isinstance(space, Continuous):
+        return f"{space.size} continuous actions"
+    names = getattr(space, "names", ())
+    listed = f" ({', '.join(names[:6])}{', ...' if len(names) > 6 else ''})" if names else ""
+    return f"{space.n} actions{listed}" if isinstance(space, Discrete) else f"choices of {list(space.sizes)}"
 
 
 def _checked(seed: Any) -> int:
@@ -116,17 +164,22 @@ def read_acting(value: Any) -> Acting | None:
     raise ConfigError(f"acting = {value!r:.100}: expected 'mode', 'sample' or None. fix: use one of them")
 
 
-def in_way(policy: P, sample: bool | None, otherwise: Acting = "mode") -> P:
+def in_way(policy: P, asked: Acting | None, otherwise: Acting = "mode", tell: Callable[[str], None] | None = None) -> P:
     """Return a policy that acts in the way asked for, None: in its declared way, or `otherwise` if none is declared.
 
-    Warns if the way asked for is not the declared one.
+    If the way asked for is not the declared one, `tell` gets a sentence on that; without `tell`, it is a warning.
     """
-    if sample is None:
-        return policy.with_acting(policy.acting or otherwise)
-    asked: Acting = "sample" if sample else "mode"
-    if policy.acting is not None and policy.acting != asked:
-        warnings.warn(other_way(policy.acting), ActingWarning, stacklevel=3)
-    return policy.with_acting(asked)
+    if asked is not None and policy.acting is not None and policy.acting != asked:
+        if tell is None:
+            warnings.warn(other_way(policy.acting), ActingWarning, stacklevel=3)
+        else:
+            tell(other_way(policy.acting))
+    return policy.with_acting(asked or policy.acting or otherwise)
+
+
+def way_of(sample: bool | None) -> Acting | None:
+    """Return the way of acting of an argument `sample=`: True, False, or None for the declared way."""
+    return None if sample is None else "sample" if sample else "mode"
 
 
 def other_way(declared: Acting) -> str:

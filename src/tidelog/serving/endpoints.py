@@ -27,7 +27,7 @@ MANY = ("observations", "masks", "memories", "seed")
 CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
 ONE_LIST = ("history", "events", "user", *CHOICES)
 MANY_LISTS = ("histories", "events", "users", *CHOICES)
-PLURAL = {"action": "actions", "name": "names", "propensity": "propensities", "memory": "memories"}
+PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
 QUICK_ROWS = 8  # rows of a quick answer
 QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
 MOST_ITEMS = 100_000  # items in one answer
@@ -61,7 +61,6 @@ class ActEndpoint:
 
     def __init__(self, policy: Policy, most: int) -> None:
         self.policy, self._most = policy, most
-        self._sampled = policy.with_acting("sample")
 
     def read(self, text: bytes) -> ParsedRequest:
         """Return the request of a body; RequestError for invalid JSON, invalid fields, or more than `most` rows."""
@@ -99,25 +98,25 @@ class ActEndpoint:
         return asked.rows <= QUICK_ROWS
 
     def compute(self, asked: ParsedRequest) -> dict[str, Any]:
-        """Return the answer to a request: actions by number or value, and by name where names exist."""
+        """Return the answer to a request: actions by label, with their codes, where the log has labels."""
         observation, space = pictures(asked, self.policy.spec), self.policy.spec.action
         answer: dict[str, Any] = {}
         with np.errstate(all="ignore"):  # values that are not finite are refused below
             if asked.seed is None and self.policy.acting != "sample":
-                answer["action"] = self.policy(observation, asked.mask, asked.memory)
+                answer["action"], _ = self.policy.act(observation, None, asked.mask, asked.memory)
             else:
                 seed = secrets.randbits(32) if asked.seed is None else asked.seed
-                drawn = self._sampled.sample_with_propensity(observation, seed, asked.mask, asked.memory)
-                answer["action"], answer["propensity"] = drawn
-        if isinstance(space, Discrete) and space.names:
-            answer["name"] = np.asarray(space.names)[answer["action"]]
+                answer["action"], answer["propensity"] = self.policy.act(observation, seed, asked.mask, asked.memory)
         if asked.memory is not None:
             answer["memory"] = asked.memory.carry
         for name, values in answer.items():
-            if name != "name" and values is not None and not np.isfinite(values).all():
+            if values is not None and not np.isfinite(values).all():
                 raise RequestError(
                     UNFIT, f"the {name} is not finite, the observation is too large. fix: send smaller values"
                 )
+        if isinstance(space, Discrete) and space.names:
+            codes = answer.pop("action")
+            answer = {"action": np.asarray(space.names)[codes], "code": codes, **answer}
         plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
         warning = {}
         if asked.seed is not None and self.policy.acting == "mode":

@@ -1,10 +1,10 @@
-"""Hyper-parameters of several algorithms: their ranges and help; the defaults are in the algorithm pages."""
+"""Hyper-parameters of several algorithms: ranges, help and groups; the defaults are in the algorithm pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from tidelog.algorithms.core.hyperparameters import number, static
+from tidelog.algorithms.core.hyperparameters import MAIN, number, static
 from tidelog.algorithms.core.optimisation import OPTIMISERS, SCHEDULES, Schedule
 from tidelog.data.scaling import REWARD_SCALINGS
 from tidelog.losses.td import POINT_LOSSES, PointLoss
@@ -16,32 +16,33 @@ from tidelog.networks.convolution import LAYERS, Layers
 
 def discount(default: float) -> Any:
     """The discount per step."""
-    return number(default, least=0.0, most=1.0, role="discount")
+    return number(default, least=0.0, most=1.0, help="discount per step", group=MAIN, role="discount")
 
 
 def n_step(default: int) -> Any:
     """The number of rewards in an n-step return."""
-    return static(default, least=1, help="rewards summed before bootstrapping")
+    return static(default, least=1, help="rewards summed before bootstrapping", group="value")
 
 
 def critics(default: int) -> Any:
     """The number of critics."""
-    return static(default, least=1, help="size of the critic ensemble")
+    return static(default, least=1, help="size of the critic ensemble", group="value")
 
 
 def critic_loss(default: PointLoss) -> Any:
     """The loss of a TD error."""
-    return static(default, choices=POINT_LOSSES)
+    return static(default, choices=POINT_LOSSES, help="loss of a TD error", group="value")
 
 
 def target_rate(default: float | None, of: str) -> Any:
     """The update rate of target networks."""
-    return number(default, least=0.0, most=1.0, help=f"share of the gap that {of}")
+    return number(default, least=0.0, most=1.0, help=f"share of the gap that {of}", group="value")
 
 
 def reward_scaling(default: str) -> Any:
     """The scaling of the log's rewards before training."""
-    return static(REWARD_SCALINGS[default], choices=REWARD_SCALINGS)
+    how = "scaling of the log's rewards before training"
+    return static(REWARD_SCALINGS[default], choices=REWARD_SCALINGS, help=how, group="value")
 
 
 def inverse_temperature(default: float) -> Any:
@@ -50,6 +51,7 @@ def inverse_temperature(default: float) -> Any:
         default,
         least=0.0,
         help="inverse temperature: multiplies the advantage; 0 clones the log",
+        group=MAIN,
         role="inverse temperature",
     )
 
@@ -59,90 +61,95 @@ def inverse_temperature(default: float) -> Any:
 
 def batch_size(default: int) -> Any:
     """The number of samples of an update."""
-    return static(default, least=1)
+    return static(default, least=1, help="samples of an update", group=MAIN)
 
 
-def learning_rate(default: float) -> Any:
+def learning_rate(default: float, of: str = "all networks", group: str = "optimisation") -> Any:
     """The learning rate."""
-    return number(default, least=0.0, role="learning rate")
+    return number(default, least=0.0, help=f"learning rate of {of}", group=group, role="learning rate")
 
 
 def schedule(default: Schedule) -> Any:
     """The schedule of the learning rate over the run."""
-    return static(default, choices=SCHEDULES, help="factor on the learning rate over the run's progress")
+    how = "factor on the learning rate over the run's progress"
+    return static(default, choices=SCHEDULES, help=how, group="optimisation")
 
 
 def optimiser(default: str) -> Any:
     """The optimiser."""
-    return static(OPTIMISERS[default], choices=OPTIMISERS, help="optimiser of the updates")
+    return static(OPTIMISERS[default], choices=OPTIMISERS, help="optimiser of the updates", group="optimisation")
 
 
 def gradient_clip(default: float | None, of: str) -> Any:
     """The limit of gradient clipping."""
-    return number(default, least=0.0, open_ends=True, help=f"largest norm of {of}")
+    return number(default, least=0.0, open_ends=True, help=f"largest norm of {of}", group="optimisation")
 
 
 def priority_exponent(default: float | None) -> Any:
     """The exponent of prioritised sampling."""
-    return number(default, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional")
+    return number(
+        default, least=0.0, most=1.0, help="prioritised sampling: 0 is uniform, 1 proportional", group="sampling"
+    )
 
 
 def priority_correction(default: float) -> Any:
     """The initial exponent of the importance weights of prioritised sampling."""
-    return number(default, least=0.0, most=1.0, help="initial exponent of the importance weights")
+    return number(default, least=0.0, most=1.0, help="initial exponent of the importance weights", group="sampling")
 
 
 # Networks.
 
 
-def widths(default: tuple[int, ...], of: str, least: int = 1) -> Any:
+def widths(default: tuple[int, ...], of: str, least: int = 1, group: str = MAIN) -> Any:
     """The widths of hidden layers; `least` 0 allows no hidden layer."""
-    return static(default, least=least, help=f"widths of {of}", role="widths")
+    return static(default, least=least, help=f"widths of {of}", group=group, role="widths")
 
 
 def embedding(default: int) -> Any:
     """The embedding width of a categorical column."""
-    return static(default, least=1, help="embedding width of a categorical column")
+    return static(default, least=1, help="embedding width of a categorical column", group="network")
 
 
 def convolutions(default: Layers) -> Any:
     """The convolution layers for pictures."""
-    return static(default, choices=LAYERS, help="convolution layers for pictures")
+    return static(default, choices=LAYERS, help="convolution layers for pictures", group="network")
 
 
 def picture_width(default: int) -> Any:
     """The number of features of a picture."""
-    return static(default, least=1, help="features of a picture")
+    return static(default, least=1, help="features of a picture", group="network")
 
 
 def recurrent_size(default: int | None) -> Any:
     """The width of the recurrent unit, or None for feed-forward networks."""
-    return static(default, least=1, help="width of the recurrent unit in every network")
+    return static(default, least=1, help="width of the recurrent unit in every network", group="recurrent")
 
 
 def window(default: int) -> Any:
     """The number of steps that a loss uses."""
-    return static(default, least=1, help="recurrent networks: consecutive steps that a loss uses")
+    return static(default, least=1, help="consecutive steps that a loss uses", group="recurrent")
 
 
 def burn_in(default: int) -> Any:
     """The number of burn-in steps before the window."""
-    return static(default, least=0, help="recurrent networks: steps before them that only update the recurrent state")
+    how = "steps before them that only update the recurrent state"
+    return static(default, least=0, help=how, group="recurrent")
 
 
 def layer_norm(default: bool) -> Any:
     """Whether hidden layers use layer normalisation."""
-    return static(default)
+    return static(default, help="layer normalisation in hidden layers", group="network")
 
 
 def dropout(default: float | None) -> Any:
     """The dropout rate."""
-    return number(default, least=0.0, most=0.99, help="dropout rate in the actor's trunk during training")
+    how = "dropout rate in the actor's trunk during training"
+    return number(default, least=0.0, most=0.99, help=how, group="network")
 
 
 def actor_head(default: HeadFactory) -> Any:
     """The distribution of an actor of continuous actions."""
-    return static(default, choices=HEADS, help="distribution for continuous actions")
+    return static(default, choices=HEADS, help="distribution for continuous actions", group="network")
 
 
 def epsilon(default: float | None, help: str) -> Any:

@@ -3,6 +3,8 @@
 A field of `number` is a leaf. A field of `static` belongs to the compiled program: a size, a switch, a function. A
 function with a name in `choices` can be written in a file or on a command line. Any other function can be passed in
 Python; a run that uses one needs the algorithm again to resume.
+
+A field's `group` is its part of the command's help (`groups_of`).
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ import jax
 from tidelog.errors import ConfigError, nearest
 
 T = TypeVar("T")
+MAIN = "main"  # the group of the few settings that matter most
+ALGORITHM = "algorithm"  # the group of settings that are this algorithm's own
 
 
 def number(
@@ -30,6 +34,7 @@ def number(
     open_ends: bool = False,
     leaf: bool = True,
     help: str = "",
+    group: str = ALGORITHM,
     role: str = "",
 ) -> Any:
     """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree.
@@ -37,18 +42,24 @@ def number(
     With `leaf=False` it belongs to the compiled program or to the schedule: all members of a population share it.
     `role` names the rule by which it follows a log (`algorithms/auto.py`).
     """
-    metadata = {"leaf": leaf, "range": (least, most, open_ends), "help": help, "role": role}
+    metadata = {"leaf": leaf, "range": (least, most, open_ends), "help": help, "group": group, "role": role}
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def static(
-    default: Any, *, least: int | None = None, choices: Mapping[str, Any] | None = None, help: str = "", role: str = ""
+    default: Any,
+    *,
+    least: int | None = None,
+    choices: Mapping[str, Any] | None = None,
+    help: str = "",
+    group: str = ALGORITHM,
+    role: str = "",
 ) -> Any:
     """Declare a value of the compiled program; `choices` maps the names usable in files to their values.
 
     `least` is the minimum of a whole number; 0 allows an empty list. `role` is that of `number`.
     """
-    metadata = {"leaf": False, "least": least, "choices": choices, "help": help, "role": role}
+    metadata = {"leaf": False, "least": least, "choices": choices, "help": help, "group": group, "role": role}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -221,6 +232,15 @@ def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tu
     if not listed or not all(fit):
         raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
     return tuple(kind(v) for v in listed)
+
+
+def groups_of(cls: type[Any]) -> dict[str, list[Any]]:
+    """Return the fields that have a text form by their groups: `MAIN` first, the others in the order of the fields."""
+    groups: dict[str, list[Any]] = {MAIN: []}
+    for field in dataclasses.fields(cls):
+        if not field.metadata.get("own"):
+            groups.setdefault(field.metadata["group"], []).append(field)
+    return groups
 
 
 def to_config(algorithm: Any) -> dict[str, Any]:

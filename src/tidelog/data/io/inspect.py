@@ -111,13 +111,13 @@ class Description:
         roles = self.interaction_roles()
         if roles is not None:
             return ["next:", *self._interaction_commands(source, roles)]
-        lines = ["next:", f"  tidelog data inspect {source} --write columns.toml",
-                 f"  tidelog data validate {source} --columns columns.toml"]  # fmt: skip
+        lines = ["next:", f"  tidelog data inspect --data {source} --write columns.toml",
+                 f"  tidelog data validate --data {source} --columns columns.toml"]  # fmt: skip
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             lines.append(
                 "lists of items need a time for every event, and one item per row: with your column of times for TIME, "
-                f"`tidelog data validate {source} --user {user} --item {item} --time TIME`"
+                f"`tidelog data validate --data {source} --user {user} --item {item} --time TIME`"
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
@@ -127,7 +127,7 @@ class Description:
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
         """Commands for interactions; training only if the checks have no errors."""
         flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
-        lines = [f"  tidelog data validate {source} {flags}"]
+        lines = [f"  tidelog data validate --data {source} {flags}"]
         if self.ranking is not None and self.ranking_report is not None and self.ranking_report.ok:
             lines.append(f"  tidelog train {self.ranking} --data {source} {flags}")
         return lines

@@ -107,7 +107,7 @@ def read_any(
     if is_table(source):
         if columns is None:
             raise ConfigError(
-                f"{_shown(source)} is a table without a mapping of its columns. fix: `tidelog data inspect "
+                f"{_shown(source)} is a table without a mapping of its columns. fix: `tidelog data inspect --data "
                 f"{_shown(source)}` proposes a mapping; write it to a file and pass --columns FILE"
             )
         return read_log(source, columns)

@@ -70,7 +70,7 @@ def target_of(
     if likely is not None:
         drawn = _drawn(policy, leaves, starts, seed)
         return Target(np.exp(likely.astype(np.float64)), actions=drawn)
-    return with_kernel(replay_actions(policy.with_acting("mode"), leaves, starts), log, bounds, bandwidth, seed)
+    return with_kernel(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
 
 
 def stored_starts(log: Log) -> NDArray[np.int64]:
@@ -144,7 +144,7 @@ def _probabilities(policy: Policy, log: Log, leaves: Leaves, starts: Any, sample
         chances = policy.probabilities(seen, None if allowed is None else allowed[decisions])
         probabilities[decisions] = _normalised(chances)
     else:
-        probabilities = np.eye(actions)[replay_actions(policy.with_acting("mode"), leaves, starts, allowed)]
+        probabilities = np.eye(actions)[replay_actions(policy, leaves, starts, allowed)]
     return probabilities if to_policy is None else probabilities[:, to_policy]
 
 
@@ -156,12 +156,12 @@ def _normalised(probabilities: NDArray[Any]) -> Floats:
 
 def _drawn(policy: Policy, leaves: Leaves, starts: Any, seed: int) -> NDArray[np.float32]:
     """Sampled actions [M, K, A]."""
-    generator, policy = np.random.default_rng([seed, 4]), policy.with_acting("sample")
+    generator = np.random.default_rng([seed, 4])
 
     def ask(seen: Any, allowed: Any, rows: Any, memory: Any) -> NDArray[Any]:
         before = None if memory is None else memory.of(slice(None))
         seeds = generator.integers(2**31, size=DRAWS)
-        several = [policy.sample(seen, int(one), allowed, before and before.of(slice(None))) for one in seeds]
+        several = [policy.act(seen, int(one), allowed, before and before.of(slice(None)))[0] for one in seeds]
         return np.stack(several, axis=1)
 
     return np.asarray(replay(policy, leaves, starts, None, ask), np.float32)
@@ -208,10 +208,6 @@ class ExternalPolicy:
         self._tells, self.spec, self.origin = tells, spec, dict[str, Any]()
         self.actions, self.kind = spec.action.n, type(tells).__name__
 
-    def with_acting(self, acting: Any) -> ExternalPolicy:
-        """Return the policy itself: it has the way of acting that its probabilities state."""
-        return self
-
     def probabilities(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
         """The external policy's probabilities [B, A]; SpecError if they are invalid."""
         chances = np.asarray(self._tells.probabilities(leaves, mask), np.float64)
@@ -229,9 +225,11 @@ class ExternalPolicy:
             )
         return chances
 
-    def __call__(self, leaves: Mapping[str, NDArray[Any]], mask: Any = None, memory: Any = None) -> NDArray[Any]:
-        """The most likely action [B]."""
-        return np.asarray(self.probabilities(leaves, mask).argmax(axis=1))
+    def act(
+        self, leaves: Mapping[str, NDArray[Any]], seed: None = None, mask: Any = None, memory: Any = None
+    ) -> tuple[NDArray[Any], None]:
+        """The most likely actions [B], without propensities."""
+        return np.asarray(self.probabilities(leaves, mask).argmax(axis=1)), None
 
 
 def as_policy(policy: Any, spec: Spec) -> Any:

@@ -15,9 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, nearest
+from tidelog.notebooks import facts_table, rows_table
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.policies.statistics import Interval
+from tidelog.runtime.way_of_acting import DOES
 
 Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 
@@ -55,6 +57,18 @@ class Verdict:
 
     def __repr__(self) -> str:
         return f"Verdict: {self.decision}. {self.paragraph}"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        facts = {
+            "in words": self.paragraph,
+            "difference from the logger": f"{_span(self.difference)}, {percent(self.level)} interval",
+            "the logger's mean return": f"{self.logger.estimate:.3g} ({self.logger.low:.3g} to {self.logger.high:.3g})",
+            "the policy": DOES[self.summary["acting"]],
+            "episodes": f"{self.episodes:,}",
+            "reasons": "\n".join(self.reasons),
+        }
+        return facts_table(f"Verdict: {self.decision}", facts)
 
     @property
     def blocks_gate(self) -> tuple[str, ...]:
@@ -156,6 +170,12 @@ class Verdicts(Sequence[Verdict]):
         rows = [f"  {name}: {one.decision}, {_span(one.difference)}" for name, one in self.items()]
         head = f"Verdicts on {len(self)} policies, differences from the logger, {percent(self.level)} simultaneous"
         return "\n".join([head, *rows])
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        title = f"Verdicts on {len(self)} policies, {percent(self.level)} simultaneous"
+        rows = [(name, one.decision, _span(one.difference), f"{one.episodes:,}") for name, one in self.items()]
+        return rows_table(title, ("policy", "decision", "difference from the logger", "episodes"), rows)
 
     def __len__(self) -> int:
         return len(self.verdicts)

@@ -38,17 +38,17 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     if log is None:
         origin: Any = record.data.origin
         if origin is None:
-            raise ConfigError(f"the log of {folder} was in memory only. fix: pass it, or another log, with --log")
+            raise ConfigError(f"the log of {folder} was in memory only. fix: pass it, or another log, with --data")
         log = reopen(origin)
         if log.fingerprint() != record.data.fingerprint:
             raise LogError(
                 f"{source_text(origin)} is no longer the log that {folder} was trained on: its content has changed. "
-                "fix: pass the log to judge on with --log"
+                "fix: pass the log to judge on with --data"
             )
     if not record.held_out:
         raise ConfigError(
             f"{folder} held no episodes out, and a policy cannot be judged on episodes that it learnt from. fix: use "
-            "a log with other episodes (--log), or train again with a share held out"
+            "a log with other episodes (--data), or train again with a share held out"
         )
     rows = np.flatnonzero(np.isin(log.episode_ids, np.asarray(record.held_out)))
     if len(rows) != len(record.held_out):

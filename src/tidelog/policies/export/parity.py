@@ -151,9 +151,8 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
         k = min(LENGTH, ranker.width, ranker.items)
         items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"])
         return {"action": items[None], "score": scores}
-    reader = reader.with_acting("mode")
     memory = reader.start(_count(leaves)) if reader.is_recurrent else None
-    actions = [reader(leaves, mask, memory) for _ in range(STEPS if reader.is_recurrent else 1)]
+    actions = [reader.act(leaves, None, mask, memory)[0] for _ in range(STEPS if reader.is_recurrent else 1)]
     answers = {"action": np.stack(actions)}
     if isinstance(reader.spec.action, Discrete):
         answers["probabilities"] = reader.probabilities(leaves, mask, memory)

@@ -20,7 +20,7 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
             f"log: found {log.spec}, expected the policy's {policy.spec}. fix: use a log with the spaces of the policy"
         )
     rows = log.transitions
-    chosen = replay_actions(policy.with_acting("mode"), rows.observation, log.starts, rows.mask)
+    chosen = replay_actions(policy, rows.observation, log.starts, rows.mask)
     if isinstance(log.spec.action, Discrete):
         metrics = {"share of equal actions": float(np.mean(chosen == log.action))}
     else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from tidelog.errors import ConfigError
 
@@ -20,17 +20,24 @@ Scale = Literal["standard", "none"]
 Place = Literal["device", "host", "disk"]
 
 
-def option(default: Any = MISSING, *, help: str, verbs: Sequence[str] = VERBS, flag: Any = None) -> Any:
-    """Return a field of `Options` with its help, the verbs that take it, and the type of its flag (None: no flag)."""
-    return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag})
+def option(
+    default: Any = MISSING, *, help: str, verbs: Sequence[str] = VERBS, flag: Any = None, first: bool = False
+) -> Any:
+    """Return a field of `Options` with its help, the verbs that take it, and the type of its flag (None: no flag).
+
+    `first` is for the few flags that most runs set; help lists the others last.
+    """
+    return field(default=default, metadata={"help": help, "verbs": tuple(verbs), "flag": flag, "first": first})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Everything about a run except the algorithm and the log or environment; ConfigError for invalid values."""
 
-    steps: int = option(help="updates per seed (fit) or decisions per seed (learn, finetune)", flag=int)
-    seeds: tuple[int, ...] = option(help="number of seeds that train side by side", verbs=("fit", "learn"), flag=int)
+    steps: int = option(help="updates per seed (fit) or decisions per seed (learn, finetune)", flag=int, first=True)
+    seeds: tuple[int, ...] = option(
+        help="number of seeds that train side by side", verbs=("fit", "learn"), flag=int, first=True
+    )
     every: int = option(
         help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports per run",
         flag=int | None,
@@ -38,10 +45,12 @@ class Options:
     evaluate: Mapping[str, int] = option(
         None,
         help="environments for evaluation at every report, as NAME=EPISODES; sampled:NAME=EPISODES samples the actions",
-        flag=tuple[str, ...],
+        flag=tuple[Annotated[str, "NAME=EPISODES"], ...],
     )
     own_evaluators: tuple[str, ...] = option((), help="names of the user's own functions of the policy in reports")
-    best: str | None = option(None, help="keep the policy at the best report of this metric", flag=str | None)
+    best: str | None = option(
+        None, help="keep the policy at the best report of this metric", flag=Annotated[str, "METRIC"] | None
+    )
     patience: int | None = option(
         None, help="stop after this many reports without improvement (needs best)", flag=int | None
     )
@@ -50,6 +59,7 @@ class Options:
         help="share of the episodes for validation losses and judging; 0: none",
         verbs=("fit",),
         flag=float,
+        first=True,
     )
     split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",))
     scale: Scale = option(  # noqa: RUF009 (a field)
@@ -59,13 +69,16 @@ class Options:
         flag=Scale | None,
     )
     warm_start: Mapping[str, str] | None = option(
-        None, help="start parts from other runs, as PART=RUN", verbs=("fit",), flag=tuple[str, ...]
+        None,
+        help="start parts from other runs, as PART=RUN",
+        verbs=("fit",),
+        flag=tuple[Annotated[str, "PART=RUN"], ...],
     )
     log_out: str | None = option(
         None,
         help="write all collected decisions as a log, with propensities where the policy has a density",
         verbs=("learn", "finetune"),
-        flag=str | None,
+        flag=Annotated[str, "FOLDER"] | None,
     )
     start_decisions: int | None = option(
         None,

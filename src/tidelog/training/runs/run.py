@@ -15,6 +15,7 @@ from tidelog.algorithms.names import ranks
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.folders import remove_unfinished
 from tidelog.networks.arrays import duplicate
+from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
 from tidelog.policies.policy import Policy, load_policy
 from tidelog.training.engine.engine import Engine
@@ -23,7 +24,7 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.runs.evaluation import evaluate
-from tidelog.training.runs.progress import Progress, Screen
+from tidelog.training.runs.progress import MOST_METRICS, Progress, Screen
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
@@ -81,13 +82,24 @@ class Run:
         return self._engine.unit
 
     def __repr__(self) -> str:
+        return f"Run of {self.record.algorithm}, {', '.join(self._facts().values())}"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, with the last metrics of the first member."""
+        rows = [row for row in self.metrics if row["member"] == 0][-1:]
+        metrics = {
+            f"last {name}": f"{value:.4g}" for row in rows for name, value in [*row.items()][3 : 3 + MOST_METRICS]
+        }
+        return facts_table(f"Run of {self.record.algorithm}", {**self._facts(), **metrics})
+
+    def _facts(self) -> dict[str, str]:
         seeds, options = len(self.record.options.seeds), self.record.options
         members = f"{len(self.members)} members" if len(self.members) > 1 else "1 member"
-        where = "in memory" if self.folder is None else f"in {self.folder}"
-        return (
-            f"Run of {self.record.algorithm}, {members} ({seeds} seed{'s' if seeds > 1 else ''}), {self.done:,} of "
-            f"{options.steps:,} {self.unit}, {where}"
-        )
+        return {
+            "members": f"{members} ({seeds} seed{'s' if seeds > 1 else ''})",
+            "done": f"{self.done:,} of {options.steps:,} {self.unit}",
+            "where": "in memory" if self.folder is None else f"in {self.folder}",
+        }
 
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
@@ -101,15 +113,17 @@ class Run:
         """Whether all steps are done, or patience ended the run."""
         return self.done >= self.record.options.steps or self._selection.exhausted
 
-    def policy(self, seed: int | None = None, member: int = 0) -> Policy:
-        """Return the current policy; `member` selects an algorithm of a population, `seed` one of its seeds."""
+    def policy(self, seed: int | None = None, member: int | None = None) -> Policy:
+        """Return the current policy of a member: by its number as in the metrics, or by its seed; default: the first.
+
+        ConfigError for both, and for a seed of several members (a population).
+        """
         return self._policy_of(self._find(seed, member))
 
     def best_policy(self, seed: int | None = None, member: int | None = None) -> Policy:
         """Return the policy at the best report, over all members unless one is named. ConfigError without `best=`."""
-        index = (
-            self._selection.best_member() if seed is None and member is None else self._find(seed, member or 0).index
-        )
+        unnamed = seed is None and member is None
+        index = self._selection.best_member() if unnamed else self._find(seed, member).index
         if index is None or index not in self._selection.best:
             raise ConfigError(
                 f"this run has no best policy. fix: name a metric for it, as in fit(..., best='{self._example()}')"
@@ -132,16 +146,24 @@ class Run:
         """Return the constant stores that training reads, and the validation of the held-out part."""
         return self._engine.stores, self._validation
 
-    def _find(self, seed: int | None, member: int) -> Member:
-        seeds = self.record.options.seeds
-        if seed is not None and seed not in seeds:
-            raise ConfigError(f"seed = {seed}: no member has this seed. fix: use one of {list(seeds)}")
-        algorithms = len(self.members) // len(seeds)
-        if not 0 <= member < algorithms:
+    def _find(self, seed: int | None, member: int | None) -> Member:
+        if seed is not None and member is not None:
+            raise ConfigError(f"seed = {seed}, member = {member}: each names a member. fix: set only one of them")
+        if seed is None:
+            number, count = member or 0, len(self.members)
+            if not 0 <= number < count:
+                raise ConfigError(f"member = {number}: this run has {count} member(s). fix: use 0 to {count - 1}")
+            return self.members[number]
+        found = [one for one in self.members if one.seed == seed]
+        if not found:
+            seeds = list(self.record.options.seeds)
+            raise ConfigError(f"seed = {seed}: no member has this seed. fix: use one of {seeds}")
+        if len(found) > 1:
+            numbers = ", ".join(str(one.index) for one in found)
             raise ConfigError(
-                f"member = {member}: this run has {algorithms} algorithm(s). fix: use 0 to {algorithms - 1}"
+                f"seed = {seed}: the members {numbers} of this population have it. fix: name one of them with member="
             )
-        return self.members[member * len(seeds) + (0 if seed is None else seeds.index(seed))]
+        return found[0]
 
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
         params = member.algorithm.policy_params(self._engine.state(member.index))

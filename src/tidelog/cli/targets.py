@@ -1,0 +1,57 @@
+"""What a command writes: an existing file or folder is refused, or replaced with --overwrite."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidelog.errors import ConfigError
+
+
+@contextmanager
+def writing(
+    *targets: str | Path | None, overwrite: bool, replaceable: Callable[[Path], bool] = Path.is_file
+) -> Iterator[None]:
+    """Refuse targets that exist, before anything is computed; with `overwrite`, replace them after the work succeeded.
+
+    `replaceable` says whether an existing path is of the kind that the command writes; others are never replaced. After
+    an error the old ones are in their places again.
+    """
+    aside: dict[Path, Path] = {}
+    for target in (Path(target) for target in targets if target is not None):
+        if target.exists() and not overwrite:
+            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
+        if target.exists() and not replaceable(target):
+            raise ConfigError(
+                f"{target} is not of the kind that this command writes, it is not replaced. fix: choose another name"
+            )
+        if replaceable is Path.is_file and not target.parent.is_dir():
+            raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
+        if target.exists():
+            aside[target] = target.with_name(f".replaced-{target.name}")
+    try:
+        for target, old in aside.items():
+            target.rename(old)
+        yield
+    except BaseException:
+        for target, old in aside.items():
+            if old.exists():
+                _delete(target)
+                old.rename(target)
+        raise
+    for old in aside.values():
+        _delete(old)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder holds a run, or nothing."""
+    return folder.is_dir() and ((folder / "run.json").is_file() or not any(folder.iterdir()))

@@ -1,0 +1,148 @@
+"""The help of every command: it fits a terminal, says what each value is, and has one name for one thing."""
+
+import dataclasses
+import re
+
+import pytest
+
+from tests.cli.conftest import Done
+from tidelog import number, static
+from tidelog.algorithms.core.hyperparameters import MAIN, groups_of, hyperparameters
+from tidelog.algorithms.names import ALGORITHMS, algorithm_class
+from tidelog.cli import COMMANDS
+from tidelog.cli.flags import parse, verb_flags
+from tidelog.cli.train import LogFlags
+
+HELPS = [
+    *([name] for name in COMMANDS if name not in ("data", "train")),
+    *(["data", name] for name in ("inspect", "validate", "convert")),
+    *(["train", name] for name in ALGORITHMS),
+]
+TYPES = re.compile(r"\b(STR|INT|FLOAT|BOOL|TUPLE|None)\b|\{None\}")
+FLAG = re.compile(
+    r"^  (--?[a-z]\S*.*?|[A-Z]\S*(?: \[.+\])?)(?:  +(\S.*))?$"
+)  # its words, and its text if that is in the same line
+
+
+def plain(text):
+    """A help page with headings and indents in place of boxes, whatever the terminal can draw."""
+    text = re.sub(r"^╭─ (.+?) ─*╮$", r" \1\n ---", text, flags=re.MULTILINE)
+    text = re.sub(r"^│ (.*?) *│$", r"  \1", text, flags=re.MULTILINE)
+    return "\n".join(line.rstrip() for line in re.sub(r"^╰─*╯$", "", text, flags=re.MULTILINE).splitlines())
+
+
+def headings(text):
+    return re.findall(r"^ (\w.*)\n -+$", text, re.MULTILINE)
+
+
+def rows(text):
+    """The words of every flag and argument in a help page, each with its description."""
+    found, begun = [], False
+    for line in text.splitlines():
+        begun = begun or line.startswith(" ---")
+        flag = FLAG.match(line)
+        if flag and begun:
+            found.append([flag[1], flag[2] or ""])
+        elif line.startswith("    ") and found:
+            found[-1][1] += " " + line.strip()
+    return [(words, text.strip()) for words, text in found]
+
+
+@pytest.fixture
+def page(tidelog, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def get(words) -> Done:
+        done = tidelog(*words, "--help")
+        assert done.code == 0, done.err
+        return done._replace(out=plain(done.out))
+
+    return get
+
+
+@pytest.mark.parametrize("words", HELPS, ids=" ".join)
+def test_every_flag_says_what_it_is(words, page):
+    text = page(words).out
+    assert max(len(line) for line in text.splitlines() if not line.startswith("usage:")) <= 80
+    found = rows(text)
+    assert ("-h, --help", "show this help message and exit") in found
+    for flag, description in found:
+        assert re.sub(r"\(.*\)", "", description).strip(), f"{flag} has no description"
+        value = re.sub(r"\|None\b", "", flag.split(" ", 1)[1]) if " " in flag and "--" in flag else flag
+        assert not TYPES.search(value), flag
+        assert "(default: )" not in description
+    for flag in ("--log", "--format", "--deterministic"):
+        assert not any(flag in one.split() for one, _ in found)
+
+
+def test_the_walk_sees_a_flag_without_a_description():
+    """And one with a type for its value: what the test above would fail on."""
+    boxes = "╭─ options ─────╮\n│ --bare STR         │\n│ --long {None}|STR │\n│          its text  │\n╰───╯"
+    assert headings(plain(boxes)) == ["options"]
+    assert rows(plain(boxes)) == [("--bare STR", ""), ("--long {None}|STR", "its text")]
+    assert TYPES.search("{None}|STR")
+    assert TYPES.search("INT [INT ...]")
+    assert not TYPES.search("NUMBER [NUMBER ...]")
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_begins_with_the_few_settings_that_matter(name, page):
+    text, groups = page(["train", name]).out, groups_of(algorithm_class(name))
+    main = [f"--{one.name.replace('_', '-')}" for one in groups[MAIN]]
+    assert 3 <= len(main) <= 5
+    own = [one for one in headings(text) if one not in ("options", "interactions options")]
+    assert own[0] == "main options"
+    assert own[-1] == "run options"
+    box = text.split(" main options\n")[1].split("\n\n")[0]
+    assert re.findall(r"^  (--[a-z-]+)", box, re.MULTILINE) == main
+    assert all(one.metadata["help"] for group in groups.values() for one in group)
+
+
+def test_iql_has_five_main_settings_and_its_groups(page):
+    text = page(["train", "iql"]).out
+    assert text.index("--expectile") < text.index("--temperature") < text.index("--hidden") < text.index("--max-weight")
+    assert headings(text) == ["options", *(f"{one} options" for one in (
+        "main", "algorithm", "value", "optimisation", "network", "recurrent", "sampling", "run"))]  # fmt: skip
+
+
+def test_groups_come_from_declarations():
+    """A hyper-parameter is where its declaration puts it, whatever its name, also if it is the name of a group."""
+
+    @hyperparameters
+    class Own:
+        plain: float = 1.0
+        value: float = number(2.0, help="h", group="odd")
+        odd: int = static(3, help="h", group=MAIN)
+
+    flags = verb_flags("fit", LogFlags, groups_of(Own), steps=7)
+    nested = [one.name for one in dataclasses.fields(flags) if one.name.endswith("_options")]
+    assert nested == ["main_options", "algorithm_options", "odd_options", "run_options"]
+    options = parse(flags, ["--data", "a", "b", "--data", "c", "--odd", "5", "--value", "0.5"], "train own")
+    assert (options.odd, options.value, options.plain, options.steps) == (5, 0.5, 1.0, 7)
+    assert options.data == (("a", "b"), ("c",))
+    assert parse(flags, ["--data", "a"], "train own", {"value": 0.25}).value == 0.25
+
+
+POSITIONAL = "'visits.csv' has no flag before it. fix: write --data visits.csv"
+OLD = {
+    "evaluate": (["evaluate", "run", "--log", "visits.csv"], "--log has another name. fix: write --data"),
+    "judge": (["judge", "run", "--log=visits.csv"], "--log has another name. fix: write --data"),
+    "export": (["export", "run", "--log", "visits.csv"], "--log has another name. fix: write --data"),
+    "report": (["report", "run", "--log", "visits.csv"], "--log has another name. fix: write --data"),
+    "json": (["data", "validate", "--data", "a.csv", "--format=json"], "--format has another name. fix: write --json"),
+    "mode": (["evaluate", "run", "--deterministic"], "--deterministic has another name. fix: write --mode"),
+    "inspect": (["data", "inspect", "visits.csv"], POSITIONAL),
+    "convert": (["data", "convert", "visits.csv", "a.npz"], POSITIONAL),
+}
+
+
+@pytest.mark.parametrize("case", OLD)
+def test_old_names_are_refused_with_the_new_name(case, tidelog):
+    words, message = OLD[case]
+    done = tidelog(*words)
+    assert done.code == 2
+    assert message in done.said
+
+
+def test_the_version_is_listed(tidelog):
+    assert "`tidelog --version`" in tidelog("--help").out
