@@ -69,6 +69,7 @@ __all__ = [
     "rollout",
     "slot_model",
     "static",
+    "suggest",
     "testing",
     "tree_where",
     "validate",
@@ -77,6 +78,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tidelog import testing
+    from tidelog.algorithms.auto import suggest
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
     from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
@@ -142,6 +144,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "types": ("Continuous", "Discrete", "MultiDiscrete"),
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
+    "algorithms.auto": ("suggest",),
     "algorithms.iql": ("IQL",),
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),

@@ -4,7 +4,7 @@ A rule belongs to the role of a hyper-parameter, which its declaration names (`c
 own takes part when it uses these declarations. Rules read the training episodes only, so that what is held out for
 judging decides nothing. `benchmarks/auto_preset.py` compares them with the constructor's defaults.
 
-* Updates: `PASSES` over the training decisions, within `FEWEST` and `MOST`.
+* Updates: `PASSES` over the training decisions; at least `FEWEST`, unless these are `MOST_PASSES`; at most `MOST`.
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
 * Discount: 1 if the environment ends all episodes, within `SHORT` decisions; the judge compares undiscounted returns.
 * Temperature, for logs with few different observations: weights `exp(T A)` of normal advantages with the deviation `d`
@@ -17,22 +17,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.algorithms.names import check_source
 from tidelog.data.log import Log
 from tidelog.data.states import number_observations
 from tidelog.data.statistics import episode_returns
 from tidelog.types import Discrete
 
-PASSES, FEWEST, MOST = 50, 5_000, 100_000
+PASSES, MOST_PASSES = 50, 400
+FEWEST, MOST = 5_000, 100_000  # updates
 SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
 SHORT = 100
 EFFECTIVE = 100  # twice what the judge asks for (`ope/verdict/limits.py`)
-LEAST_SHARE, MOST_SHARE = 0.02, 0.5
+LEAST_SHARE, MOST_SHARE = 0.1, 0.5  # of the held-out episodes
 PART = 0.25
 VISITS = 10  # smallest mean visits of an observation
 MOST_NUMBERS, MOST_DECISIONS = 64, 2_000_000  # numbers of an observation and decisions that are searched for equal ones
@@ -49,20 +51,36 @@ class Facts(NamedTuple):
     episodes: NDArray[np.int64]  # ordinals of the training episodes
 
 
+class Found(NamedTuple):
+    """A value, and why."""
+
+    value: Any
+    reason: str
+
+
 class Suggestion(NamedTuple):
-    """An algorithm with settings that follow a log, its number of updates, and the reasons."""
+    """An algorithm with settings that follow a log, its number of updates, and what was found, by name."""
 
     algorithm: Any
     steps: int
-    reasons: tuple[str, ...]
+    found: Mapping[str, Found]
+
+    def lines(self, names: Collection[str] | None = None) -> list[str]:
+        """Return a line for each reason, over some of the names; names with the same value and reason share it."""
+        together: dict[Found, list[str]] = {}
+        for name, found in self.found.items():
+            if names is None or name in names:
+                together.setdefault(found, []).append(name)
+        return [f"{', '.join(names)} {_plain(found.value)}: {found.reason}" for found, names in together.items()]
 
 
 def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any) -> Suggestion:
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
     `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Raises
-    ConfigError for unknown ones.
+    ConfigError for unknown ones and for an algorithm that does not learn from a log.
     """
+    check_source(cls, False)
     facts = facts_of(log, held_out, split_seed)
     changed: dict[str, Found] = {}
     for field in dataclasses.fields(cls):
@@ -72,7 +90,7 @@ def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int 
             changed[field.name] = found
     algorithm = cls(**settings, **{name: found.value for name, found in changed.items()})
     updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
-    return Suggestion(algorithm, updates.value, (f"steps {updates.value:,}: {updates.reason}", *_sentences(changed)))
+    return Suggestion(algorithm, updates.value, {"steps": updates, **changed})
 
 
 def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
@@ -95,19 +113,12 @@ def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
 # The rules: each returns a value with its reason, or None for the default.
 
 
-class Found(NamedTuple):
-    """A value, and why."""
-
-    value: Any
-    reason: str
-
-
 def updates_of(facts: Facts, batch: int) -> Found:
     """The number of updates, rounded to thousands."""
-    wanted = PASSES * facts.decisions / batch
-    value = int(np.clip(round(wanted, -3), FEWEST, MOST))
-    passes = value * batch / max(facts.decisions, 1)
-    return Found(value, f"{passes:,.0f} passes over {facts.decisions:,} training decisions")
+    per_pass = facts.decisions / batch
+    wanted = min(max(PASSES * per_pass, FEWEST), MOST_PASSES * per_pass)
+    value = int(np.clip(round(wanted, -3), 1_000, MOST))
+    return Found(value, f"{value / per_pass:,.0f} passes over {facts.decisions:,} training decisions")
 
 
 def width(facts: Facts) -> Found | None:
@@ -159,9 +170,7 @@ def return_deviation(facts: Facts) -> float | None:
     return float(returns[facts.episodes].std()) or None
 
 
-def _sentences(changed: Mapping[str, Found]) -> list[str]:
-    """One sentence for each reason: settings with the same value and reason share it."""
-    by_reason: dict[tuple[str, str], list[str]] = {}
-    for name, one in changed.items():
-        by_reason.setdefault((str(one.value), one.reason), []).append(name)
-    return [f"{', '.join(names)} {value}: {reason}" for (value, reason), names in by_reason.items()]
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "x".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

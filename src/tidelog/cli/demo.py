@@ -43,6 +43,9 @@ propensity = "propensity"
 """
 
 
+HELD_OUT = 0.5  # of the patients
+
+
 @dataclass
 class Demo:
     """Create a log, learn from it, judge the policies, then play them and compare."""
@@ -51,8 +54,8 @@ class Demo:
     """the output folder; default: tidelog-demo, with a number if it exists"""
     patients: int = 5_000
     """episodes in the log"""
-    steps: int = 4_000
-    """updates per seed"""
+    steps: int | None = None
+    """updates per seed; default: as many as the log asks for"""
     seeds: int = 3
     """number of seeds of each algorithm"""
     episodes: int = 1_000
@@ -62,12 +65,12 @@ class Demo:
 def run(words: list[str]) -> int:
     """Run the demo."""
     options = parse(Demo, words, "demo")
-    if min(options.patients, options.steps, options.episodes) < 2 or options.seeds < 1:
+    if min(options.patients, options.episodes, 2 if options.steps is None else options.steps) < 2 or options.seeds < 1:
         raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
     folder.mkdir(parents=True)
     log = _create_log(folder, options.patients)
-    runs = {name: _learn(name, algorithm, log, folder, options) for name, algorithm in _algorithms().items()}
+    runs = {name: _learn(name, cls, log, folder, options) for name, cls in {"iql": tl.IQL, "bc": tl.BC}.items()}
     verdicts = _judge(runs, log, folder)
     _play(runs, log, options.episodes)
     _compare(verdicts)
@@ -91,21 +94,6 @@ def _free_folder(out: str | None) -> Path:
         number += 1
         folder = Path(f"tidelog-demo-{number}")
     return folder
-
-
-def _algorithms() -> dict[str, Any]:
-    # recoveries are rewards of 0 and 1, advantages a few hundredths: a small temperature would only clone
-    rate = 1e-3
-    iql = tl.IQL(
-        hidden=(64, 64),
-        discount=1.0,
-        temperature=10.0,
-        expectile=0.8,
-        actor_learning_rate=rate,
-        value_learning_rate=rate,
-        critic_learning_rate=rate,
-    )
-    return {"iql": iql, "bc": tl.BC(hidden=(64, 64), learning_rate=rate)}
 
 
 def _create_log(folder: Path, patients: int) -> tl.Log:
@@ -153,17 +141,20 @@ def _as_table(played: Episodes) -> pl.DataFrame:
     return pl.DataFrame({**columns, "propensity": played.propensity})
 
 
-def _learn(name: str, algorithm: Any, log: tl.Log, folder: Path, options: Demo) -> Run:
+def _learn(name: str, cls: type[Any], log: tl.Log, folder: Path, options: Demo) -> Run:
     print_line(f"{3 if name == 'iql' else 4}. {name.upper()} learns from half of the patients, {options.seeds} seeds.")
-    every = max(1, options.steps // 20)
+    suggestion = tl.suggest(cls, log, held_out=HELD_OUT)
+    steps = options.steps or suggestion.steps
+    print_line("\n".join(f"   {line}" for line in suggestion.lines() if options.steps is None or "steps" not in line))
+    every = max(1, steps // 20)
     evaluate = {"exact value": _exact}
     training = tl.fit(
-        algorithm,
+        suggestion.algorithm,
         log,
-        options.steps,
+        steps,
         options.seeds,
         folder / name,
-        held_out=0.5,
+        held_out=HELD_OUT,
         evaluate=evaluate,
         every=every,
         train=False,

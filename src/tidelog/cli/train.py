@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from tidelog.algorithms.auto import Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.act import open_policy
@@ -23,7 +24,7 @@ from tidelog.cli.flags import (
     verb_flags,
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
-from tidelog.cli.tables import train_and_show
+from tidelog.cli.tables import print_line, train_and_show
 from tidelog.cli.targets import is_run, writing
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -31,6 +32,9 @@ from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
+
+AUTO, NONE = "auto", "none"
+STEPS = 20_000
 
 
 @dataclass(kw_only=True)
@@ -48,8 +52,11 @@ class LogFlags:
     """replace the run in the folder of --out"""
     quiet: bool = False
     """print warnings and errors only"""
-    preset: Annotated[str, "NAME"] | None = None
-    """published settings as defaults"""
+    preset: Annotated[str, "NAME"] | None = AUTO
+    """defaults of the hyper-parameters: "auto" follows the log and says why, "none" leaves them as they are shown here,
+    and some algorithms have published ones"""
+    steps: int | None = None
+    """updates per seed; default: with "auto" as many as the log asks for, else 20000"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
     sink: tuple[SinkName, ...] = ()
@@ -65,6 +72,8 @@ class RankingFlags(LogFlags):
     data: Sources
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
+    preset: Annotated[str, "NAME"] | None = None
+    """published settings as defaults"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)
@@ -89,8 +98,8 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     if learns_online(algorithm):
         return verb_flags("learn", LearnFlags, settings, steps=200_000)
     if ranks(algorithm):
-        return verb_flags("fit", RankingFlags, settings, steps=20_000)
-    return verb_flags("fit", LogFlags, settings, steps=20_000, held_out=0.2)
+        return verb_flags("fit", RankingFlags, settings)
+    return verb_flags("fit", LogFlags, settings, held_out=0.2)
 
 
 def run(words: list[str]) -> int:
@@ -106,12 +115,34 @@ def run(words: list[str]) -> int:
     online, flags = learns_online(cls), flags_of(cls)
     _check_source(name, rest, online)
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
-    defaults = _preset(cls, peek(arguments, "--preset")) | settings
+    defaults = _preset(cls, peek(arguments, "--preset"), can_follow=not online and not ranks(cls)) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
-    settings = (one.name for group in groups_of(cls).values() for one in group)
-    algorithm = cls(**{name: getattr(options, name) for name in settings})
-    folder = Path(options.out) if options.out else free_folder(name)
-    return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
+    if online:
+        return _play(_algorithm(cls, options), options, _folder(name, options))
+    log = _log(options)
+    if isinstance(log, Log) and options.preset == AUTO:
+        suggestion = suggest(cls, log, held_out=options.held_out)
+        options = parse(flags, arguments, f"train {name}", {own: one.value for own, one in suggestion.found.items()})
+        _say(suggestion, options)
+    options.steps = STEPS if options.steps is None else options.steps
+    return _read(_algorithm(cls, options), log, options, _folder(name, options))
+
+
+def _algorithm(cls: type[Any], options: Any) -> Any:
+    return cls(**{one.name: getattr(options, one.name) for group in groups_of(cls).values() for one in group})
+
+
+def _folder(name: str, options: Any) -> Path:
+    return Path(options.out) if options.out else free_folder(name)
+
+
+def _say(suggestion: Suggestion, options: Any) -> None:
+    """Print the settings that follow the log, without those that a flag has set."""
+    names = [name for name, found in suggestion.found.items() if getattr(options, name) == found.value]
+    if names and not options.quiet:
+        print_line("settings that follow the log (--preset none leaves the defaults):")
+        for line in suggestion.lines(names):
+            print_line(f"  {line}")
 
 
 def _check_source(name: str, words: list[str], online: bool) -> None:
@@ -148,9 +179,9 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     return train_and_show(training, options.quiet)
 
 
-def _read(algorithm: Any, options: Any, folder: Path) -> int:
+def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    log, more = _log(options), options_in(options, "fit")
+    more = options_in(options, "fit")
     with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
         sinks = [sink_of(kind, folder) for kind in options.sink]
         training = fit(algorithm, log, out=folder, sinks=sinks, train=False, **more)
@@ -166,8 +197,8 @@ def _log(options: Any) -> Log | Interactions:
     return read_from_flags(source, options.interactions)
 
 
-def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
-    if name is None:
+def _preset(cls: type[Any], name: str | None, *, can_follow: bool) -> dict[str, Any]:
+    if name is None or (can_follow and name in (AUTO, NONE)):
         return {}
     presets = getattr(cls, "presets", {})
     if not presets:

@@ -15,6 +15,8 @@ MOST_METRICS = 4
 QUIET_SECONDS = 3.0  # before the first line, and between two lines at first
 LONGEST_PAUSE = 60.0  # seconds between two lines of work that takes hours
 BAR_SECONDS = 0.5
+LONG_SECONDS = 30.0  # of work whose expected duration is said
+SETTLED_SECONDS = 2.0  # of training, until its rate is near the later one
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,16 @@ class Progress:
             return f"{head}  compiling ..."
         metrics = "  ".join(f"{k} {v:.4g}" for k, v in list(self.metrics.items())[:MOST_METRICS])
         return f"{head}  {self.rate:,.0f}/s  {_clock(self.left)} left  {metrics}"
+
+    def expected(self) -> str:
+        """Return what the rest of the run will take, by the rate that was measured."""
+        return f"about {_words(self.left)} for {self.steps:,} {self.unit} at {self.rate:,.0f}/s on this machine"
+
+
+def _words(seconds: float) -> str:
+    if seconds < 90:
+        return f"{round(seconds, -1):.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
 def _clock(seconds: float) -> str:

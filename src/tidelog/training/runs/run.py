@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.runs.evaluation import evaluate
-from tidelog.training.runs.progress import MOST_METRICS, Progress, Screen
+from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
@@ -174,14 +175,21 @@ class Run:
     def train(self, progress: bool | None = None) -> Run:
         """Train to the end, and show the progress and the run's notes; `progress` False shows nothing.
 
-        Progress is a live line on a terminal, a bar in a notebook, and elsewhere a line every few seconds on standard
-        error; `progress` True asks for the live line.
+        The expected duration is said as soon as the rate is measured. Progress is a live line on a terminal, a bar in a
+        notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
         with Screen(self.record.algorithm, progress) as screen:
             for note in self.notes():
                 screen.note(note)
+            announce = None
             for now in self.stream():
                 screen.show(now)
+                if now.doing == "training" and announce is None:
+                    announce = time.monotonic() + SETTLED_SECONDS
+                if announce is not None and time.monotonic() >= announce:
+                    announce = math.inf
+                    if now.left >= LONG_SECONDS:
+                        screen.note(now.expected())
         return self
 
     def stream(self) -> Iterator[Progress]:

@@ -1,0 +1,114 @@
+"""Settings that follow a log: each rule by hand, what may not decide, and who takes part."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.ope.played import treated
+from tidelog.algorithms import auto
+from tidelog.algorithms.core import fields
+from tidelog.errors import ConfigError, SpecError
+
+HELD_OUT = 0.2
+
+
+@pytest.fixture(scope="module")
+def log():
+    return treated(1_000)
+
+
+def truncated(log):
+    last = np.isin(np.arange(log.steps), log.starts[1:] - 1)
+    return replace(log, terminated=np.zeros(log.steps, bool), truncated=last)
+
+
+def test_a_small_table_with_short_episodes(log):
+    found = tl.suggest(tl.IQL, log, held_out=HELD_OUT)
+    train, held_out = log.split(1 - HELD_OUT, 0)
+    returns = np.add.reduceat(np.asarray(train.reward, float), train.starts[:-1])
+    share = 100 / len(held_out.episode_ids)
+    assert found.algorithm.temperature == pytest.approx(4 * np.sqrt(np.log(1 / share)) / returns.std(), rel=0.05)
+    rate = 1e-3
+    assert found.algorithm == tl.IQL(
+        temperature=found.algorithm.temperature,
+        discount=1.0,
+        hidden=(64, 64),
+        actor_learning_rate=rate,
+        critic_learning_rate=rate,
+        value_learning_rate=rate,
+    )
+    assert found.steps == 4_000  # 400 passes over 2,750 decisions are 4,300 updates, rounded
+    lines = found.lines()
+    assert f"over {train.steps:,} training decisions" in lines[0]
+    assert "actor_learning_rate, critic_learning_rate, value_learning_rate 0.001: fewer than 100,000" in "\n".join(
+        lines
+    )
+    assert [line.split()[0] for line in found.lines(["steps", "discount"])] == ["steps", "discount"]
+
+
+def test_what_is_held_out_decides_nothing(log):
+    _, judged = log.split_ordinals(1 - HELD_OUT, 0)
+    rows = np.isin(np.asarray(log.episode), judged)
+    other = replace(log, reward=np.where(rows, 1e6, log.reward).astype(np.float32))
+    assert tl.suggest(tl.IQL, other, held_out=HELD_OUT) == tl.suggest(tl.IQL, log, held_out=HELD_OUT)
+    assert tl.suggest(tl.IQL, other).algorithm != tl.suggest(tl.IQL, log).algorithm
+
+
+@pytest.mark.parametrize(
+    ("decisions", "batch", "updates"),
+    [(500, 256, 1_000), (2_750, 256, 4_000), (10_000, 256, 5_000), (50_000, 256, 10_000), (10**7, 256, 100_000)],
+)
+def test_updates_are_passes_within_limits(log, decisions, batch, updates):
+    facts = auto.facts_of(log, 0.0, 0)._replace(decisions=decisions)
+    assert auto.updates_of(facts, batch).value == updates
+
+
+def test_large_logs_have_the_defaults_of_networks(log):
+    facts = auto.facts_of(log, 0.0, 0)._replace(decisions=100_000)
+    assert auto.width(facts) is None
+    assert auto.learning_rate(facts) is None
+
+
+def test_the_future_counts_less_where_it_may_not_end(log):
+    assert tl.suggest(tl.IQL, truncated(log)).algorithm.discount == 0.99
+    facts = auto.facts_of(log, 0.0, 0)
+    assert auto.discount(facts._replace(longest=100)).value == 1.0
+    assert auto.discount(facts._replace(longest=101)) is None
+
+
+def test_only_tables_of_single_rewards_have_a_temperature(log):
+    noise = np.random.default_rng(0).standard_normal((log.steps, 2)).astype(np.float32)
+    arrays = {"observation": noise, "action": log.action, "reward": log.reward, "terminated": True}
+    assert tl.suggest(tl.IQL, tl.Log.from_arrays(**arrays)).algorithm.temperature == 3.0
+    constant = replace(log, reward=np.ones(log.steps, np.float32) * np.asarray(log.terminated))
+    assert tl.suggest(tl.IQL, constant).algorithm.temperature == 3.0
+    pushes = tl.Log.from_arrays(**arrays | {"action": noise[:, :1], "bounds": (-9.0, 9.0)})
+    assert tl.suggest(tl.IQL, pushes).algorithm.temperature == 3.0
+
+
+def test_own_settings_win_and_wrong_ones_are_refused(log):
+    found = tl.suggest(tl.IQL, log, temperature=7.0, batch_size=1024)
+    assert found.algorithm.temperature == 7.0
+    assert "temperature" not in found.found
+    assert found.steps < tl.suggest(tl.IQL, log).steps
+    with pytest.raises(ConfigError, match="did you mean 'temperature'"):
+        tl.suggest(tl.IQL, log, temprature=7.0)
+    with pytest.raises(SpecError, match="PPG learns in an environment"):
+        tl.suggest(tl.PPG, log)
+
+
+def test_an_algorithm_of_ones_own_takes_part_by_its_declarations(log):
+    @tl.hyperparameters
+    class Own:
+        rate: float = fields.learning_rate(3e-4)
+        gain: float = 2.0
+
+    assert tl.suggest(Own, log).algorithm == Own(rate=1e-3)
+    assert tl.suggest(Own, log, rate=0.1).algorithm == Own(rate=0.1)
+
+
+def test_a_log_without_rewards_is_for_cloning(log):
+    found = tl.suggest(tl.BC, replace(log, reward=None))
+    assert found.algorithm == tl.BC(hidden=(64, 64), learning_rate=1e-3)
