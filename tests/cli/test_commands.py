@@ -246,3 +246,28 @@ def test_presets_are_where_flags_and_files_start_from(words, config, expectile, 
     assert tidelog("train", "iql", *DATA, "--out", "run", *every, *words).code == 0
     (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
     assert (found["expectile"], found["temperature"]) == (expectile, temperature)
+
+
+def test_settings_follow_the_log_and_the_reasons_are_printed(here, tidelog):
+    done = tidelog("train", "bc", *DATA, "--out", "run", "--steps", 3, "--batch-size", 16)
+    assert done.code == 0, done.said
+    (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
+    assert (found["hidden"], found["learning_rate"]) == ([64, 64], 1e-3)
+    said = done.out.splitlines()
+    at = said.index("settings that follow the log (--preset none leaves the defaults):")
+    assert said[at + 1].startswith("  learning_rate 0.001: fewer than 100,000 decisions")
+    assert said[at + 2].startswith("  hidden 64x64: ")
+    assert not any(line.startswith("  steps") for line in said), "a flag decides it"
+
+
+def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog):
+    done = tidelog("train", "bc", *DATA, "--out", "run", "--steps", 1, "--preset", "none")
+    assert done.code == 0, done.said
+    (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
+    assert (found["hidden"], found["learning_rate"]) == ([256, 256], 3e-4)
+    assert "follow the log" not in done.out
+
+
+def test_only_logs_of_decisions_are_followed(here, tidelog):
+    done = tidelog("train", "ppg", "--env", "treatment", "--preset", "auto")
+    assert (done.code, "PPG has no preset 'auto'" in done.said) == (2, True)

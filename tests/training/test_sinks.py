@@ -13,6 +13,7 @@ from rich import console
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError
 from tidelog.training.runs import progress
+from tidelog.training.runs import run as runs
 from tidelog.training.runs.progress import Progress, Screen
 from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB, read_rows
 
@@ -125,6 +126,27 @@ def test_long_work_writes_lines_with_the_time_where_there_is_no_terminal(capfd, 
     assert re.fullmatch(r"\d\d:\d\d:\d\d  bc  500 / 1,000 updates  250/s  1:01 left  loss 0.5", lines[1])
     assert lines[2].endswith("1:01 left  loss 0.5")
     assert lines[-1].endswith("bc  propensities  40%")
+
+
+def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypatch, origin):
+    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "LONG_SECONDS", 0.0)
+    begin(bc(), origin).train()
+    said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: about")]
+    assert len(said) == 1
+    assert re.fullmatch(r"note: about \d+ seconds for \d+ updates at [\d,]+/s on this machine", said[0])
+    monkeypatch.setattr(runs, "LONG_SECONDS", 1e9)
+    begin(bc(), origin).train()
+    assert "note: about" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(44, "40 seconds"), (89, "90 seconds"), (240, "4 minutes"), (9000, "2.5 hours")]
+)
+def test_the_expected_duration_in_words(seconds, words):
+    assert Progress("training", 0, 9000, 12.0, seconds).expected() == (
+        f"about {words} for 9,000 updates at 12/s on this machine"
+    )
 
 
 def test_silence_can_be_asked_for(capfd, monkeypatch):
