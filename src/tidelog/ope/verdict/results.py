@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, nearest
+from tidelog.number_text import in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.policies.statistics import Interval
@@ -52,6 +53,7 @@ class Verdict:
     risk: Risk | None = None  # return distributions of policy and logger
     risk_reason: str | None = None  # why there is no risk
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
+    reward_unit: str | None = None  # of every return and difference; None if the log does not name one
 
     def __repr__(self) -> str:
         return f"Verdict: {self.decision}. {self.paragraph}"
@@ -106,6 +108,7 @@ class Verdict:
             "risk": None if self.risk is None else self.risk.to_json(),
             "risk_reason": self.risk_reason,
         }
+        content |= {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
         plain: dict[str, Any] = _plain(content)
         return plain
 
@@ -153,8 +156,11 @@ class Verdicts(Sequence[Verdict]):
     level: float  # confidence with which the intervals cover all differences simultaneously
 
     def __repr__(self) -> str:
-        rows = [f"  {name}: {one.decision}, {_span(one.difference)}" for name, one in self.items()]
-        head = f"Verdicts on {len(self)} policies, differences from the logger, {percent(self.level)} simultaneous"
+        rows = [f"  {name}: {one.decision}, {with_ends(one.difference, sign=True)}" for name, one in self.items()]
+        unit = next((in_unit(one.reward_unit, "in ") for one in self), "")
+        head = (
+            f"Verdicts on {len(self)} policies, differences from the logger{unit}, {percent(self.level)} simultaneous"
+        )
         return "\n".join([head, *rows])
 
     def __len__(self) -> int:
@@ -198,12 +204,6 @@ class Verdicts(Sequence[Verdict]):
             "better": list(self.better),
             "verdicts": {name: one.to_json() for name, one in self.items()},
         }
-
-
-def _span(difference: Interval) -> str:
-    if math.isnan(difference.estimate):
-        return "no number"
-    return f"{difference.estimate:+.3g} ({difference.low:+.3g} to {difference.high:+.3g})"
 
 
 def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
