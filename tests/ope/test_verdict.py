@@ -34,6 +34,8 @@ from tidelog.ope.verdict.judge import verdict_risk
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Verdicts, weight_histogram
 from tidelog.ope.verdict.verdict_store import read_verdict, write
+from tidelog.ope.verdict.verdict_text import VerdictFacts, paragraph, reasons
+from tidelog.policies.statistics import Interval
 from tidelog.types import MultiDiscrete
 
 # Decisions from evidence made by hand.
@@ -766,10 +768,11 @@ def test_an_estimate_above_0_is_not_better_if_its_interval_holds_0():
     assert found.decision == "no difference shown"
 
 
+@pytest.mark.full
 def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_path):
-    log = treated(mostly(best_treatments(), 0.5), 400)
+    log = treated(mostly(best_treatments(), 0.2), 900)
     judged = [
-        judge(Told(mostly(best_treatments(), 0.8)), one, limits=QUICK, model="tabular", ledger=False)
+        judge(Told(mostly(best_treatments(), 0.7)), one, limits=QUICK, model="tabular", ledger=False)
         for one in (log, dataclasses.replace(log, reward_unit="EUR"))
     ]
     plain, named = judged
@@ -793,6 +796,18 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
     assert "differences from the logger in EUR, 95% simultaneous" in table
 
 
+def test_the_paragraph_and_the_reasons_name_the_unit():
+    facts = VerdictFacts(400, 400, 0.95, Interval(1500.0, 200.0, 2800.0), Interval(0.5, 0.4, 0.6), None, None, True)
+    for unit in (None, "EUR"):
+        named, after = facts._replace(unit=unit), f" {unit}" if unit else ""
+        assert f"about 1,500{after} more per episode than" in paragraph("better", (), named)
+        assert f"between +200 and +2,800{after} with 95% confidence; the logger's mean is 0.5{after})" in paragraph(
+            "better", (), named
+        )
+        assert reasons("better", (), named)[0].endswith(f"between +200 and +2,800{after}, lies above 0")
+
+
+@pytest.mark.full
 def test_a_verdict_names_the_file_of_its_episodes(varied):
     read = dataclasses.replace(varied, origin={"source": ["/data/a.csv", "/data/b.csv"], "columns": None})
     found = judge(Told(mostly(best_treatments(), 0.8)), read, limits=QUICK, model="tabular", ledger=False)

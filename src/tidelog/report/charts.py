@@ -282,10 +282,10 @@ def intervals(
     along = _along(rows, line)
     foot = len(rows) * _ROW + 8
     content = []
-    if line is not None:
-        x = float(along.at(line))
-        content.append(f'<line class="ink" x1="{x:.1f}" x2="{x:.1f}" y1="2" y2="{foot}"/>')
     for place, row in enumerate(rows):
+        if line is not None:  # only between the lines of text
+            x, top = float(along.at(line)), place * _ROW + 17
+            content.append(f'<line class="ink" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + 18}"/>')
         content += _one_interval(row, along, place * _ROW)
     content += [text(float(along.at(v)), foot + 13, short(v), "middle") for v in along.ticks(4)]
     content.append(f'<line x1="6" x2="{WIDTH - 6}" y1="{foot}" y2="{foot}"/>')

@@ -339,8 +339,8 @@ def _sentences(risk: Risk) -> list[str]:
     if risk.effective_sample_size < 0.95 * risk.episodes:
         size += f" (effective sample size {risk.effective_sample_size:,.0f})"
     sentences.append(
-        f"No return below {risk.lowest:.6g}{in_unit(unit)} was seen in {size}; a worse outcome with a probability of up "
-        f"to {100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
+        f"No return below {risk.lowest:.6g}{in_unit(unit)} was seen in {size}; a worse outcome with a probability of "
+        f"up to {100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
     )
     if risk.missing:
         sentences.append(
