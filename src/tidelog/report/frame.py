@@ -260,7 +260,8 @@ tr.marked > * { background: var(--pale); font-weight: 600; }
   nav, .screen, details:not([open]) { display: none; } .paper { display: block; }
   th, td { padding: .1rem .4rem; white-space: normal; overflow-wrap: anywhere; font-size: 9px; }
   [role=region] th, [role=region] td { overflow-wrap: break-word; }
-  .badge { border: 1px solid; color: inherit; background: none !important; } h2, h3, .soft, .legend { break-after: avoid; }
+  .badge { border: 1px solid; color: inherit; background: none !important; }
+  h2, h3, .soft, .legend { break-after: avoid; }
   tr, .banner, dl { break-inside: avoid; } thead { display: table-header-group; }
   svg, .banner, .legend { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
   .grid, .grid.broad { grid-template-columns: 1fr 1fr 1fr; gap: .5rem; } pre { white-space: pre-wrap; } }
