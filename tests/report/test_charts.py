@@ -16,6 +16,7 @@ from tidelog.report.charts import (
     binned,
     curves,
     intervals,
+    named_ticks,
     overlaid,
     ridges,
     shares,
@@ -45,6 +46,13 @@ def test_an_axis_places_numbers_and_becomes_logarithmic_over_decades():
     np.testing.assert_allclose(wide.ticks(), [0.01, 0.1, 1, 10, 100])
     assert not axis([0.0, 100.0], 0, 100, positive=True).logarithmic
     assert not axis([0.01, 100.0], 0, 100).logarithmic
+
+
+def test_ticks_have_as_many_digits_as_their_places_need():
+    assert named_ticks([0.0, 0.5, 1.0]) == [(0.0, "0"), (0.5, "0.5"), (1.0, "1")]
+    assert [name for _, name in named_ticks([1.2, 1.21, 1.215])] == ["1.2", "1.21", "1.215"]
+    assert [name for _, name in named_ticks([100_000.0, 100_001.0])] == ["100k", "100.001k"]
+    assert named_ticks([]) == []
 
 
 def test_numbers_are_short():

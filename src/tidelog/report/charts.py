@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,14 +104,23 @@ def axis(values: Any, start: float, end: float, *, also: Sequence[float] = (), p
     return Axis(low - room, high + room, start, end)
 
 
-def short(value: float) -> str:
+def short(value: float, digits: int = 4) -> str:
     """Short form of a number for an axis: 20k, 1.5M, 0.25."""
     size = abs(value)
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if limit <= size < 1e12:
             power = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
-            return f"{value / power:.4g}{unit}"
-    return f"{value:.4g}" if size > 1e-12 else "0"
+            return f"{value / power:.{digits}g}{unit}"
+    return f"{value:.{digits}g}" if size > 1e-12 else "0"
+
+
+def named_ticks(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Ticks with their short forms, with as many digits as their places need."""
+    apart = min((abs(b - a) for a, b in pairwise(ticks)), default=0.0)
+    digits = 3
+    while digits < 12 and any(abs(float(f"{value:.{digits}g}") - value) > 0.01 * apart for value in ticks):
+        digits += 1
+    return [(value, short(value, digits)) for value in ticks]
 
 
 _SMALL, _HEIGHT, _FOOT = 280, 96, 34
@@ -157,7 +167,7 @@ def histogram(name: str, values: Values, counted: str = "rows") -> str:
     centre = (heights.edges[most] + heights.edges[most + 1]) / 2
     least, most_text = three_digits(low), three_digits(high)
     title = f"Distribution of {name}: from {least} to {most_text}, most often about {three_digits(float(centre))}"
-    ends = text(0, foot + 14, least) + text(_SMALL, foot + 14, most_text, "end")
+    ends = text(start, foot + 14, least) + text(_SMALL - start, foot + 14, most_text, "end")
     names = up_name(f"{counted}, up to {top:,} in a bar") + across_name(name, _SMALL, foot + 29)
     base = f'<line x1="0" x2="{_SMALL}" y1="{foot + 0.5}" y2="{foot + 0.5}"/>'
     return picture(title, _SMALL, foot + _FOOT, "".join(columns) + base + ends + names)
@@ -234,12 +244,12 @@ def _one_curve(one: Curve, across: Axis, up: Axis) -> list[str]:
 
 def _frame(across: Axis, up: Axis) -> str:
     lines = []
-    for value in up.ticks():
+    for value, name in named_ticks(up.ticks()):
         y = float(up.at(value))
         lines.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(text(_LEFT - 5, y + 4, short(value), "end"))
-    for value in across.ticks(6):
-        lines.append(text(float(across.at(value)), _BOTTOM + 16, short(value), "middle"))
+        lines.append(text(_LEFT - 5, y + 4, name, "end"))
+    for value, name in named_ticks(across.ticks(6)):
+        lines.append(text(float(across.at(value)), _BOTTOM + 16, name, "middle"))
     return "".join(lines)
 
 
@@ -287,7 +297,7 @@ def intervals(
             x, top = float(along.at(line)), place * _ROW + 17
             content.append(f'<line class="ink" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + 18}"/>')
         content += _one_interval(row, along, place * _ROW)
-    content += [text(float(along.at(v)), foot + 13, short(v), "middle") for v in along.ticks(4)]
+    content += [text(float(along.at(v)), foot + 13, name, "middle") for v, name in named_ticks(along.ticks(4))]
     content.append(f'<line x1="6" x2="{WIDTH - 6}" y1="{foot}" y2="{foot}"/>')
     if any(sides):
         content += [text(6, foot + 28, f"◂ {sides[0]}"), text(WIDTH - 6, foot + 28, f"{sides[1]} ▸", "end")]
@@ -442,4 +452,4 @@ def _bars(counts: Values, shared: Bins, along: Axis, foot: float, tall: float, c
 
 def _numbers(along: Axis, y: float, whole: bool) -> str:
     ticks = [value for value in along.ticks(5) if not whole or value == round(value)]
-    return "".join(text(float(along.at(value)), y, short(value), "middle") for value in ticks)
+    return "".join(text(float(along.at(value)), y, name, "middle") for value, name in named_ticks(ticks))

@@ -190,7 +190,7 @@ def _named_columns(log: Log, name: str, values: Values) -> Iterator[tuple[str, I
 def _cell(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return ", ".join(map(_cell, value))
-    return three_digits(float(value)) if isinstance(value, float | np.floating) else str(value)
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)  # data, not an estimate
 
 
 def _numbers(name: str, values: Values, counted: str = "rows") -> str:
