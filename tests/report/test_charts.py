@@ -52,6 +52,7 @@ def test_ticks_have_as_many_digits_as_their_places_need():
     assert named_ticks([0.0, 0.5, 1.0]) == [(0.0, "0"), (0.5, "0.5"), (1.0, "1")]
     assert [name for _, name in named_ticks([1.2, 1.21, 1.215])] == ["1.2", "1.21", "1.215"]
     assert [name for _, name in named_ticks([100_000.0, 100_001.0])] == ["100k", "100.001k"]
+    assert named_ticks([500.0, 1000.0]) == [(500.0, "500"), (1000.0, "1000")]
     assert named_ticks([]) == []
 
 

@@ -117,7 +117,7 @@ def short(value: float, digits: int = 4) -> str:
 def named_ticks(ticks: Sequence[float]) -> list[tuple[float, str]]:
     """Ticks with their short forms, with as many digits as their places need."""
     apart = min((abs(b - a) for a, b in pairwise(ticks)), default=0.0)
-    digits = 3
+    digits = 4
     while digits < 12 and any(abs(float(f"{value:.{digits}g}") - value) > 0.01 * apart for value in ticks):
         digits += 1
     return [(value, short(value, digits)) for value in ticks]
