@@ -280,3 +280,17 @@ def test_a_damaged_ledger_is_named(run, tidelog):
     (run / "looks.jsonl").write_text("{\n")
     done = tidelog("judge", run)
     assert (done.code, "looks.jsonl, line 1: not a line of a ledger" in done.said) == (2, True)
+
+
+@pytest.mark.full
+def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
+    log = dataclasses.replace(tl.open_log(kept_log), reward_unit="EUR")
+    log.save(run.parent / "named")
+    done = tidelog("judge", run, "--sample", "--all-members", "--log", run.parent / "named", *QUICK)
+    assert done.code == 0, done.err
+    said = " ".join(done.said.split())
+    assert "estimates in EUR; wdr decides" in said
+    assert "differences from the logger in EUR, " in said
+    assert "the logger's own mean: " in said
+    assert " EUR (" in said.partition("the logger's own mean: ")[2]
+    assert json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())["reward_unit"] == "EUR"

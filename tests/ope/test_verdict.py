@@ -32,7 +32,10 @@ from tidelog.ope.verdict.checks import Reuse, violated_preconditions
 from tidelog.ope.verdict.decide import CELLS, Case, apply_limits, evaluate, take_episodes, worst_case
 from tidelog.ope.verdict.judge import verdict_risk
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import weight_histogram
+from tidelog.ope.verdict.results import Verdicts, weight_histogram
+from tidelog.ope.verdict.verdict_store import read_verdict, write
+from tidelog.ope.verdict.verdict_text import VerdictFacts, paragraph, reasons
+from tidelog.policies.statistics import Interval
 from tidelog.types import MultiDiscrete
 
 # Decisions from evidence made by hand.
@@ -459,7 +462,8 @@ def test_a_verdict_is_a_json_file(better, varied):
     content = json.loads(json.dumps(better.to_json(), allow_nan=False))
     assert content["decision"] == "better"
     context = content["context"]
-    assert context["log"] == {"fingerprint": varied.fingerprint(), "steps": varied.steps, "episodes": 1500}
+    size = {"steps": varied.steps, "episodes": 1500}
+    assert context["log"] == {"fingerprint": varied.fingerprint(), "source": "arrays", **size}
     assert context["policy"] == {"algorithm": None, "kind": "Told"}
     assert context["propensities"] == "recorded"
     assert context["model"] == "tabular"
@@ -762,3 +766,49 @@ def test_an_estimate_above_0_is_not_better_if_its_interval_holds_0():
     found = outcome(bandit(gain=0.05, count=600))
     assert found.difference.low < 0 < found.difference.estimate
     assert found.decision == "no difference shown"
+
+
+@pytest.mark.full
+def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_path):
+    log = treated(mostly(best_treatments(), 0.2), 900)
+    judged = [
+        judge(Told(mostly(best_treatments(), 0.7)), one, limits=QUICK, model="tabular", ledger=False)
+        for one in (log, dataclasses.replace(log, reward_unit="EUR"))
+    ]
+    plain, named = judged
+    assert (plain.reward_unit, named.reward_unit) == (None, "EUR")
+    assert named.difference == plain.difference
+    ends = [f"{end:+.3g}" for end in named.difference[1:]]
+    assert f"between {ends[0]} and {ends[1]} EUR" in named.paragraph
+    assert f"about {named.difference.estimate:.3g} EUR more per episode" in named.paragraph
+    assert f"the logger's mean is {named.logger.estimate:.3g} EUR)" in named.paragraph
+    assert f"between {ends[0]} and {ends[1]} EUR" in named.reasons[0]
+    assert f"earns {named.risk.cvar.policy.estimate:.3g} EUR (" in named.risk.sentences[0]
+    told = [" ".join((one.paragraph, *one.reasons, *one.risk.sentences)) for one in judged]
+    assert told[1].replace(" EUR", "") == told[0]
+    for one, path in ((plain, tmp_path / "plain.json"), (named, tmp_path / "named.json")):
+        write(one, path)
+        again = read_verdict(path).verdict
+        assert (again.reward_unit, again.risk.reward_unit) == (one.reward_unit, one.reward_unit)
+        assert again.risk.sentences == one.risk.sentences
+    assert "reward_unit" not in (tmp_path / "plain.json").read_text()
+    table = repr(Verdicts(("a",), (named,), 0.95))
+    assert "differences from the logger in EUR, 95% simultaneous" in table
+
+
+def test_the_paragraph_and_the_reasons_name_the_unit():
+    facts = VerdictFacts(400, 400, 0.95, Interval(1500.0, 200.0, 2800.0), Interval(0.5, 0.4, 0.6), None, None, True)
+    for unit in (None, "EUR"):
+        named, after = facts._replace(unit=unit), f" {unit}" if unit else ""
+        assert f"about 1,500{after} more per episode than" in paragraph("better", (), named)
+        assert f"between +200 and +2,800{after} with 95% confidence; the logger's mean is 0.5{after})" in paragraph(
+            "better", (), named
+        )
+        assert reasons("better", (), named)[0].endswith(f"between +200 and +2,800{after}, lies above 0")
+
+
+@pytest.mark.full
+def test_a_verdict_names_the_file_of_its_episodes(varied):
+    read = dataclasses.replace(varied, origin={"source": ["/data/a.csv", "/data/b.csv"], "columns": None})
+    found = judge(Told(mostly(best_treatments(), 0.8)), read, limits=QUICK, model="tabular", ledger=False)
+    assert found.context["log"]["source"] == "/data/a.csv and 1 more"

@@ -5,9 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.algorithms.recommenders import small
+from tests.data.clicks import ROLES, clicks
 from tests.training.logs import log, origin, saved
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import Log
+from tidelog.recommend.interactions.readers import read_interactions
 
 __all__ = ["log", "origin", "saved"]
 
@@ -33,6 +36,16 @@ def continuous(tmp_path_factory):
     folder = tmp_path_factory.mktemp("continuous") / "doses"
     finish(begin(bc(recurrent_size=4, window=3), made, folder, held_out=0.0))
     return folder, made
+
+
+@pytest.fixture(scope="session")
+def shop(tmp_path_factory):
+    """A folder with a table of clicks and `run`, a recommender, which held a third of its time out."""
+    folder = tmp_path_factory.mktemp("shop")
+    clicks(users=30).write_csv(folder / "clicks.csv")
+    log = read_interactions(folder / "clicks.csv", **ROLES, session_gap=59.0)
+    finish(begin(small(), log, folder / "run", steps=6, every=3, held_out=0.3))
+    return folder
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tidelog.report.charts import (
     binned,
     curves,
     intervals,
+    named_ticks,
     overlaid,
     ridges,
     shares,
@@ -45,6 +46,14 @@ def test_an_axis_places_numbers_and_becomes_logarithmic_over_decades():
     np.testing.assert_allclose(wide.ticks(), [0.01, 0.1, 1, 10, 100])
     assert not axis([0.0, 100.0], 0, 100, positive=True).logarithmic
     assert not axis([0.01, 100.0], 0, 100).logarithmic
+
+
+def test_ticks_have_as_many_digits_as_their_places_need():
+    assert named_ticks([0.0, 0.5, 1.0]) == [(0.0, "0"), (0.5, "0.5"), (1.0, "1")]
+    assert [name for _, name in named_ticks([1.2, 1.21, 1.215])] == ["1.2", "1.21", "1.215"]
+    assert [name for _, name in named_ticks([100_000.0, 100_001.0])] == ["100k", "100.001k"]
+    assert named_ticks([500.0, 1000.0]) == [(500.0, "500"), (1000.0, "1000")]
+    assert named_ticks([]) == []
 
 
 def test_numbers_are_short():
@@ -89,7 +98,7 @@ def test_thinning_keeps_means_and_leaves_short_curves_alone():
 
 def test_a_curve_is_drawn_where_its_numbers_are():
     up = Curve("a", 3, np.array([0.0, 50.0, 100.0]), np.array([0.0, 1.0, 2.0]), None, None, np.zeros((1, 3)))
-    text = curves("a metric", [up])
+    text = curves("a metric", [up], "loss")
     Page(text)
     ((path),) = re.findall(r'<path class="curve c3" d="M([^"]+)"', text)
     x, y = np.array([[float(n) for n in point.split()] for point in path.split("L")]).T
@@ -97,16 +106,16 @@ def test_a_curve_is_drawn_where_its_numbers_are():
     np.testing.assert_allclose(np.diff(y), np.diff(y)[0], atol=0.11)
     assert (np.diff(y) < 0).all()  # up is up
     gap = Curve("a", 3, np.arange(5.0), np.array([0.0, 1.0, np.nan, 2.0, 3.0]), None, None, np.zeros((1, 5)))
-    ((path),) = re.findall(r'<path class="curve c3" d="([^"]+)"', curves("a metric", [gap]))
+    ((path),) = re.findall(r'<path class="curve c3" d="([^"]+)"', curves("a metric", [gap], "loss"))
     assert path.count("M") == 2
     alone = Curve("a", 3, np.array([5.0]), np.array([1.0]), None, None, np.zeros((1, 1)))
-    assert '<circle class="dot c3"' in curves("a metric", [alone])
+    assert '<circle class="dot c3"' in curves("a metric", [alone], "loss")
 
 
 def test_intervals_stand_on_their_side_of_the_line_and_far_ends_are_arrows():
     rows = [Reach("ours", Interval(1, 0.5, 1.5), strong=True), Reach("lost", Interval(np.nan, np.nan, np.nan)),
             Reach("wild", Interval(0, -900, 900), "log")]  # fmt: skip
-    text = intervals("differences", rows, 0.0, ("worse", "better"))
+    text = intervals("differences", rows, 0.0, "difference", ("worse", "better"))
     Page(text)
     line = float(re.findall(r'class="ink" x1="([\d.]+)"', text)[0])
     dots = [float(x) for x in re.findall(r'<circle class="dot \w+" cx="([\d.]+)"', text)]
@@ -118,14 +127,14 @@ def test_intervals_stand_on_their_side_of_the_line_and_far_ends_are_arrows():
 
 def test_sources_share_their_bins():
     low, high = Source("low", "log", np.zeros(50)), Source("high", "c1", np.ones(10))
-    text = ridges("returns", [low, high])
+    text = ridges("returns", [low, high], "return")
     Page(text)
     left = {kind: float(x) for kind, x in re.findall(r'<rect class="(\w+)" x="([\d.]+)"', text)}
     assert left["c1"] > left["log"] + 50
-    Page(overlaid("actions", [low, high, Source("same", "c2", np.zeros(3))]))
+    Page(overlaid("actions", [low, high, Source("same", "c2", np.zeros(3))], "dose"))
     for values in (np.array([-3e38, 3e38]), np.array([2.5]), np.random.default_rng(0).normal(size=100)):
-        Page(ridges("returns", [Source("one", "log", values)]))
-        Page(overlaid("actions", [Source("one", "log", values), Source("two", "c0", values)]))
+        Page(ridges("returns", [Source("one", "log", values)], "return"))
+        Page(overlaid("actions", [Source("one", "log", values), Source("two", "c0", values)], "dose"))
 
 
 def test_shares_and_weights_are_drawn_in_proportion():
@@ -133,6 +142,6 @@ def test_shares_and_weights_are_drawn_in_proportion():
     Page(text)
     widths = [float(width) for width in re.findall(r'width="([\d.]+)" height', text)]
     np.testing.assert_allclose(np.array(widths) / widths[2], [1 / 3, 2 / 3, 1, 2 / 3], atol=0.01)
-    text = binned("weights", np.array([1.0, 0.0, 4.0]), np.array([-1.0, 0.0, 1.0, 2.0]), [(0.0, "1")])
+    text = binned("weights", np.array([1.0, 0.0, 4.0]), np.array([-1.0, 0.0, 1.0, 2.0]), [(0.0, "1")], "weight")
     heights = [float(height) for height in re.findall(r'<rect[^>]+height="([\d.]+)"', text)]
     np.testing.assert_allclose(np.array(heights) / heights[-1], [0.25, 1])

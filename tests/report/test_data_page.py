@@ -1,5 +1,6 @@
 """The page of a log: well formed, alone, described for those who cannot see it, and complete."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,18 @@ def test_a_page_is_well_formed_needs_nothing_else_and_describes_its_pictures() -
     assert len(pictures) == 8  # lengths, returns, rewards, actions, propensities, age, sofa and ward
     assert all(picture["role"] == "img" for picture in pictures)
     assert len({picture["aria-label"] for picture in pictures}) == 8
+    assert all('class="axis">' in picture for picture in re.findall("<svg.*?</svg>", text))
     assert sum(tag == "title" for tag, _ in page.tags) == 1 + len(pictures)
     assert any(attributes.get("name") == "viewport" for _, attributes in page.tags)
+
+
+def test_a_page_names_the_unit_of_rewards_and_shows_data_exactly() -> None:
+    log = read_log(visits(), mapping(reward_unit="EUR"))
+    said = " ".join(page_of(log)[1].said)
+    assert "return of an episode in EUR" in said
+    assert "reward of a step in EUR" in said
+    assert f"{float(visits()['age'][0]):.6g}" in said
+    assert " in EUR" not in " ".join(page_of(read_log(visits(), mapping()))[1].said)
 
 
 def test_a_page_says_what_the_log_and_the_door_say() -> None:

@@ -1,5 +1,6 @@
 """The page of runs: what stands on it, that it is alone and escaped, and what is refused."""
 
+import dataclasses
 import json
 import os
 import re
@@ -16,10 +17,12 @@ from tests.report.pages import Page, alone
 from tests.training.runs import EVERY, bc, begin, finish
 from tidelog import read_log
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
+from tidelog.number_text import three_digits, with_ends
 from tidelog.ope.estimators.risk import risk_of
 from tidelog.ope.estimators.support import Estimates
 from tidelog.policies.statistics import Interval
 from tidelog.report.run_page import report_of
+from tidelog.report.saved import source
 from tidelog.training.runs.agreement import agreement
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.record import Record
@@ -45,15 +48,110 @@ def in_order(said, *words):
 def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision, runs):
     put(runs / "bc", "now", verdict(decision))
     _, page, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, decision.capitalize(), f"A paragraph about {decision}.", f"the first reason for {decision}",
-             "the second reason", "mean return up to the recorded end", "policy minus logger",
-             "algorithm", "Losses", "91.25 of 200", "hyper-parameters", "Versions and")  # fmt: skip
+    in_order(said, decision.capitalize(), "now:", "Judged on", f"A paragraph about {decision}.",
+             f"the first reason for {decision}", "the second reason", "policy minus logger",
+             "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses", "hyper-parameters",
+             "Versions and")  # fmt: skip
     given = verdict(decision).difference
-    assert f"policy minus logger {given.estimate:.4g} ({given.low:.4g} to {given.high:.4g})" in said
+    assert f"policy minus logger {with_ends(given)}" in said
+    short = f"{three_digits(given.estimate, sign=True)} per episode compared with the logger (95% interval: "
+    assert (short in said) == (decision != "unsupported")
     assert "This was the first look at these held-out episodes" in said
     assert ("Do not use these numbers" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
+
+
+def test_the_page_names_the_unit_the_date_and_the_file_of_the_judged_episodes(runs):
+    context = {"name": "seed 3", "sample": True, "date": "2026-01-05T09:00:00+00:00", "judged_before": 0}
+    log = {"fingerprint": "x", "source": "/data/clinic/visits.csv"}
+    put(runs / "bc", "now", verdict("better", reward_unit="EUR", context={**context, "log": log}))
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    in_order(said, "Better", "seed 3, sampled: +0.08 EUR per episode compared with the logger (95% interval: +0.03 to "
+             "+0.13). Judged on 2026-01-05 on 200 episodes of visits.csv.", "difference in mean return per episode in "
+             "EUR", "mean return per episode in EUR", "mean return in EUR")  # fmt: skip
+    put(runs / "bc", "now", verdict("better", context=context))
+    _, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "seed 3, sampled: +0.08 per episode compared" in said
+    assert "on 200 episodes of treatment.tidelog." in said  # as the run names it
+    assert "EUR" not in said
+
+
+def test_the_unit_of_a_damaged_verdict_is_refused(runs):
+    content = verdict("better", reward_unit="EUR").to_json()
+    assert "reward_unit" not in verdict("better").to_json()
+    put(runs / "bc", "now", verdict("better"))
+    for unit in (3, "", "two\nlines"):
+        (runs / "bc" / "verdicts" / "now.json").write_text(json.dumps({**content, "reward_unit": unit}))
+        with pytest.raises(CheckpointError, match=r"now\.json is not a verdict"):
+            report_of([runs / "bc"], runs / "report.html")
+
+
+def test_what_the_verdict_rests_on_is_folded_and_the_deciding_estimator_has_its_difference(runs):
+    put(runs / "bc", "now", verdict("better"))
+    text, _, _ = page_of([runs / "bc"], runs / "report.html")
+    (how,) = re.findall(r"<details><summary>How it was judged</summary>(.*?)</details>", text)
+    for words in ("mean return up to the recorded end", "weighted doubly robust (wdr)", "limits largest weight"):
+        assert words in how
+    (deciding,) = re.findall(r"<caption>The deciding estimator and its difference</caption>(.*?)</table>", text)
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in deciding.split("</tr>")[1:] if "<tr" in row]
+    assert rows[0] == ["policy, by weighted doubly robust (wdr)", "0.7 (0.65 to 0.75)",
+                       "+0.08 (+0.03 to +0.13), 95% interval", "91.2 of 200"]  # fmt: skip
+    assert rows[1][:3] == ["logger, as recorded", "0.62 (0.57 to 0.67)", "0"]
+    (wide,) = re.findall(r"<details><summary>All 3 estimators with their support, [^<]*</summary>(.*?)</details>", text)
+    assert "dr, each step over its sum" in wide
+
+
+def test_the_paragraph_does_not_repeat_the_reasons_and_ends_with_what_to_do(runs):
+    told = "It is better. The first reason is 0.5. Every check agrees. Next: try it; wait."
+    put(runs / "bc", "now", verdict("better", paragraph=told, reasons=("the first reason is 0.5", "a second one")))
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert "It is better. Every check agrees. Next: try it; wait. the first reason is 0.5 a second one" in said
+    assert '<p class="next">Next: try it; wait.</p>' in text
+
+
+def test_every_picture_names_its_axes_and_marks_logarithmic_ones(runs):
+    put(runs / "bc", "now", verdict("better"))
+    played(runs / "bc", "treatment", [[0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    many(runs / "iql", 9, 1)
+    lines = [json.loads(line) for line in (runs / "iql" / "metrics.jsonl").read_text().splitlines()]
+    steep = [{**row, "critic_loss": 10.0 ** -row["update"] / 10} for row in lines]
+    (runs / "iql" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in steep))
+    for folder in ("bc", "iql"):
+        text, _, _ = page_of([runs / folder], runs / "report.html")
+        pictures = re.findall(r"<svg.*?</svg>", text)
+        assert len(pictures) > 4
+        for picture in pictures:
+            axes = re.findall(r'class="axis">([^<]+)<', picture)
+            assert axes, picture[:200]
+            assert ("logarithmic scale" in " ".join(axes)) == ("logarithmic" in picture.split(">")[0])
+            if 'class="curve' in picture:
+                assert "updates" in axes
+    assert '<text x="2.0" y="11.0" text-anchor="start" class="axis">critic_loss, logarithmic scale</text>' in text
+
+
+def test_no_number_has_more_digits_than_can_be_read(runs):
+    """Counts, settings, versions and fingerprints are exact; estimates have three digits."""
+    noisy = {"difference": Interval(0.0812345678, 0.0312345678, 0.131234567), "logger": Interval(1 / 3, 1 / 7, 2 / 3)}
+    rows = [estimate(name, 0.7123456789, 0.0512345678) for name in ("wdr", "fqe")]
+    put(runs / "bc", "now", verdict("better", estimates=Estimates(rows), **noisy))
+    played(runs / "bc", "treatment", [[0.123456789, 1.0, 1 / 3], [1.0, 2 / 3, 1.0]])
+    text, _, _ = page_of([runs / "bc"], runs / "report.html")
+    visible = re.sub(r"<style>.*?</style>|<details>.*?</details>|<[^>]+>|fingerprint.{70}", " ", text, flags=re.S)
+    long = [number for number in re.findall(r"\d[\d,]*\.\d+", visible) if len(re.sub(r"^[0.]+|[.,]", "", number)) > 3]
+    assert [number for number in long if float(number.replace(",", "")) % 0.25] == []  # ticks are exact
+
+
+def test_the_file_of_a_part_of_a_log_is_named_with_the_part(runs):
+    origin = {"source": ["/data/a.csv", "/data/b.csv"], "columns": None}
+    record = Record.read(runs / "bc")
+    for parts, words in (
+        ([], ""), ([{"split": [0.8, 3], "part": 1}], ", the second part of its split (0.8, seed 3)"),
+        ([{"episodes": [4, 2]}], ", 2 of its episodes"),
+    ):  # fmt: skip
+        known = dataclasses.replace(record, data=dataclasses.replace(record.data, origin={**origin, "parts": parts}))
+        assert source(known) == f"/data/a.csv and 1 more{words}"
+        assert source(known, short=True) == f"a.csv and 1 more{words}"
 
 
 def test_worst_episodes_stand_beside_the_loggers(runs):
@@ -66,7 +164,7 @@ def test_worst_episodes_stand_beside_the_loggers(runs):
     in_order(said, "A paragraph about better.", "Worst episodes", "In the worst 10 % of its episodes",
              "mean of the worst 10 % (CVaR)", "probability of -1.5 or less", "50 % of episodes earn at most",
              "Distribution of returns")  # fmt: skip
-    assert f"{risk.cvar.policy.estimate:.4g} ({risk.cvar.policy.low:.4g} to {risk.cvar.policy.high:.4g})" in said
+    assert with_ends(risk.cvar.policy) in said
     picture = text[text.index("Distribution of returns") :]
     assert picture.index('class="band c0"') < picture.index('class="band c1"')
     assert "logger (dashed)" in said
@@ -98,7 +196,7 @@ def test_of_several_verdicts_the_newest_counts_and_their_number_is_said(runs):
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner better" in text
     assert "were judged 6 times before" in said
-    in_order(said, "All verdicts on this run", "-0.13 to -0.05", "-0.2 to 0.6")
+    in_order(said, "All verdicts on this run", "-0.09 (-0.13 to -0.05) wdr", "+0.2 (-0.2 to +0.6) wdr")
 
 
 def test_of_verdicts_on_different_episodes_the_youngest_file_is_the_newest(runs):
@@ -157,7 +255,7 @@ def test_policies_that_were_judged_at_once_have_a_table(runs):
     context = {"name": "member-0", "judged_before": 1, "together": {"level": 0.975, "rows": rows}}
     put(runs / "bc", "a", verdict("better", level=0.975, context=context))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "2 policies judged together", "97.5% for all together", "0.01 to 0.15", "member-1")
+    in_order(said, "2 policies judged together", "by wdr", "97.5% for all together", "+0.01 to +0.15", "member-1")
     assert "judged once before, so the interval of the difference is stricter: it has a level of 97.5%" in said
     del rows[1]["low"]
     put(runs / "bc", "a", verdict("better", context=context))
@@ -235,15 +333,15 @@ def test_returns_stand_beside_the_loggers(runs, log):
     rows = [re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row) for row in table.split("</tr>") if row]
     mean = np.add.reduceat(log.reward, log.starts[:-1]).mean()
     assert [row[:3] for row in rows] == [
-        ["logger", "30", f"{mean:.4g}"], ["bc (2 seeds)", "6", "0.8333"], ["iql [temperature 1] (1 seed)", "2", "0"],
-        ["iql [temperature 3] (1 seed)", "2", "0.5"]]  # fmt: skip
-    assert rows[1][3] == "0.6667 to 1"
+        ["logger", "30", three_digits(mean)], ["bc (2 seeds)", "6", "0.833"],
+        ["iql [temperature 1] (1 seed)", "2", "0"], ["iql [temperature 3] (1 seed)", "2", "0.5"]]  # fmt: skip
+    assert rows[1][3] == "0.667 to 1"
     assert "other, sampled" in said
 
 
 def test_actions_of_the_log_stand_beside_the_policies_choices(runs, log):
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    assert re.search(r"choices, at all \d+ steps of the held-out episodes", said)
+    assert re.search(r"most likely actions, at all \d+ steps of the held-out episodes", said)
     (drawn,) = re.findall(r"<figcaption><b>action</b></figcaption>(.*?)</svg>", text)
     for kind in ("log", "c0"):
         widths = [float(width) for width in re.findall(rf'<rect class="{kind}".*?width="([\d.]+)"', drawn)]
@@ -305,7 +403,8 @@ def test_numbers_that_are_none_are_said_in_words(runs):
     lines = (runs / "bc" / "metrics.jsonl").read_text().replace('"imitation_loss": ', '"imitation_loss": NaN, "x": ')
     (runs / "bc" / "metrics.jsonl").write_text(lines)
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    assert "no number (no number to no number)" in said
+    assert "wdr no number: the log does not support it" in said
+    assert "now: the log shows no reliable number for it." in said
     assert "200 of 200 episodes have weight 0" in said
     assert "never finite" in said
 

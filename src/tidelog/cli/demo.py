@@ -38,6 +38,7 @@ step = "visit"
 observation = ["severity", "strain", "toxicity", "hour", "kidneys"]
 action = "treatment"
 reward = "recovered"
+reward_unit = "recoveries"
 terminated = "ended"
 propensity = "propensity"
 """

@@ -21,6 +21,7 @@ from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
 from tidelog.errors import ConfigError
+from tidelog.number_text import amount, in_unit, three_digits, with_ends
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.verdict.judge import judge
 from tidelog.ope.verdict.ledger import Ledger
@@ -299,19 +300,22 @@ def _show_table(verdicts: Verdicts) -> None:
         [
             row["name"],
             row["decision"],
-            f"{row['difference']:+.4g}",
-            f"{row['low']:+.4g} to {row['high']:+.4g}",
+            three_digits(row["difference"], sign=True),
+            f"{three_digits(row['low'], sign=True)} to {three_digits(row['high'], sign=True)}",
             f"{row['effective_sample_size']:,.1f}",
         ]
         for row in verdicts.table
     ]
     title = (
-        f"{len(rows):,} policies judged at once: differences from the logger, {percent(verdicts.level)} simultaneous"
+        f"{len(rows):,} policies judged at once: differences from the logger{in_unit(verdicts[0].reward_unit, 'in ')}, "
+        f"{percent(verdicts.level)} simultaneous"
     )
     table(title, ["policy", "decision", "difference", "interval", "effective episodes"], rows)
     print_line(f"better: {', '.join(verdicts.better) or 'none'}")
     if verdicts.best is not None:
-        print_line(f"highest lower limit: {verdicts.best}, {verdicts[verdicts.best].difference.low:+.4g}")
+        best = verdicts[verdicts.best]
+        lower = amount(best.difference.low, best.reward_unit, sign=True)
+        print_line(f"highest lower limit: {verdicts.best}, {lower}")
 
 
 def _show(verdict: Verdict, name: str, which: str) -> None:
@@ -329,8 +333,8 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
             "largest weight",
             "note",
         ]
-        table(f"estimates; {verdict.deciding} decides", head, verdict.estimates.rows())
-        logger = verdict.logger
-        print_line(f"the logger's own mean: {logger.estimate:.4g} ({logger.low:.4g} to {logger.high:.4g})")
+        unit = in_unit(verdict.reward_unit, "in ")
+        table(f"estimates{unit}; {verdict.deciding} decides", head, verdict.estimates.rows())
+        print_line(f"the logger's own mean: {with_ends(verdict.logger, verdict.reward_unit)}")
     for sentence in verdict.risk.sentences if verdict.risk else [f"no distribution of returns: {verdict.risk_reason}"]:
         print_line(f"- {sentence}")

@@ -66,7 +66,8 @@ def _facts(log: Log) -> dict[str, Any]:
     optional = {f"column '{name}'": "present" if getattr(log, name) is not None else "absent" for name in OPTIONAL}
     kinds = {f"extra column '{name}'": _kind(values) for name, values in log.extra.items()}
     time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
-    return {"spec": log.spec.to_json(), **optional, **time, **kinds}
+    unit = "absent" if log.reward_unit is None else log.reward_unit
+    return {"spec": log.spec.to_json(), **optional, **time, **kinds, "reward_unit": unit}
 
 
 def _kind(values: Values) -> str:
@@ -91,6 +92,8 @@ def _short(value: Any) -> str:
 
 
 def _fix(name: str) -> str:
+    if name == "reward_unit":
+        return "declare the same reward_unit= in both mappings"
     if not name.startswith("spec."):
         return "give both logs this column, or neither"
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",

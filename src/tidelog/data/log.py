@@ -58,6 +58,7 @@ class Log(LogColumns):
         cluster: Any = None,
         categorical: bool = True,
         terminations: str = "stop",
+        reward_unit: str | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> Log:
         """Validate arrays of N rows and build a log from them; LogError (with its report) if there is any error.
@@ -68,7 +69,8 @@ class Log(LogColumns):
         `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated at its end.
         `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
         every row of an episode.
-        `followed` [N] bool: rows with a known `next_observation`; None: all rows.
+        `followed` [N] bool: rows with a known `next_observation`; None: all rows. `reward_unit`: the unit of rewards,
+        such as "EUR", which verdicts and reports show.
         """
         return cls.from_raw(
             from_arrays(
@@ -76,7 +78,7 @@ class Log(LogColumns):
                 episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
                 action_mask=action_mask, next_action_mask=next_action_mask, actions=actions, bounds=bounds,
                 weight=weight, step=step, time=time, cluster=cluster, categorical=categorical,
-                terminations=terminations, extra=extra,
+                terminations=terminations, reward_unit=reward_unit, extra=extra,
             )
         )  # fmt: skip
 
@@ -156,6 +158,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         "extra": extra,
         "episode_ids": order.ids,
         "report": report,
+        "reward_unit": raw.reward_unit,
     }
 
 

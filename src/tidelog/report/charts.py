@@ -1,5 +1,7 @@
 """Charts as inline SVG with descriptions for screen readers: no library, no script.
 
+Every chart names its axes, and says so if one is logarithmic.
+
 From top to bottom: texts and axes; distributions of one source; curves with bands; intervals with a reference line;
 distributions of several sources on a common axis.
 
@@ -12,10 +14,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidelog.number_text import three_digits, with_ends
 from tidelog.policies.statistics import Interval
 
 Values = np.ndarray[Any, Any]
@@ -34,6 +38,16 @@ def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") 
     """SVG text at a position; `kind` is a class of the style sheet."""
     mark = f' class="{kind}"' if kind else ""
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{mark}>{escape(words)}</text>'
+
+
+def across_name(words: str, width: float, y: float) -> str:
+    """The name of a horizontal axis, in the middle below it."""
+    return text(width / 2, y, shortened(words, 60), "middle", "axis") if words else ""
+
+
+def up_name(words: str) -> str:
+    """The name of a vertical axis, above its upper end."""
+    return text(2, 11, shortened(words, 60), kind="axis")
 
 
 def shortened(word: str, most: int = 13) -> str:
@@ -90,17 +104,27 @@ def axis(values: Any, start: float, end: float, *, also: Sequence[float] = (), p
     return Axis(low - room, high + room, start, end)
 
 
-def short(value: float) -> str:
+def short(value: float, digits: int = 4) -> str:
     """Short form of a number for an axis: 20k, 1.5M, 0.25."""
     size = abs(value)
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if limit <= size < 1e12:
             power = {"G": 1e9, "M": 1e6, "k": 1e3}[unit]
-            return f"{value / power:.4g}{unit}"
-    return f"{value:.4g}" if size > 1e-12 else "0"
+            return f"{value / power:.{digits}g}{unit}"
+    return f"{value:.{digits}g}" if size > 1e-12 else "0"
 
 
-_SMALL, _HEIGHT, _FOOT = 280, 96, 18
+def named_ticks(ticks: Sequence[float]) -> list[tuple[float, str]]:
+    """Ticks with their short forms, with as many digits as their places need."""
+    apart = min((abs(b - a) for a, b in pairwise(ticks)), default=0.0)
+    digits = 4
+    while digits < 12 and any(abs(float(f"{value:.{digits}g}") - value) > 0.01 * apart for value in ticks):
+        digits += 1
+    return [(value, short(value, digits)) for value in ticks]
+
+
+_SMALL, _HEIGHT, _FOOT = 280, 96, 34
+_HEAD = 18  # height of the name of a vertical axis
 _BINS = 30
 _LINE = 17
 
@@ -126,14 +150,14 @@ def bins(values: Values) -> Bins:
     return Bins(counts, edges * 2, False)
 
 
-def histogram(name: str, values: Values) -> str:
-    """Histogram of numbers [N], with the smallest and the largest value below."""
+def histogram(name: str, values: Values, counted: str = "rows") -> str:
+    """Histogram of numbers [N], with the smallest and the largest value below; `counted` names what bars count."""
     heights = bins(values)
-    top = int(heights.counts.max())
+    top, foot = int(heights.counts.max()), _HEAD + _HEIGHT
     width = _SMALL / max(len(heights.counts), 3)
     start = (_SMALL - width * len(heights.counts)) / 2
     columns = [
-        f'<rect x="{start + place * width:.1f}" y="{_HEIGHT - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
+        f'<rect x="{start + place * width:.1f}" y="{foot - height:.1f}" width="{max(width - 1, 0.5):.1f}" '
         f'height="{height:.1f}"/>'
         for place, height in enumerate(heights.counts / top * _HEIGHT)
         if height
@@ -141,14 +165,16 @@ def histogram(name: str, values: Values) -> str:
     low, high = (float(np.min(values)), float(np.max(values)))
     most = int(np.argmax(heights.counts))
     centre = (heights.edges[most] + heights.edges[most + 1]) / 2
-    title = f"Distribution of {name}: from {low:.4g} to {high:.4g}, most often about {centre:.4g}"
-    ends = text(0, _HEIGHT + 14, f"{low:.4g}") + text(_SMALL, _HEIGHT + 14, f"{high:.4g}", "end")
-    base = f'<line x1="0" x2="{_SMALL}" y1="{_HEIGHT + 0.5}" y2="{_HEIGHT + 0.5}"/>'
-    return picture(title, _SMALL, _HEIGHT + _FOOT, "".join(columns) + base + ends)
+    least, most_text = three_digits(low), three_digits(high)
+    title = f"Distribution of {name}: from {least} to {most_text}, most often about {three_digits(float(centre))}"
+    ends = text(start, foot + 14, least) + text(_SMALL - start, foot + 14, most_text, "end")
+    names = up_name(f"{counted}, up to {top:,} in a bar") + across_name(name, _SMALL, foot + 29)
+    base = f'<line x1="0" x2="{_SMALL}" y1="{foot + 0.5}" y2="{foot + 0.5}"/>'
+    return picture(title, _SMALL, foot + _FOOT, "".join(columns) + base + ends + names)
 
 
 def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
-    """Bar chart of named counts, one line each; `more` is the number of counts that are not shown."""
+    """Bar chart of rows by name, one line each; `more` is the number of names that are not shown."""
     top, total = max((count for _, count in counts), default=1) or 1, sum(count for _, count in counts)
     lines = []
     for place, (word, count) in enumerate(counts):
@@ -159,10 +185,11 @@ def bars(name: str, counts: Sequence[tuple[str, int]], more: int = 0) -> str:
     tail = [text(94, len(counts) * _LINE + 12, f"and {more:,} more")] if more else []
     most = max(counts, key=lambda pair: pair[1], default=("nothing", 0))
     title = f"Counts of {name}: {len(counts) + more:,} different, most often {most[0]} ({most[1]:,} of {total:,} shown)"
-    return picture(title, _SMALL, (len(counts) + bool(more)) * _LINE + 2, "".join([*lines, *tail]))
+    foot = (len(counts) + bool(more)) * _LINE
+    return picture(title, _SMALL, foot + 20, "".join([*lines, *tail, across_name("rows", _SMALL, foot + 15)]))
 
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 330, 8, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 330, 22, 164
 _ROW = 36
 _ROOM = 6.0  # largest width of an axis of intervals, relative to the range of its `strong` rows
 
@@ -181,16 +208,17 @@ class Curve:
     dashed: bool = False
 
 
-def curves(description: str, drawn: Sequence[Curve]) -> str:
-    """A chart of curves over updates; its vertical axis is logarithmic if positive numbers span decades."""
+def curves(description: str, drawn: Sequence[Curve], up_axis: str, across_axis: str = "updates") -> str:
+    """A chart of curves; its vertical axis is logarithmic, and says so, if positive numbers span decades."""
     across = axis(np.concatenate([one.updates for one in drawn]), _LEFT, _RIGHT)
     numbers = np.concatenate([np.ravel(part) for one in drawn for part in (one.seeds, one.mean)])
     up = axis(numbers, _BOTTOM, _TOP, positive=True)
     content = [_frame(across, up)]
     for one in drawn:
         content += _one_curve(one, across, up)
-    scale = ", logarithmic axis" if up.logarithmic else ""
-    return picture(f"{description}{scale}", WIDTH, _BOTTOM + 22, "".join(content))
+    scale = ", logarithmic scale" if up.logarithmic else ""
+    content += [up_name(f"{up_axis}{scale}"), across_name(across_axis, _LEFT + _RIGHT, _BOTTOM + 31)]
+    return picture(f"{description}{scale}", WIDTH, _BOTTOM + 36, "".join(content))
 
 
 def _one_curve(one: Curve, across: Axis, up: Axis) -> list[str]:
@@ -216,12 +244,12 @@ def _one_curve(one: Curve, across: Axis, up: Axis) -> list[str]:
 
 def _frame(across: Axis, up: Axis) -> str:
     lines = []
-    for value in up.ticks():
+    for value, name in named_ticks(up.ticks()):
         y = float(up.at(value))
         lines.append(f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(text(_LEFT - 5, y + 4, short(value), "end"))
-    for value in across.ticks(6):
-        lines.append(text(float(across.at(value)), _BOTTOM + 16, short(value), "middle"))
+        lines.append(text(_LEFT - 5, y + 4, name, "end"))
+    for value, name in named_ticks(across.ticks(6)):
+        lines.append(text(float(across.at(value)), _BOTTOM + 16, name, "middle"))
     return "".join(lines)
 
 
@@ -250,24 +278,32 @@ class Reach:
     strong: bool = False
 
 
-def intervals(description: str, rows: Sequence[Reach], line: float | None, sides: tuple[str, str] = ("", "")) -> str:
-    """Estimates with their intervals and a vertical line; `sides` are the labels on its left and right.
+def intervals(
+    description: str,
+    rows: Sequence[Reach],
+    line: float | None,
+    across_axis: str,
+    sides: tuple[str, str] = ("", ""),
+) -> str:
+    """Estimates with their intervals, as a chart and as numbers, and a vertical line.
 
-    Arrows mark ends outside the chart.
+    `sides` are the labels on the line's left and right. Arrows mark ends outside the chart.
     """
     along = _along(rows, line)
     foot = len(rows) * _ROW + 8
     content = []
-    if line is not None:
-        x = float(along.at(line))
-        content.append(f'<line class="ink" x1="{x:.1f}" x2="{x:.1f}" y1="2" y2="{foot}"/>')
     for place, row in enumerate(rows):
+        if line is not None:  # only between the lines of text
+            x, top = float(along.at(line)), place * _ROW + 17
+            content.append(f'<line class="ink" x1="{x:.1f}" x2="{x:.1f}" y1="{top}" y2="{top + 18}"/>')
         content += _one_interval(row, along, place * _ROW)
-    content += [text(float(along.at(v)), foot + 13, short(v), "middle") for v in along.ticks(4)]
+    content += [text(float(along.at(v)), foot + 13, name, "middle") for v, name in named_ticks(along.ticks(4))]
     content.append(f'<line x1="6" x2="{WIDTH - 6}" y1="{foot}" y2="{foot}"/>')
     if any(sides):
-        content += [text(6, foot + 29, f"◂ {sides[0]}"), text(WIDTH - 6, foot + 29, f"{sides[1]} ▸", "end")]
-    return picture(description, WIDTH, foot + (34 if any(sides) else 18), "".join(content))
+        content += [text(6, foot + 28, f"◂ {sides[0]}"), text(WIDTH - 6, foot + 28, f"{sides[1]} ▸", "end")]
+    named = foot + (43 if any(sides) else 28)
+    content.append(across_name(across_axis, WIDTH, named))
+    return picture(description, WIDTH, named + 5, "".join(content))
 
 
 def _along(rows: Sequence[Reach], line: float | None) -> Axis:
@@ -286,11 +322,14 @@ def _along(rows: Sequence[Reach], line: float | None) -> Axis:
 def _one_interval(row: Reach, along: Axis, top: float) -> list[str]:
     estimate, low, high = row.interval
     y = top + 26
-    name = text(6, top + 13, row.name, kind="haloed strong" if row.strong else "haloed")
+    written = with_ends(row.interval)
+    letters = int((WIDTH - 12) / 6) - len(written)  # beside the numbers
+    name = text(6, top + 13, shortened(row.name, letters), kind="haloed strong" if row.strong else "haloed")
     if not np.isfinite([estimate, low, high]).all():
         return [name, text(6, y + 4, "no number: the log does not support it", kind="haloed")]
     left, middle, right = (float(place) for place in along.at([low, estimate, high]))
-    shapes = [name, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
+    numbers = text(WIDTH - 6, top + 13, written, "end", "haloed")
+    shapes = [name, numbers, f'<line class="reach {row.colour}" x1="{left:.1f}" x2="{right:.1f}" y1="{y}" y2="{y}"/>']
     shapes += [text(left - 2, y + 4, "◂", "end")] if low < along.low else []
     shapes += [text(right + 2, y + 4, "▸")] if high > along.high else []
     if along.low <= estimate <= along.high:
@@ -311,40 +350,45 @@ class Source:
     values: Values
 
 
-def ridges(description: str, sources: Sequence[Source]) -> str:
-    """One histogram per source, stacked over a common axis, each with a tick at its mean."""
+def ridges(description: str, sources: Sequence[Source], across_axis: str) -> str:
+    """One histogram of episodes per source, stacked over a common axis, each with a tick at its mean."""
     shared = bins(np.concatenate([one.values for one in sources]))
     along = _over(shared)
     content = []
     for place, one in enumerate(sources):
         foot = (place + 1) * (_TALL + _GAP)
-        content.append(text(2, foot - _TALL - 6, shortened(one.name, 50)))
-        content += _bars(_counts(one.values, shared), shared, along, foot, _TALL, f"{one.colour}")
+        counts = _counts(one.values, shared)
+        content.append(text(2, foot - _TALL - 6, shortened(one.name, 30)))
+        most = f"up to {int(counts.max()):,} episodes in a bar"
+        content.append(text(WIDTH - 2, foot - _TALL - 6, most, "end", "axis"))
+        content += _bars(counts, shared, along, foot, _TALL, f"{one.colour}")
         mean = float(along.at(float(np.mean(one.values))))
         content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{foot}" y2="{foot}"/>')
         content.append(f'<line class="ink" x1="{mean:.1f}" x2="{mean:.1f}" y1="{foot - _TALL}" y2="{foot + 4}"/>')
     foot = len(sources) * (_TALL + _GAP)
-    return picture(description, WIDTH, foot + 20, "".join([*content, _numbers(along, foot + 16, shared.whole)]))
+    content += [_numbers(along, foot + 16, shared.whole), across_name(across_axis, WIDTH, foot + 31)]
+    return picture(description, WIDTH, foot + 36, "".join(content))
 
 
-def overlaid(description: str, sources: Sequence[Source]) -> str:
-    """One histogram of shares: the first source is filled, the others are outlines."""
+def overlaid(description: str, sources: Sequence[Source], across_axis: str) -> str:
+    """One histogram of shares of steps: the first source is filled, the others are outlines."""
     shared = bins(np.concatenate([one.values for one in sources]))
-    along, tall = _over(shared), 100
+    along, tall = _over(shared), 100 + _HEAD
     shares = [_counts(one.values, shared) / len(one.values) for one in sources]
     top = max(float(share.max()) for share in shares)
-    content = _bars(
-        shares[0], shared, along, tall + 4, tall * float(shares[0].max()) / top, f"ghost {sources[0].colour}"
-    )
+    reach = (tall - _HEAD) / top
+    content = [up_name(f"share of the steps, up to {top:.0%} in a bar")]
+    content += _bars(shares[0], shared, along, tall + 4, reach * float(shares[0].max()), f"ghost {sources[0].colour}")
     edges = along.at(shared.edges) if len(shared.counts) > 1 else np.array([WIDTH / 2 - 20, WIDTH / 2 + 20])
     for one, share in zip(sources[1:], shares[1:], strict=True):
-        heights = tall + 4 - share / top * tall
+        heights = tall + 4 - share * reach
         points = "L".join(
             f"{a:.1f} {h:.1f}L{b:.1f} {h:.1f}" for a, b, h in zip(edges, edges[1:], heights, strict=False)
         )
         content.append(f'<path class="curve {one.colour}" d="M{points}"/>')
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
-    return picture(description, WIDTH, tall + 22, "".join([*content, _numbers(along, tall + 18, shared.whole)]))
+    content += [_numbers(along, tall + 18, shared.whole), across_name(across_axis, WIDTH, tall + 33)]
+    return picture(description, WIDTH, tall + 38, "".join(content))
 
 
 def shares(description: str, names: Sequence[str], sources: Sequence[tuple[str, Values]]) -> str:
@@ -359,18 +403,25 @@ def shares(description: str, names: Sequence[str], sources: Sequence[tuple[str, 
             width, here = values[place] / top * 172, y + line * _SHARE
             content.append(f'<rect class="{colour}" x="118" y="{here}" width="{width:.1f}" height="{_SHARE - 2}"/>')
             content.append(text(122 + width, here + _SHARE - 1, f"{values[place]:.1%}"))
-    return picture(description, WIDTH, len(names) * tall + 6, "".join(content))
+    foot = len(names) * tall
+    return picture(
+        description, WIDTH, foot + 20, "".join([*content, across_name("share of the steps", WIDTH, foot + 15)])
+    )
 
 
-def binned(description: str, counts: Values, edges: Values, labels: Sequence[tuple[float, str]]) -> str:
-    """A histogram of counts [B] between edges [B + 1], with labels at some numbers."""
-    shared, tall = Bins(counts, edges, False), 90
+def binned(
+    description: str, counts: Values, edges: Values, labels: Sequence[tuple[float, str]], across_axis: str
+) -> str:
+    """A histogram of counts [B] of episodes between edges [B + 1], with labels at some numbers."""
+    shared, tall = Bins(counts, edges, False), 90 + _HEAD
     along = _over(shared)
-    content = _bars(counts, shared, along, tall + 4, tall, "c0")
+    content = [up_name(f"episodes, up to {int(counts.max()):,} in a bar")]
+    content += _bars(counts, shared, along, tall + 4, tall - _HEAD, "c0")
     content.append(f'<line x1="2" x2="{WIDTH - 2}" y1="{tall + 4.5}" y2="{tall + 4.5}"/>')
     places = [float(np.clip(along.at(value), 18, WIDTH - 18)) for value, _ in labels]
     content += [text(x, tall + 18, word, "middle") for x, (_, word) in zip(places, labels, strict=True)]
-    return picture(description, WIDTH, tall + 22, "".join(content))
+    content.append(across_name(across_axis, WIDTH, tall + 33))
+    return picture(description, WIDTH, tall + 38, "".join(content))
 
 
 def _over(shared: Bins) -> Axis:
@@ -401,4 +452,4 @@ def _bars(counts: Values, shared: Bins, along: Axis, foot: float, tall: float, c
 
 def _numbers(along: Axis, y: float, whole: bool) -> str:
     ticks = [value for value in along.ticks(5) if not whole or value == round(value)]
-    return "".join(text(float(along.at(value)), y, short(value), "middle") for value in ticks)
+    return "".join(text(float(along.at(value)), y, name, "middle") for value, name in named_ticks(ticks))

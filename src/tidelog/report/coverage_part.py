@@ -5,16 +5,17 @@ Letters: `N` compared steps, `A` actions or action size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
+from tidelog.number_text import three_digits
 from tidelog.policies.policy import replay_actions
 from tidelog.report.charts import Source, Values, overlaid, shares
-from tidelog.report.frame import figure, grid, legend, paragraph, section
+from tidelog.report.frame import figure, folded, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import LogSource, SavedRun, fingerprint
 from tidelog.training.runs.policies import member_policy
@@ -24,6 +25,7 @@ MOST_STEPS = 20_000
 MOST_MEMBERS = 10  # largest number of seeds per algorithm
 _MOST_ACTIONS = 25
 _MOST_DIMENSIONS = 24
+_MOST_OPEN = 4  # dimensions that are not folded
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +75,21 @@ def _one_log(found: LogSource, lines: Sequence[Line], several: bool) -> str:
     head = [paragraph(f"{'The log of ' + names + '. ' if several else ''}{part.description}", "soft")]
     key = legend([("log", "log"), *((f"c{one.line.colour}", one.line.name) for one in chosen)])
     likeness = "".join(paragraph(_likeness(one, part)) for one in chosen)
-    return "".join([*head, *map(paragraph, notes), key, likeness, grid(_pictures(part, chosen), broad=True)])
+    drawn, hidden = list(_pictures(part, chosen)), _action_count(part.log) - _MOST_DIMENSIONS
+    pictures = grid(drawn[:_MOST_OPEN], broad=True)
+    if len(drawn) > _MOST_OPEN:
+        folded_name = f"{len(drawn) - _MOST_OPEN:,} more dimensions of the action"
+        pictures += folded(folded_name, grid(drawn[_MOST_OPEN:], broad=True))
+    pictures += paragraph(f"{hidden:,} more action dimensions are not shown.") if hidden > 0 else ""
+    return "".join([*head, *map(paragraph, notes), key, likeness, pictures])
+
+
+def _action_count(log: Log) -> int:
+    """Number of the log's action dimensions, or of its choices at once."""
+    space = log.spec.action
+    if isinstance(space, Continuous):
+        return space.size
+    return len(space.sizes) if isinstance(space, MultiDiscrete) else 1
 
 
 def part_of(log: Log, lines: Sequence[Line]) -> Part:
@@ -93,7 +109,7 @@ def part_of(log: Log, lines: Sequence[Line]) -> Part:
     whose = "the held-out episodes" if held_out else "the log's episodes"
     sampled = "" if scope.startswith("all") else ", whole random episodes"
     return Part(
-        part, steps, f"Actions of the log and the policies' deterministic choices, at {scope} of {whose}{sampled}."
+        part, steps, f"Actions of the log and the policies' most likely actions, at {scope} of {whose}{sampled}."
     )
 
 
@@ -101,16 +117,16 @@ def _likeness(one: Choices, part: Part) -> str:
     logged = part.log.action[: part.steps]
     if isinstance(part.log.spec.action, Continuous):
         each = np.linalg.norm(one.actions - logged, axis=-1).mean(axis=1)
-        return f"{one.line.name}: mean distance to the logged actions {_over(each, '.4g')}."
+        return f"{one.line.name}: mean distance to the logged actions {_over(each, three_digits)}."
     same = one.actions == logged
     each = same.reshape(*same.shape[:2], -1).all(axis=-1).mean(axis=1)
-    return f"{one.line.name}: the same action as the log at {_over(each, '.1%')} of the steps."
+    return f"{one.line.name}: the same action as the log at {_over(each, '{:.1%}'.format)} of the steps."
 
 
-def _over(each: Values, form: str) -> str:
+def _over(each: Values, written: Callable[[float], str]) -> str:
     if len(each) == 1:
-        return f"{each[0]:{form}}"
-    return f"{each.mean():{form}} ({each.min():{form}} to {each.max():{form}} over {len(each)} seeds)"
+        return written(each[0])
+    return f"{written(each.mean())} ({written(each.min())} to {written(each.max())} over {len(each)} seeds)"
 
 
 def _pictures(part: Part, chosen: Sequence[Choices]) -> Iterator[str]:
@@ -129,12 +145,8 @@ def _pictures(part: Part, chosen: Sequence[Choices]) -> Iterator[str]:
                 Source(one.line.name, f"c{one.line.colour}", one.actions[..., place].ravel().astype(np.float64))
                 for one in chosen
             ]
-            means = ", ".join(f"{one.name} mean {one.values.mean():.4g}" for one in sources)
-            yield figure(name, overlaid(f"Distribution of {name}: {means}", sources), means)
-    size = 1 if isinstance(space, Discrete) else len(space.sizes) if isinstance(space, MultiDiscrete) else space.size
-    hidden = size - _MOST_DIMENSIONS
-    if hidden > 0:
-        yield paragraph(f"{hidden:,} more action dimensions are not shown.")
+            means = ", ".join(f"{one.name} mean {three_digits(one.values.mean())}" for one in sources)
+            yield figure(name, overlaid(f"Distribution of {name}: {means}", sources, name), means)
 
 
 def _share_bars(
@@ -153,4 +165,4 @@ def _share_bars(
     new = [int(((values > 0) & (sources[0][1] == 0)).sum()) for _, values in sources[1:]]
     absent = f" Actions chosen by a policy but absent from these steps of the log: {max(new):,}." if any(new) else ""
     more = f" {count - len(order):,} rarer actions are not shown." if count > len(order) else ""
-    return figure(name, chart, f"Share of the steps with each action.{absent}{more}")
+    return figure(name, chart, f"{absent}{more}".strip())

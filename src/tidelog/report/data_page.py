@@ -15,6 +15,7 @@ from tidelog.data.io.inspect import Description
 from tidelog.data.log import Log
 from tidelog.data.statistics import Statistics, episode_returns
 from tidelog.errors import ConfigError
+from tidelog.number_text import in_unit, three_digits
 from tidelog.report.charts import bars, histogram
 from tidelog.report.frame import bullets, command, figure, grid, heading, page, section, table, tiles
 
@@ -94,10 +95,11 @@ def _log_sections(log: Log) -> list[str]:
         propensities = figure("propensities", "", "none logged: the probabilities of the logged actions are unknown")
     else:
         propensities = _numbers("propensity of the logged action", log.propensity)
+    lengths = _numbers("length of an episode", np.diff(log.starts), "episodes")
     return [
         section(
             "Episodes and returns",
-            log_tiles(statistics) + grid([_numbers("length of an episode", np.diff(log.starts)), *_rewards(log)]),
+            log_tiles(statistics) + grid([lengths, *_rewards(log)]),
         ),
         section("Actions and propensities", grid([*_actions(log, statistics), propensities])),
         section("Observations", _features(log, statistics)),
@@ -117,10 +119,14 @@ def _rewards(log: Log) -> Iterator[str]:
     if log.reward is None or returns is None:
         yield figure("returns", "", "the log has no rewards")
         return
-    for name, values in (("return of an episode", returns), ("reward of a step", log.reward)):
+    unit = in_unit(log.reward_unit, "in ")
+    sources = (("return of an episode", returns, "episodes"), ("reward of a step", log.reward, "rows"))
+    for name, values, counted in sources:
         wide = values.reshape(len(values), -1)
         for place in range(wide.shape[1]):
-            yield _numbers(name if wide.shape[1] == 1 else f"{name} [{place}]", wide[:, place])
+            yield _numbers(
+                f"{name}{unit}" if wide.shape[1] == 1 else f"{name} [{place}]{unit}", wide[:, place], counted
+            )
 
 
 def _actions(log: Log, statistics: Statistics) -> Iterator[str]:
@@ -184,15 +190,16 @@ def _named_columns(log: Log, name: str, values: Values) -> Iterator[tuple[str, I
 def _cell(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return ", ".join(map(_cell, value))
-    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)  # data, not an estimate
 
 
-def _numbers(name: str, values: Values) -> str:
+def _numbers(name: str, values: Values, counted: str = "rows") -> str:
     """Histogram of numbers [N] with mean and standard deviation; large arrays are thinned evenly."""
     shown = values[:: max(1, len(values) // _MOST_VALUES)]
     wide = shown.astype(np.float64)
-    summary = f"mean {wide.mean():.4g}, std {wide.std():.4g}, median {np.median(wide):.4g}"
-    return figure(name, histogram(name, wide), summary)
+    summary = f"mean {three_digits(wide.mean())}, standard deviation {three_digits(wide.std())}, "
+    summary += f"median {three_digits(float(np.median(wide)))}"
+    return figure(name, histogram(name, wide, counted), summary)
 
 
 def _counts(name: str, counts: Mapping[str, int]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 _LONG = 60  # characters from which a cell may wrap
+_NARROW = 3  # columns of a table that fits on a phone
 
 
 def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Sequence[tuple[str, str]] = ()) -> str:
@@ -32,9 +33,10 @@ def mark(kind: str) -> str:
     return f'<meta name="generator" content="tidelog {escape(kind, quote=True)}">'
 
 
-def section(title: str, body: str, anchor: str = "") -> str:
-    """A section with a heading; `anchor` is the target of links in the page."""
+def section(title: str, body: str, anchor: str = "", *, printed: bool = True) -> str:
+    """A section with a heading; `anchor` is the target of links in the page, `printed` whether paper shows it."""
     attribute = f' id="{escape(anchor, quote=True)}"' if anchor else ""
+    attribute += "" if printed else ' class="screen"'
     return f"<section{attribute}><h2>{escape(title)}</h2>{body}</section>"
 
 
@@ -107,21 +109,29 @@ def table(
     marked: Sequence[int] = (),
     named: bool = False,
 ) -> str:
-    """A table that scrolls sideways; `marked` rows are highlighted, `named` rows begin with a heading."""
+    """A table; `marked` rows are highlighted, `named` rows begin with a heading.
+
+    A wide table scrolls sideways. On a phone a table of more than three columns has one cell below the other, each with
+    the name of its column.
+    """
     top = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
-    body = "".join(_row(row, named, place in marked) for place, row in enumerate(rows))
+    stacked = len(head) > _NARROW
+    body = "".join(_row(head if stacked else (), row, named, place in marked) for place, row in enumerate(rows))
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     label = f' role="region" aria-label="{escape(caption, quote=True)}"' if caption else ""
-    return (f'<div class="wide" tabindex="0"{label}><table>{title}<thead><tr>{top}</tr></thead>'
+    kind = "wide stacked" if stacked else "wide"
+    return (f'<div class="{kind}" tabindex="0"{label}><table>{title}<thead><tr>{top}</tr></thead>'
             f"<tbody>{body}</tbody></table></div>")  # fmt: skip
 
 
-def _row(cells: Sequence[str], named: bool, stands_out: bool) -> str:
+def _row(head: Sequence[str], cells: Sequence[str], named: bool, stands_out: bool) -> str:
+    """A row; with a `head`, every cell knows the name of its column."""
     first = f'<th scope="row">{escape(cells[0])}</th>' if named else ""
-    rest = "".join(
-        f'<td class="long">{escape(cell)}</td>' if len(cell) > _LONG else f"<td>{escape(cell)}</td>"
-        for cell in cells[1 if named else 0 :]
-    )
+    rest = ""
+    for place, cell in list(enumerate(cells))[1 if named else 0 :]:
+        kind = ' class="long"' if len(cell) > _LONG else ""
+        name = f' data-label="{escape(head[place], quote=True)}"' if head else ""
+        rest += f"<td{kind}{name}>{escape(cell)}</td>"
     return f'<tr class="marked">{first}{rest}</tr>' if stands_out else f"<tr>{first}{rest}</tr>"
 
 
@@ -163,6 +173,9 @@ code, pre { font-family: ui-monospace, "DejaVu Sans Mono", monospace; font-size:
 pre { overflow-x: auto; padding: .7rem; background: var(--pale); border-radius: 6px; }
 nav { margin-top: .8rem; } nav a { display: inline-block; margin-right: 1rem; color: var(--better); }
 .soft { color: var(--soft); font-size: .9rem; }
+.short { max-width: 60rem; margin: .6rem 0; font-size: 1.1rem; }
+.next { padding-left: .8rem; border-left: 4px solid var(--bar); font-weight: 600; }
+.paper { display: none; }
 .verdict { max-width: none; padding: .7rem 1rem; border-radius: 8px; border-left: 6px solid; font-size: 1.1rem;
   background: var(--pale); }
 .verdict.good { border-color: var(--good); } .verdict.error { border-color: var(--error); }
@@ -193,7 +206,8 @@ dt { color: var(--soft); overflow-wrap: anywhere; } dd { margin: 0; overflow-wra
   list-style: none; }
 .tiles li { padding: .4rem .9rem; border: 1px solid var(--line); border-radius: 8px; color: var(--soft); }
 .tiles b { display: block; color: var(--ink); font-size: 1.25rem; }
-.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); gap: .8rem; }
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(240px, 100%), 1fr)); gap: .8rem;
+  align-items: start; }
 .grid.broad { grid-template-columns: repeat(auto-fill, minmax(min(310px, 100%), 1fr)); }
 figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--line); border-radius: 8px; break-inside: avoid; }
 figcaption { margin-bottom: .3rem; overflow-wrap: anywhere; }
@@ -201,7 +215,7 @@ figure p { margin: .2rem 0 0; color: var(--soft); font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; max-width: 420px; }
 svg.wide-picture { max-width: 620px; }
 svg rect { fill: var(--mine, var(--bar)); } svg line { stroke: var(--line); }
-svg text { font-size: 11px; fill: var(--soft); }
+svg text { font-size: 11px; fill: var(--soft); } svg .axis { font-style: italic; }
 svg .curve { fill: none; stroke: var(--mine); stroke-width: 1.8; stroke-linejoin: round; }
 svg .thin { stroke-width: .7; opacity: .4; } svg .dashed { stroke-dasharray: 4 2.5; }
 svg .band { fill: var(--mine); opacity: .2; } svg .ghost { fill: var(--mine); opacity: .22; }
@@ -221,20 +235,35 @@ svg .haloed { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; stro
 table { border-collapse: collapse; font-size: .85rem; }
 caption { padding: .2rem 0; color: var(--soft); text-align: left; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
-thead th { color: var(--soft); font-weight: 600; } tbody th { font-weight: 400; }
+thead th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
+tbody th { font-weight: 400; }
 td.long { min-width: 16rem; white-space: normal; }
 tr.marked > * { background: var(--pale); font-weight: 600; }
-@media (max-width: 820px) { .beside { grid-template-columns: minmax(0, 1fr); } }
-@media (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; }
+@media screen and (max-width: 820px) { .beside { grid-template-columns: minmax(0, 1fr); } }
+@media screen and (max-width: 560px) { body { padding: .8rem; } h1 { font-size: 1.35rem; } .short { font-size: 1rem; }
+  th, td { white-space: normal; overflow-wrap: anywhere; }
+  .stacked thead { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+  .stacked table, .stacked caption, .stacked tbody, .stacked tr, .stacked th, .stacked td { display: block; }
+  .stacked tr { padding: .35rem .4rem; border-bottom: 1px solid var(--line); }
+  .stacked th, .stacked td { padding: .05rem 0; border: 0; } .stacked tbody th { font-weight: 600; }
+  .stacked td { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: .6rem; min-width: 0; }
+  .stacked td::before { content: attr(data-label); color: var(--soft); font-weight: 400; }
+  .stacked td:empty { display: none; }
   dl:not(.tight) { grid-template-columns: 1fr; }
   dl:not(.tight) dd { margin-bottom: .3rem; } .banner { padding: .6rem .7rem; } .banner b { font-size: 1.25rem; } }
-@media print { html { font-size: 11px; } body { max-width: none; padding: 0; font-size: 11px; }
-  .wide { overflow: visible; background: none; } nav { display: none; }
-  th, td { padding: .1rem .25rem; white-space: normal; overflow-wrap: anywhere; font-size: 8px; }
+@page { size: A4; margin: 12mm; }
+@media print { html { font-size: 10.5px; } body { max-width: none; padding: 0; font-size: 10.5px; line-height: 1.35; }
+  p, ul, .short { max-width: none; } h2 { margin: 1rem 0 .4rem; } .banner { padding: .3rem .8rem; }
+  .beside { grid-template-columns: minmax(0, 1fr) 250px; } figure { padding: .4rem .5rem; }
+  .tiles li { padding: .1rem .6rem; } .tiles b { font-size: 1.05rem; }
+  .wide { overflow: visible; background: none; }
+  nav, .screen, details:not([open]) { display: none; } .paper { display: block; }
+  th, td { padding: .1rem .4rem; white-space: normal; overflow-wrap: anywhere; font-size: 9px; }
   [role=region] th, [role=region] td { overflow-wrap: break-word; }
-  .badge { border: 1px solid; color: inherit; background: none !important; } h2, h3 { break-after: avoid; }
+  .badge { border: 1px solid; color: inherit; background: none !important; }
+  h2, h3, .soft, .legend { break-after: avoid; }
   tr, .banner, dl { break-inside: avoid; } thead { display: table-header-group; }
   svg, .banner, .legend { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  .grid, .grid.broad { grid-template-columns: 1fr 1fr; } pre { white-space: pre-wrap; } }
+  .grid, .grid.broad { grid-template-columns: 1fr 1fr 1fr; gap: .5rem; } pre { white-space: pre-wrap; } }
 """
 )

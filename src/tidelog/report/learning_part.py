@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import ConfigError, nearest
+from tidelog.number_text import three_digits
 from tidelog.report.charts import Curve, Values, curves
 from tidelog.report.frame import figure, folded, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun
@@ -100,7 +101,7 @@ def learning(runs: Sequence[SavedRun]) -> str:
 
 def _explained(lines: Sequence[Line]) -> str:
     counts = sorted({len(line.members) for line in lines})
-    text = "Horizontal axis: updates. Solid lines: training. Dashed lines: the same loss on held-out episodes."
+    text = "Solid lines: training. Dashed lines: the same loss on held-out episodes."
     if counts == [1]:
         return f"{text} There is only one seed, so the effect of chance is unknown. fix: train several seeds."
     text += f" Thick: the mean over seeds; thin: each seed; the band: a {_LEVEL:.0%} bootstrap interval of the mean."
@@ -116,7 +117,7 @@ def _chart(metric: str, lines: Sequence[Line]) -> str:
     lost = sum(int((~np.isfinite(one.seeds)).sum()) for one in drawn)
     gaps = " Gaps: values that are not finite, or seeds without a report." if lost else ""
     title = f"{metric} over updates: {', '.join(dict.fromkeys(one.name for one in drawn))}"
-    return figure(metric, curves(title, drawn), f"{ends}{thinned}{gaps}".strip())
+    return figure(metric, curves(title, drawn, metric), f"{ends}{thinned}{gaps}".strip())
 
 
 def _curves(metric: str, line: Line, *, alone: bool) -> Iterator[Curve]:
@@ -166,4 +167,4 @@ def _mean(values: Values) -> Values:
 
 def _last(mean: Values) -> str:
     finite = mean[np.isfinite(mean)]
-    return f"{finite[-1]:.4g}" if len(finite) else "never finite"
+    return three_digits(float(finite[-1])) if len(finite) else "never finite"

@@ -11,26 +11,41 @@ import numpy as np
 
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
+from tidelog.number_text import three_digits, with_ends
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import next_events
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
 from tidelog.recommend.metrics.ranked_lists import Comparison, compare
-from tidelog.report.frame import bullets, heading, paragraph, section, table
+from tidelog.report.charts import Reach, intervals
+from tidelog.report.frame import bullets, definitions, figure, folded, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks
-from tidelog.training.runs.policies import member_policy
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks, source
+from tidelog.report.settings_part import facts
+from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.run import collapsed_metrics
 
 MOST_CASES = 2_000  # largest number of held-out events
 MOST_MEMBERS = 5  # largest number of seeds per algorithm
 LENGTH = 10  # of lists
-MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
+LEADING = "hit rate"  # the measure of the picture and of the sentence that lead the page
+SHOWN = (LEADING, "ndcg", "discounted reward", "coverage")  # measures that are not folded
+MEANINGS = {
+    "hit rate": "share of the events whose item is in the list",
+    "ndcg": "the same, where a hit counts less the further down it is: 1 at the top, 0.63 in second place",
+    "mrr": "mean of 1 / place of the item in the list, 0 if it is not there",
+    "reward": "mean reward of the events whose item is in the list, 0 for the others",
+    "discounted reward": "the same, where a hit counts less the further down it is",
+    "popularity lift": "popularity of the listed items relative to the items taken; above 1: more popular",
+    "cold share": "share of the listed items that nobody took before the held-out period",
+    "coverage": "share of all items that are in any list",
+    "entropy": "how evenly items are listed: 1 if all are listed equally often, 0 for one list for everybody",
+}
 ALONE = "encoder alone"
 
 
 def lists(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
-    """The section about recommender runs: for every log a table of its runs and of baselines, and warnings."""
+    """The section about recommender runs: a sentence and a picture, a table with baselines, and warnings."""
     mine = [run for run in runs if ranks(run)]
     if not mine:
         return ""
@@ -40,6 +55,7 @@ def lists(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
         if lines:
             body += [heading(", ".join(line.name for line in lines))] if len(logs) > 1 else []
             body.append(_one_log(found, lines))
+    body += [facts(mine[0])] if len(runs) == 1 else []
     return section("Lists", "".join(body) + _collapses(mine), "lists")
 
 
@@ -62,33 +78,85 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
         ItemKNN.of(split.train),
         OwnFrequency.of(split.train, filled=True),
     )
-    rankers = dict(zip(_COUNTED, baselines, strict=True)) | dict(_learnt(lines, notes))
+    learnt = dict(_learnt(lines, notes))
+    rankers = learnt | dict(zip(_COUNTED, baselines, strict=True))
     k = min(LENGTH, len(found.log.items) - 1)
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
-        f"Lists of {k} items for {scope} from {split.at} on. This period selected only the weight of Q; nothing else "
-        "was trained on it. The 95 % intervals are over users. Predicting the next item rewards imitation of the log: "
-        "it cannot show what is good in the long run."
+        f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
+        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95 % intervals "
+        "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
+        "long run."
     )
-    head = ("", "events", "cases", *MEASURES, "coverage", "entropy")
-    rows = []
-    for row in compared.rows:
-        scores = [_between(row.scores[measure]) for measure in MEASURES]
-        diversity = [f"{value:.3f}" for value in row.diversity.values()]
-        rows.append([row.ranker, row.kind, f"{row.cases:,}", *scores, *diversity])
-    marked = [
-        place for place, row in enumerate(compared.rows) if row.ranker not in _COUNTED and ALONE not in row.ranker
+    body = [_lead(compared, learnt, k), *map(paragraph, notes), paragraph(explanation, "soft")]
+    body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", every_kind=False))
+    wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", every_kind=True)
+    meanings = definitions(MEANINGS.items())
+    return (
+        "".join(body) + folded("Every measure, and what it means", meanings + wide) + bullets(_gains(compared, rankers))
+    )
+
+
+_COUNTED = {
+    "popularity": "popularity", "last-item Markov": "what followed the last item",
+    "item-kNN": "items taken by the same users", "own frequency": "the user's own habits",
+}  # fmt: skip
+
+
+def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int) -> str:
+    """One sentence and one picture: the first policy's hit rate and that of the best counting rule."""
+    rates = {row.ranker: row for row in compared.rows if row.kind == "all"}
+    rule = max(_COUNTED, key=lambda name: rates[name].scores[LEADING].estimate)
+    highest = rates[rule].scores[LEADING].estimate
+    sentence = ""
+    if learnt:
+        name = next(iter(learnt))
+        gain = compared.difference(name, rule, LEADING)
+        low, high = (f"{three_digits(100 * end, sign=True)}" for end in gain[1:])
+        sentence = (
+            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)} % of {rates[name].cases:,} held-out events "
+            f"the list of {k} items by {name} contains the item that was taken, and in {three_digits(100 * highest)} % "
+            f"that of the best counting rule, {rule} ({_COUNTED[rule]}): a difference of "
+            f"{three_digits(100 * gain.estimate, sign=True)} percentage points ({low} to {high})."
+        )
+    reaches = [
+        Reach(name, Interval(*(100 * end for end in row.scores[LEADING])), "c0" if name in learnt else "log")
+        for name, row in rates.items()
     ]
-    body = [paragraph(explanation, "soft"), *map(paragraph, notes)]
-    body.append(table(head, rows, "Lists on the held-out period", marked=marked, named=True))
-    return "".join(body) + bullets(_gains(compared, rankers))
+    title = f"{LEADING} in percent: " + "; ".join(f"{one.name} {with_ends(one.interval)}" for one in reaches)
+    across_axis = f"% of the held-out events whose item is among the {k} listed"
+    drawn = intervals(title, reaches, 100 * highest, across_axis, ("fewer", "more"))
+    text = f"Blue: policies that learnt. Grey: counting rules without learning; the line is the best of them, {rule}."
+    shown = figure("How often the item that was taken is in the list", drawn, text)
+    return (paragraph(sentence, "short") if sentence else "") + shown
 
 
-_COUNTED = ("popularity", "last-item Markov", "item-kNN", "own frequency")
+def _measures_table(compared: Comparison, measures: Sequence[str], caption: str, *, every_kind: bool) -> str:
+    """A table of measures; `every_kind`: with a row for each kind of event, else for all events together."""
+    shown = [row for row in compared.rows if every_kind or row.kind == "all"]
+    rows = []
+    for row in shown:
+        cells = [
+            three_digits(row.diversity[name]) if name in row.diversity else _between(row.scores[name])
+            for name in measures
+        ]
+        rows.append([row.ranker, *([row.kind] if every_kind else []), f"{row.cases:,}", *cells])
+    marked = [place for place, row in enumerate(shown) if row.ranker not in _COUNTED and ALONE not in row.ranker]
+    head = ("", *(["events"] if every_kind else []), "cases", *measures)
+    return table(head, rows, caption, marked=marked, named=True)
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
-    """Every policy, and its encoder alone; policies that cannot be loaded are added to `notes`."""
+    """Every policy, and its encoder alone; policies that cannot be loaded are added to `notes`.
+
+    A run's best policy is the first, if one was selected.
+    """
+    for run in dict.fromkeys(line.run for line in lines):
+        if run.record.options.best is not None:
+            try:
+                yield f"{run.name}, best policy", policy_of_run(run.path).ranker()
+            except TidelogError as error:
+                notes.append(f"{run.name}: its best policy cannot be loaded. {error}")
     for line in lines:
         seeds = line.run.record.options.seeds
         for member in line.members[:MOST_MEMBERS]:
@@ -109,16 +177,13 @@ def _gains(found: Comparison, rankers: Mapping[str, Ranker]) -> Iterator[str]:
         if alone in rankers:
             gain = found.difference(name, alone, "discounted reward")
             side = "higher than" if gain.low > 0 else "lower than" if gain.high < 0 else "no different from"
-            yield (
-                f"{name}: discounted reward {side} that of its {ALONE}, {gain.estimate:+.4f} ({gain.low:+.4f} to "
-                f"{gain.high:+.4f})."
-            )
+            yield (f"{name}: discounted reward {side} that of its {ALONE}, {with_ends(gain, sign=True)}.")
 
 
 def _between(score: Interval) -> str:
     if not all(np.isfinite(score)):
         return "none"
-    return f"{score.estimate:.3f} ({score.low:.3f} to {score.high:.3f})"
+    return with_ends(score)
 
 
 def _collapses(runs: Sequence[SavedRun]) -> str:
@@ -126,9 +191,9 @@ def _collapses(runs: Sequence[SavedRun]) -> str:
     names = {run.record.algorithm for run in runs}
     watched = {name: getattr(ALGORITHMS.get(name), "watched_metrics", ()) for name in names}
     warnings = [
-        f"{run.name}, seed {row['seed']}: {name} fell to {row[name]:.3g} at update {row['update']:,}, below a quarter "
-        "of its best: fewer and fewer items are recommended. fix: lower the weight of Q or its learning rate, or raise "
-        "the threshold."
+        f"{run.name}, seed {row['seed']}: {name} fell to {three_digits(row[name])} at update {row['update']:,}, below "
+        "a quarter of its best: fewer and fewer items are recommended. fix: lower the weight of Q or its "
+        "learning rate, or raise the threshold."
         for run in runs
         for place, row in enumerate(run.rows)
         for name in collapsed_metrics(watched[run.record.algorithm], row, run.rows[:place])

@@ -8,6 +8,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.data.statistics import episode_returns
+from tidelog.number_text import in_unit, three_digits
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.report.charts import Source, Values, ridges
 from tidelog.report.frame import command, figure, grid, paragraph, section, table
@@ -15,7 +16,7 @@ from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import EvaluationReturns, LogSource, SavedRun, fingerprint, quoted
 
 _MOST_RESAMPLED = 10_000  # returns
-_HEAD = ("", "episodes", "mean", "95 % interval", "median", "IQM", "5 % to 95 %")
+_HEAD = ("", "episodes", "mean", "95 % interval", "median", "mean of the middle half (IQM)", "5 % to 95 %")
 
 
 def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
@@ -24,8 +25,10 @@ def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
     reasons = [found.reason for found in logs.values() if found.log is None]
     body = [paragraph(f"{reason} The logger's returns are not shown.") for reason in reasons]
     envs = sorted({played.name for run in runs for played in run.evaluations})
+    units = {found.log.reward_unit for found in logs.values() if isinstance(found.log, Log)}
+    across_axis = f"return of an episode{in_unit(units.pop() if len(units) == 1 else None, 'in ')}"
     for env in envs:
-        body.append(_environment(env, lines, loggers))
+        body.append(_environment(env, lines, loggers, across_axis))
     if envs and loggers:
         body.append(
             paragraph(
@@ -35,7 +38,7 @@ def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
             )
         )
     if not envs:
-        body += [_only_logged(loggers)] if loggers else []
+        body += [_only_logged(loggers, across_axis)] if loggers else []
         advice = "No policy was evaluated. If there is an environment, this command adds its returns:"
         body += [paragraph(advice), command(f"tidelog evaluate {quoted(runs[0].path)} --env NAME")]
     return section("Returns", "".join(body), "returns")
@@ -50,7 +53,7 @@ def _loggers(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> Iterato
         yield Source("logger" if len(logs) == 1 else f"logger of {', '.join(whose)}", "log", values)
 
 
-def _environment(env: str, lines: Sequence[Line], loggers: Sequence[Source]) -> str:
+def _environment(env: str, lines: Sequence[Line], loggers: Sequence[Source], across_axis: str) -> str:
     sources, rows = list(loggers), [_row(one.name, [one.values]) for one in loggers]
     for line in lines:
         members = _members(line, [played for played in line.run.evaluations if played.name == env])
@@ -59,14 +62,14 @@ def _environment(env: str, lines: Sequence[Line], loggers: Sequence[Source]) -> 
             sources.append(Source(name, f"c{line.colour}", np.concatenate(members)))
             rows.append(_row(name, members))
     title = f"Distributions of returns, {env}: " + ", ".join(f"{row[0]} mean {row[2]}" for row in rows)
-    picture = figure(env, ridges(title, sources), "Vertical lines: means.")
+    picture = figure(env, ridges(title, sources, across_axis), "Vertical lines: means.")
     return grid([picture], broad=True) + table(_HEAD, rows, f"Returns, {env}", named=True)
 
 
-def _only_logged(loggers: Sequence[Source]) -> str:
+def _only_logged(loggers: Sequence[Source], across_axis: str) -> str:
     rows = [_row(one.name, [one.values]) for one in loggers]
     title = "Distributions of the returns in the log: " + ", ".join(f"{row[0]} mean {row[2]}" for row in rows)
-    picture = figure("as recorded", ridges(title, loggers), "Vertical lines: means.")
+    picture = figure("as recorded", ridges(title, loggers, across_axis), "Vertical lines: means.")
     return grid([picture], broad=True) + table(_HEAD, rows, "Returns in the log", named=True)
 
 
@@ -83,16 +86,14 @@ def _row(name: str, members: Sequence[Values]) -> list[str]:
     """Cells of a row of the returns table, from the returns of each seed."""
     values, ends = np.concatenate(members), _interval(members)
     low, middle, high = np.quantile(values, [0.05, 0.5, 0.95])
-    average = f"{ends.estimate:.4g}"
-    between = f"{ends.low:.4g} to {ends.high:.4g}"
     return [
         name,
         f"{len(values):,}",
-        average,
-        between,
-        f"{middle:.4g}",
-        f"{iqm(values):.4g}",
-        f"{low:.4g} to {high:.4g}",
+        three_digits(ends.estimate),
+        f"{three_digits(ends.low)} to {three_digits(ends.high)}",
+        three_digits(middle),
+        three_digits(iqm(values)),
+        f"{three_digits(low)} to {three_digits(high)}",
     ]
 
 

@@ -1,7 +1,8 @@
 """`tidelog report`: one HTML page about one run, or about several for comparison: no network, no script.
 
-The order is by importance: the verdict and its evidence; then learning curves, returns, estimates, and the policies'
-actions compared with the log's; then data and settings.
+The order is by importance: the verdict, or a recommender's lists; then the estimates behind it, the policies' actions
+compared with the log's, returns and learning curves; then data and settings. Details are folded; paper shows none of
+them, so that the page of one run fits on three sides.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.report.coverage_part import coverage
-from tidelog.report.frame import heading, mark, page, section, table, tiles
+from tidelog.report.frame import heading, mark, page, paragraph, section, table
 from tidelog.report.learning_part import learning
 from tidelog.report.lists_part import lists
 from tidelog.report.returns_part import returns
 from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
-from tidelog.report.settings_part import data, machine, settings
+from tidelog.report.settings_part import data, facts, machine, settings
 from tidelog.report.verdict_part import banner, estimates, headline, verdict_section
 
 KIND = "report"
@@ -49,12 +50,12 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
     decide = [run for run in runs if not ranks(run)]
     theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, decide)}
     sections = {
-        "verdict": _summary(runs),
+        "verdict": _summary(runs) if decide or len(runs) > 1 else "",
         "lists": lists(runs, logs),
-        "learning": learning(runs),
-        "returns": returns(decide, theirs) if decide else "",
         "estimates": estimates(decide) if decide else "",
         "actions": coverage(decide, theirs) if decide else "",
+        "returns": returns(decide, theirs) if decide else "",
+        "learning": learning(runs),
         "data": data(runs, logs),
         "settings": settings(runs),
         "machine": machine(runs),
@@ -66,24 +67,32 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         options = run.record.options
         seeds = f"{len(options.seeds):,} seed{'' if len(options.seeds) == 1 else 's'}"
         updates = f"{run.update:,} of {options.steps:,} updates"
-        lead = f"{run.record.algorithm}, {seeds}, {updates}, from {source(run.record)}."
-    links = [link for link in _LINKS if sections[link[0]]]
-    return page(title, lead, [text for text in sections.values() if text], KIND, links)
+        lead = f"{run.record.algorithm}, {seeds}, {updates}, from {source(run.record, short=True)}."
+    if not decide:  # lists are the results
+        sections = {"lists": sections["lists"], **sections}
+    links = [(name, _LINKS[name]) for name, text in sections.items() if text]
+    shown = [text for text in sections.values() if text]
+    return page(title, lead, [*shown, paragraph(_ON_SCREEN, "soft paper")], KIND, links)
 
 
-_LINKS = (
-    ("verdict", "Verdict"), ("lists", "Lists"), ("learning", "Learning curves"), ("returns", "Returns"),
-    ("estimates", "Estimates"), ("actions", "Actions"), ("data", "Data"), ("settings", "Settings"),
-    ("machine", "Versions"),
-)  # fmt: skip
+_LINKS = {
+    "verdict": "Verdict", "lists": "Lists", "estimates": "Estimates", "actions": "Actions", "returns": "Returns",
+    "learning": "Learning curves", "data": "Data", "settings": "Settings", "machine": "Versions",
+}  # fmt: skip
+_ON_SCREEN = "On a screen this page shows more: how it was judged, every estimator, all metrics, settings and versions."
 
 
 def _summary(runs: Sequence[SavedRun]) -> str:
     if len(runs) == 1:
-        return section("Verdict", banner(runs[0]) + verdict_section(runs[0]) + _facts(runs[0]), "verdict")
+        return section("Verdict", banner(runs[0]) + verdict_section(runs[0]) + facts(runs[0]), "verdict")
     body = [table(_HEAD, map(_row, runs), "The runs of this report", named=True)]
-    body += [f'<div class="run">{heading(run.name)}{banner(run)}{verdict_section(run)}</div>' for run in runs]
-    return section("Verdicts", "".join(body), "verdict")
+    body += [
+        f'<div class="run">{heading(run.name)}{banner(run)}{verdict_section(run)}</div>'
+        for run in runs
+        if not ranks(run)
+    ]
+    title = "Runs" if all(map(ranks, runs)) else "Verdicts"
+    return section(title, "".join(body), "verdict")
 
 
 _HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held out", "log")
@@ -95,24 +104,7 @@ def _row(run: SavedRun) -> list[str]:
     updates = f"{run.update:,} of {settings.steps:,}"
     held_out = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
     seeds = f"{len(settings.seeds):,}"
-    return [run.name, decision, run.record.algorithm, seeds, updates, held_out, source(run.record)]
-
-
-_HELD = {True: "of the time held out", False: "episodes held out"}
-
-
-def _facts(run: SavedRun) -> str:
-    record = run.record
-    return tiles(
-        [
-            (record.algorithm, "algorithm"),
-            (f"{len(record.options.seeds):,}", "seeds"),
-            (f"{run.update:,}", f"of {record.options.steps:,} updates"),
-            (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
-            (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
-            (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
-        ]
-    )
+    return [run.name, decision, run.record.algorithm, seeds, updates, held_out, source(run.record, short=True)]
 
 
 def _check_target(target: Path) -> None:

@@ -212,12 +212,26 @@ def fingerprint(run: SavedRun) -> str:
     return str(run.record.data.fingerprint)
 
 
-def source(record: Record) -> str:
-    """Source of a run's log, as text."""
+def source(record: Record, *, short: bool = False) -> str:
+    """Source of a run's log, as text: its files, and which part of them; `short` leaves out the folder."""
     origin = record.data.origin
     if origin is None:
         return "a log in memory"
-    return f"{source_text(origin)}{', a part of it' if origin.get('parts') else ''}"
+    files = source_text(origin)
+    return ", ".join([file_name(files) if short else files, *map(_part, origin.get("parts", ()))])
+
+
+def file_name(path: str) -> str:
+    """The last part of a path, or of a text that begins with one."""
+    return Path(path).name or path
+
+
+def _part(part: Mapping[str, Any]) -> str:
+    """A part of a log, as its origin describes it."""
+    if "split" in part:
+        fraction, seed = part["split"]
+        return f"the {('first', 'second')[part['part']]} part of its split ({fraction:g}, seed {seed})"
+    return f"{len(part['episodes']):,} of its episodes" if "episodes" in part else "a part of it"
 
 
 def _reopened(record: Record) -> LogSource:

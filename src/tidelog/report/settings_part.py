@@ -10,14 +10,16 @@ from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
+from tidelog.number_text import three_digits
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
-from tidelog.report.frame import bullets, command, definitions, heading, paragraph, section, table
-from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, quoted, source
+from tidelog.report.frame import bullets, command, definitions, folded, heading, paragraph, section, table, tiles
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, quoted, ranks, source
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.selection import Selection
 
 _MOST_PROBLEMS = 20
+_MOST_OPEN = 3  # warnings that are not folded
 
 
 def data(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
@@ -37,7 +39,10 @@ def _data_checks(log: Log | Interactions) -> str:
     warnings = [one for one in log.report.problems if one.level != "note"]
     summary = f"Data checks: {_number_of(len(warnings), 'warning')}, {_number_of(len(log.report.notes), 'note')}."
     summary += f" The first {_MOST_PROBLEMS} are shown." if len(warnings) > _MOST_PROBLEMS else ""
-    problems = paragraph(summary) + "".join(map(problem, warnings[:_MOST_PROBLEMS]))
+    boxes = [problem(one) for one in warnings[:_MOST_PROBLEMS]]
+    problems = paragraph(summary) + "".join(boxes[:_MOST_OPEN])
+    if len(boxes) > _MOST_OPEN:
+        problems += folded(f"{len(boxes) - _MOST_OPEN:,} more warnings", "".join(boxes[_MOST_OPEN:]))
     return _numbers(log, problems) if isinstance(log, Log) else problems + bullets(text(log).splitlines())
 
 
@@ -50,15 +55,15 @@ def _numbers(log: Log, problems: str) -> str:
         if measures is not None
     ]  # fmt: skip
     features = [
-        (name, *(f"{m[key]:.4g}" for key in ("min", "mean", "std", "max"))) for name, m in statistics.features.items()
+        (name, *(three_digits(m[key]) for key in ("min", "mean", "std", "max")))
+        for name, m in statistics.features.items()
     ]
     body = [log_tiles(statistics), problems]
     body.append(table(("", "min", "mean", "median", "max"), rows, "The log in numbers", named=True))
     if features:
         head = ("feature", "min", "mean", "std", "max")
-        body.append(
-            table(head, features[:_MOST_FEATURES], "Numeric features, over all stored observations", named=True)
-        )
+        wide = table(head, features[:_MOST_FEATURES], "Numeric features, over all stored observations", named=True)
+        body.append(folded(f"{len(features):,} numeric features", wide))
     hidden = len(features) - _MOST_FEATURES
     return "".join(body) + (paragraph(f"{hidden:,} more features are not listed.") if hidden > 0 else "")
 
@@ -71,7 +76,25 @@ def _number_of(count: int, noun: str) -> str:
 
 
 def _short(value: Any) -> str:
-    return ", ".join(map(_short, value)) if isinstance(value, list) else f"{value:.4g}"
+    return ", ".join(map(_short, value)) if isinstance(value, list) else three_digits(value)
+
+
+_HELD = {True: "of the time held out", False: "episodes held out"}
+
+
+def facts(run: SavedRun) -> str:
+    """Tiles with the size of a run and of its log."""
+    record = run.record
+    return tiles(
+        [
+            (record.algorithm, "algorithm"),
+            (f"{len(record.options.seeds):,}", "seeds"),
+            (f"{run.update:,}", f"of {record.options.steps:,} updates"),
+            (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
+            (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
+            (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
+        ]
+    )
 
 
 def settings(runs: Sequence[SavedRun]) -> str:
@@ -80,9 +103,9 @@ def settings(runs: Sequence[SavedRun]) -> str:
     if sum(len(run.record.configs) for run in runs) > 1:
         body.append(_differences(runs))
     for run in runs:
-        body += [heading(run.name)] if len(runs) > 1 else []
-        body += [_hyper(run), table(("setting", "value"), _trained(run), f"How {run.name} was trained", named=True)]
-    return section("Settings", "".join(body), "settings")
+        trained = table(("setting", "value"), _trained(run), f"How {run.name} was trained", named=True)
+        body.append(folded(f"{run.name}: hyper-parameters, and how it was trained", _hyper(run) + trained))
+    return section("Settings", "".join(body), "settings", printed=len(runs) > 1)
 
 
 def _differences(runs: Sequence[SavedRun]) -> str:
@@ -129,7 +152,8 @@ def machine(runs: Sequence[SavedRun]) -> str:
     names = list(dict.fromkeys(name for run in runs for name in run.record.machine))
     rows = [(name, *(plain(run.record.machine.get(name)) for run in runs)) for name in names]
     versions = table(("", *(run.name for run in runs)), rows, "Versions and machine", named=True)
-    return section("Versions, machine and checkpoints", versions + "".join(map(_state, runs)), "machine")
+    versions = folded("Versions and machine", versions)
+    return section("Versions, machine and checkpoints", "".join(map(_state, runs)) + versions, "machine", printed=False)
 
 
 def _state(run: SavedRun) -> str:
@@ -143,7 +167,7 @@ def _state(run: SavedRun) -> str:
     selection = Selection(run.record.options, memory)
     best = selection.best_member()
     if best is not None:
-        where += f" Best {run.record.options.best}: {selection.best[best]:.4g}, member {best}."
+        where += f" Best {run.record.options.best}: {three_digits(selection.best[best])}, member {best}."
     if run.update >= steps:
         return paragraph(where + " It is complete.")
     if selection.exhausted:

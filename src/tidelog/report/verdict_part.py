@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.ope.estimators.risk import Compared, Risk
+from tidelog.number_text import amount, in_unit, three_digits, with_ends
+from tidelog.ope.estimators.estimate import ESTIMATORS
+from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.risk_bands import Band
 from tidelog.ope.estimators.support import Estimate
 from tidelog.ope.verdict.results import Verdict, percent
 from tidelog.ope.verdict.verdict_store import SavedVerdict
-from tidelog.policies.statistics import Interval
-from tidelog.report.charts import Curve, Reach, Values, binned, curves, intervals
+from tidelog.report.charts import Curve, Reach, Values, binned, curves, intervals, short
 from tidelog.report.frame import (
     bullets,
     command,
@@ -29,7 +30,7 @@ from tidelog.report.frame import (
     table,
     with_picture,
 )
-from tidelog.report.saved import SavedRun, plain, quoted, ranks
+from tidelog.report.saved import SavedRun, file_name, plain, quoted, source
 
 # decision -> class of the style sheet, sign, label, meaning
 WORDS = {
@@ -53,8 +54,6 @@ def headline(run: SavedRun) -> SavedVerdict:
 
 def banner(run: SavedRun) -> str:
     """The decision of the headline as text, sign and colour, or a note that there is none."""
-    if ranks(run):
-        return '<p class="banner none"><span><b>Lists, not decisions</b></span></p>'
     if not run.verdicts:
         return '<p class="banner none"><span><b>No verdict yet</b></span></p>'
     kind, sign, word, meaning = WORDS[headline(run).verdict.decision]
@@ -65,27 +64,50 @@ def banner(run: SavedRun) -> str:
 
 
 def verdict_section(run: SavedRun) -> str:
-    """The headline's verdict with its interval, and all others."""
-    if ranks(run):
-        return paragraph("A policy that ranks items is judged by the items taken next, in the table of lists below.")
+    """The headline's verdict with its interval, how it was judged, and all others."""
     if not run.verdicts:
         return _none(run)
     shown = headline(run)
     verdict = shown.verdict
-    how = paragraph(f"Estimated quantity: {verdict.estimand}", "soft") + paragraph(_used(run), "soft")
-    parts = [paragraph(verdict.paragraph), bullets(verdict.reasons), folded("How it was judged", how)]
-    body = [_disagreement(run), with_picture("".join(parts), _difference(verdict))]
+    summary, _, advice = verdict.paragraph.partition(" Next: ")
+    for reason in verdict.reasons:  # listed below, so that the paragraph need not say it too
+        summary = summary.replace(f" {reason[:1].upper()}{reason[1:]}.", "")
+    parts = [paragraph(summary), *([paragraph(f"Next: {advice}", "next")] if advice else []), bullets(verdict.reasons)]
+    body = [paragraph(_in_short(run, shown), "short"), _disagreement(run)]
+    body += [with_picture("".join(parts), _difference(verdict)), folded("How it was judged", _how(shown))]
     body += [risk_of_verdict(verdict), _together(shown)]
     if len(run.verdicts) > 1:
-        rows = []
-        for one in run.verdicts:
-            estimate, low, high = map(_plain, one.verdict.difference)
-            episodes = f"{one.verdict.episodes:,}"
-            rows.append([one.path.stem, one.policy, one.verdict.decision, estimate, f"{low} to {high}", episodes])
-        head = ("file", "policy", "decision", "difference from the logger", "interval", "episodes")
+        rows = [
+            [one.path.stem, one.policy, one.verdict.decision, with_ends(one.verdict.difference, sign=True),
+             one.verdict.deciding, f"{one.verdict.episodes:,}", _day(one)]
+            for one in run.verdicts
+        ]  # fmt: skip
+        difference = f"difference from the logger{in_unit(verdict.reward_unit, 'in ')}"
+        head = ("file", "policy", "decision", difference, "deciding estimator", "episodes", "date")
         marked = [place for place, one in enumerate(run.verdicts) if one is shown]
-        body.append(table(head, rows, "All verdicts on this run, the newest first", named=True, marked=marked))
+        listed = table(head, rows, "All verdicts on this run, the newest first", named=True, marked=marked)
+        body.append(folded(f"All {len(run.verdicts):,} verdicts on this run", listed))
     return "".join(body)
+
+
+def _in_short(run: SavedRun, shown: SavedVerdict) -> str:
+    """The judged policy with its difference, the date, and the file of the judged episodes, in two sentences."""
+    verdict = shown.verdict
+    number = "the log shows no reliable number for it"
+    if verdict.decision != "unsupported" and np.isfinite(verdict.difference.estimate):
+        low, high = (three_digits(end, sign=True) for end in verdict.difference[1:])
+        number = (
+            f"{amount(verdict.difference.estimate, verdict.reward_unit, sign=True)} per episode compared with the "
+            f"logger ({percent(verdict.level)} interval: {low} to {high})"
+        )
+    log = verdict.context.get("log")
+    file = log.get("source") if isinstance(log, Mapping) else None
+    where = file_name(str(file)) if file else source(run.record, short=True)
+    return f"{shown.policy}: {number}. Judged on {_day(shown)} on {verdict.episodes:,} episodes of {where}."
+
+
+def _day(saved: SavedVerdict) -> str:
+    return datetime.fromtimestamp(saved.date, UTC).date().isoformat()
 
 
 def _none(run: SavedRun) -> str:
@@ -102,31 +124,39 @@ def _difference(verdict: Verdict) -> str:
     kind = WORDS[verdict.decision][0]
     rows = [Reach("policy minus logger", verdict.difference, kind, strong=True)]
     if verdict.difference_from_bc is not None:
-        rows.append(Reach("policy minus behaviour cloning", verdict.difference_from_bc, "log", strong=True))
-    numbers = "; ".join(f"{row.name} {_between(row.interval)}" for row in rows)
+        rows.append(Reach("policy minus clone", verdict.difference_from_bc, "log", strong=True))
+    unit = verdict.reward_unit
     name = f"Difference in mean return, with {percent(verdict.level)} intervals"
-    picture = intervals(
-        f"Difference in mean return with {percent(verdict.level)} intervals: {numbers}", rows, 0.0, ("worse", "better")
-    )
-    warning = (
-        "Do not use these numbers: the log has too little support for them. "
-        if verdict.decision == "unsupported"
-        else ""
-    )
-    return figure(name, picture, f"{warning}{numbers}. The logger's mean return is {_between(verdict.logger)}.")
+    described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval)}" for row in rows)
+    across_axis = f"difference in mean return per episode{in_unit(unit, 'in ')}"
+    picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
+    warning = ""
+    if verdict.decision == "unsupported":
+        warning = "Do not use these numbers: the log has too little support for them. "
+    clone = " The clone is a policy that imitates the logger (behaviour cloning)." if len(rows) > 1 else ""
+    return figure(name, picture, f"{warning}The logger's mean return is {with_ends(verdict.logger, unit)}.{clone}")
 
 
-def _used(run: SavedRun) -> str:
-    shown = headline(run)
-    day = datetime.fromtimestamp(shown.date, UTC).date().isoformat()
-    text = f"Policy: {shown.policy}, judged on {shown.verdict.episodes:,} episodes on {day}. "
+_DECIDING = {"wdr": "weighted doubly robust (wdr)", "drl": "double reinforcement learning (drl)"}
+
+
+def _how(shown: SavedVerdict) -> str:
+    """What was estimated, by which estimator, how often these episodes were used, and every setting."""
+    verdict = shown.verdict
+    deciding = _DECIDING.get(verdict.deciding, verdict.deciding)
+    text = f"Policy: {shown.policy}, judged on {verdict.episodes:,} episodes on {_day(shown)}. "
     if shown.before == 0:
-        return text + "This was the first look at these held-out episodes."
-    times = "once" if shown.before == 1 else f"{shown.before:,} times"
-    return text + (
-        f"These held-out episodes were judged {times} before, so the interval of the difference is stricter: it has a "
-        f"level of {percent(shown.verdict.level)}."
-    )
+        text += "This was the first look at these held-out episodes."
+    else:
+        times = "once" if shown.before == 1 else f"{shown.before:,} times"
+        text += (
+            f"These held-out episodes were judged {times} before, so the interval of the difference is stricter: it "
+            f"has a level of {percent(verdict.level)}."
+        )
+    texts = (f"Estimated quantity: {verdict.estimand}.", f"Deciding estimator: {deciding}.", text)
+    facts = {name: value for name, value in verdict.context.items() if name != "together"}  # a table of its own
+    pairs = ((name, plain(value)) for name, value in _flat(facts))
+    return "".join(paragraph(one, "soft") for one in texts) + definitions(pairs, tight=True)
 
 
 def _together(shown: SavedVerdict) -> str:
@@ -135,12 +165,14 @@ def _together(shown: SavedVerdict) -> str:
     if table_of_policies is None or len(table_of_policies[1]) < 2:
         return ""
     level, rows = table_of_policies
+    verdict = shown.verdict
     cells = [
-        [name, decision, _plain(middle), f"{_plain(low)} to {_plain(high)}"]
+        [name, decision, three_digits(middle, sign=True), _ends(low, high, sign=True)]
         for name, decision, middle, low, high in rows
     ]
-    head = ("policy", "decision", "difference from the logger", f"interval, {percent(level)} for all together")
-    mine = [place for place, row in enumerate(rows) if row[0] == shown.verdict.context.get("name")]
+    difference = f"difference from the logger{in_unit(verdict.reward_unit, 'in ')}, by {verdict.deciding}"
+    head = ("policy", "decision", difference, f"interval, {percent(level)} for all together")
+    mine = [place for place, row in enumerate(rows) if row[0] == verdict.context.get("name")]
     return table(head, cells, f"{len(rows):,} policies judged together on these episodes", named=True, marked=mine)
 
 
@@ -172,15 +204,17 @@ def _distribution(risk: Risk) -> str:
     ]
     cvar = risk.cvar
     title = (
-        f"Share of episodes with at most each return, from {risk.lowest:.4g} to {risk.highest:.4g}, policy and logger; "
-        f"CVaR {_span(cvar.policy)} and {_span(cvar.logger)}"
+        f"Share of episodes with at most each return, from {three_digits(risk.lowest)} to {three_digits(risk.highest)}"
+        f", policy and logger; mean of the worst episodes {with_ends(cvar.policy)} and {with_ends(cvar.logger)}"
     )
     explanation = (
         f"Share of episodes that earn at most each return: a curve further to the right is better. The bands hold "
-        f"simultaneously at all returns, with {100 * risk.level:.4g} % confidence."
+        f"simultaneously at all returns, with {percent(risk.level)} confidence."
     )
     keys = legend([("c0", "policy"), ("c1", "logger (dashed)")])
-    return figure("Distribution of returns", curves(title, drawn) + keys, explanation)
+    across_axis = f"return of an episode{in_unit(risk.reward_unit, 'in ')}"
+    picture = curves(title, drawn, "share of episodes with at most this return", across_axis)
+    return figure("Distribution of returns", picture + keys, explanation)
 
 
 def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool = False) -> Curve:
@@ -191,22 +225,17 @@ def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool
 
 
 def _tail_numbers(risk: Risk) -> str:
-    rows = [_compared_cells(f"mean of the worst {100 * risk.alpha:.4g} % (CVaR)", risk.cvar)]
+    worst = f"mean of the worst {100 * risk.alpha:.4g} % (CVaR)"
+    rows = [[worst, *(with_ends(interval) for interval in risk.cvar)]]
     if risk.probability is not None and risk.bad_outcome is not None:
-        rows.append(_compared_cells(f"probability of {risk.bad_outcome:.4g} or less", risk.probability))
+        name = f"probability of {three_digits(risk.bad_outcome)} or less"
+        rows.append([name, *(with_ends(interval) for interval in risk.probability)])
     rows += [
-        _compared_cells(f"{100 * share:.4g} % of episodes earn at most", compared) for share, compared in risk.quantiles
+        [f"{100 * share:.4g} % of episodes earn at most", *(with_ends(interval) for interval in compared)]
+        for share, compared in risk.quantiles
     ]
-    head = ("return", "policy", "logger", "difference")
+    head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "logger", "difference")
     return table(head, rows, "Worst episodes and quantiles, with simultaneous intervals", named=True)
-
-
-def _compared_cells(name: str, compared: Compared) -> list[str]:
-    return [name, *(_span(interval) for interval in compared)]
-
-
-def _span(interval: Interval) -> str:
-    return f"{interval.estimate:.4g} ({interval.low:.4g} to {interval.high:.4g})"
 
 
 def estimates(runs: Sequence[SavedRun]) -> str:
@@ -223,50 +252,66 @@ def estimates(runs: Sequence[SavedRun]) -> str:
 
 def _one(saved: SavedVerdict) -> str:
     verdict = saved.verdict
-    rows = list(verdict.estimates)
+    rows, unit = list(verdict.estimates), verdict.reward_unit
+    if not rows:
+        return paragraph("No estimate was computed; see the reasons of the verdict.")
     reaches = [
         Reach(row.name, row.interval, "c0" if row.name == verdict.deciding else "log", row.name == verdict.deciding)
         for row in rows
     ]
     reaches.append(Reach("logger, as recorded", verdict.logger, "c1", strong=True))
-    title = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {_between(r.interval)}" for r in reaches)
+    title = "Estimated mean returns with intervals: " + "; ".join(f"{r.name} {with_ends(r.interval)}" for r in reaches)
     text = f"{verdict.deciding} decides. The line is the logger's mean return; arrows point to ends outside the chart."
-    logger = verdict.logger.estimate
-    picture = figure("Mean return, estimated", intervals(title, reaches, logger if np.isfinite(logger) else None), text)
-    marked = [place for place, row in enumerate(rows) if row.name == verdict.deciding]
-    if not rows:
-        return paragraph("No estimate was computed; see the reasons of the verdict.") + _context(verdict)
-    size = f"{_plain(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
+    line = verdict.logger.estimate if np.isfinite(verdict.logger.estimate) else None
+    picture = figure(
+        "Mean return, estimated",
+        intervals(title, reaches, line, f"mean return per episode{in_unit(unit, 'in ')}"),
+        text,
+    )
+    size = f"{three_digits(verdict.support.effective_sample_size)} of {verdict.support.episodes:,}"
     meaning = (
         f"Effective sample size {size}: weighted for this policy, the log is as informative as that many episodes made "
         "by the policy."
     )
-    wide = table(_HEAD, map(_cells, rows), "Estimators, their estimates and their support", marked=marked, named=True)
-    pictures = grid([picture, _weights(saved)], broad=True)
-    return pictures + paragraph(meaning) + wide + _context(verdict)
+    wide = table(_HEAD, map(_support_cells, rows), "Every estimator with its support", named=True)
+    body = [grid([picture, _weights(saved)], broad=True), paragraph(meaning), _deciding_table(verdict)]
+    return "".join([*body, folded(f"All {len(rows):,} estimators with their support, for a closer look", wide)])
 
 
-def _context(verdict: Verdict) -> str:
-    facts = {name: value for name, value in verdict.context.items() if name != "together"}  # a table of its own
-    pairs = ((name, plain(value)) for name, value in _flat(facts))
-    return heading("How it was judged") + definitions(pairs, tight=True)
+def _deciding_table(verdict: Verdict) -> str:
+    """The deciding estimator with its difference, which is the verdict's, and the policies it is compared with."""
+    deciding = [row for row in verdict.estimates if row.name == verdict.deciding]
+    rows = [
+        (f"policy, by {_DECIDING.get(row.name, row.name)}", with_ends(row.interval),
+         f"{with_ends(verdict.difference, sign=True)}, {percent(verdict.level)} interval",
+         f"{three_digits(row.support.effective_sample_size)} of {row.support.episodes:,}")
+        for row in deciding
+    ]  # fmt: skip
+    rows.append(
+        ("logger, as recorded", with_ends(verdict.logger), "0", f"{verdict.episodes:,} of {verdict.episodes:,}")
+    )
+    unit = in_unit(verdict.reward_unit, "in ")
+    head = ("", f"mean return{unit}", "difference from the logger", "effective sample size")
+    marked = range(len(deciding))
+    return table(head, rows, "The deciding estimator and its difference", named=True, marked=marked)
 
 
 _HEAD = (
-    "estimator", "estimate", "interval", "method", "effective sample size", "largest weight", "mean weight", "Pareto k",
-    "clipped", "unsupported mass", "propensities", "note",
+    "estimator", "how it works", "estimate", "interval", "method", "effective sample size", "largest weight",
+    "mean weight", "Pareto k (tail of the weights)", "clipped", "unsupported mass", "propensities", "note",
 )  # fmt: skip
 
 
-def _cells(row: Estimate) -> list[str]:
+def _support_cells(row: Estimate) -> list[str]:
     support = row.support
     mass = "unknown" if support.unsupported_mass is None else _share(support.unsupported_mass)
+    how = ESTIMATORS[row.name].what if row.name in ESTIMATORS else ""
     return [
-        row.name, _plain(row.estimate), f"{_plain(row.low)} to {_plain(row.high)}",
-        f"{row.method}, {percent(row.level)}",
-        f"{_plain(support.effective_sample_size)} of {support.episodes:,}", _share(support.largest_weight),
-        f"{_plain(support.mean_weight)} ± {_plain(support.mean_weight_error)}", _plain(support.pareto_k),
-        _share(support.clipped_share), mass, "estimated" if row.estimated else "recorded", row.note,
+        row.name, how, three_digits(row.estimate), _ends(row.low, row.high), f"{row.method}, {percent(row.level)}",
+        f"{three_digits(support.effective_sample_size)} of {support.episodes:,}", _share(support.largest_weight),
+        f"{three_digits(support.mean_weight)} ± {three_digits(support.mean_weight_error)}",
+        three_digits(support.pareto_k), _share(support.clipped_share), mass,
+        "estimated" if row.estimated else "recorded", row.note,
     ]  # fmt: skip
 
 
@@ -279,10 +324,14 @@ def _weights(saved: SavedVerdict) -> str:
     low, high = float(saved.edges[0]), float(saved.edges[-1])
     powers = [float(power) for power in range(int(np.ceil(low - 1e-9)), int(np.floor(high + 1e-9)) + 1)]
     ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else sorted({low, *powers, high})
-    labels = [(power, f"{10**power:.3g}") for power in ticks]
-    title = f"Histogram of episode weights from {10**low:.3g} to {10**high:.3g} on a logarithmic axis; {zeros}"
-    text = f"Weight 1: the episode is as likely under the policy as under the logger. Logarithmic axis; {zeros}."
-    return figure(name, binned(title, saved.counts, saved.edges, labels), text)
+    labels = [(power, short(float(f"{10**power:.2e}"))) for power in ticks]
+    title = (
+        f"Histogram of episode weights from {three_digits(10**low)} to {three_digits(10**high)} on a logarithmic "
+        f"scale; {zeros}"
+    )
+    text = f"Weight 1: the episode is as likely under the policy as under the logger; {zeros}."
+    across_axis = "weight of an episode, logarithmic scale"
+    return figure(name, binned(title, saved.counts, saved.edges, labels, across_axis), text)
 
 
 def _flat(context: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -293,14 +342,8 @@ def _flat(context: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, A
             yield f"{before}{str(name).replace('_', ' ')}", value
 
 
-def _between(interval: Interval) -> str:
-    return f"{_plain(interval.estimate)} ({_plain(interval.low)} to {_plain(interval.high)})"
-
-
-def _plain(value: float) -> str:
-    if not np.isfinite(value):
-        return "no number"
-    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+def _ends(low: float, high: float, *, sign: bool = False) -> str:
+    return f"{three_digits(low, sign=sign)} to {three_digits(high, sign=sign)}"
 
 
 def _share(value: float) -> str:

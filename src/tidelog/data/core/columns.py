@@ -16,6 +16,8 @@ Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 _LARGEST = 3.4028234663852886e38  # the largest 32-bit float
 RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
+_SETTINGS = ("actions", "bounds", "vocabularies", "missing", "terminations", "reward_unit")  # name no columns
+_LONGEST_UNIT = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,7 @@ class Columns:
     terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
     names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
     actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
-    these.
+    these. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
     """
 
     observation: Names
@@ -56,6 +58,7 @@ class Columns:
     extra: Names = ()
     missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
     terminations: str = "stop"
+    reward_unit: str | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -83,6 +86,12 @@ class Columns:
                 raise ConfigError(f"image column '{name}': this name is reserved for a leaf. fix: rename the column")
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
+        object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
+        if self.reward_unit is not None and self.reward is None:
+            raise ConfigError(
+                f"reward_unit = {self.reward_unit!r} is set without reward. fix: name the column of rewards, or leave "
+                "the unit out"
+            )
         if self.next_action_mask is not None and self.action_mask is None:
             raise ConfigError("next_action_mask is set without action_mask. fix: set both or only action_mask")
         following = names(self.next_observation)
@@ -137,8 +146,11 @@ class Columns:
     def used(self) -> dict[str, list[str]]:
         """Role -> the names of the columns it reads."""
         roles = {field.name: getattr(self, field.name) for field in fields(self)}
-        settings = {"actions", "bounds", "categorical", "image", "vocabularies", "missing", "terminations"}
-        named = {role: names(value) for role, value in roles.items() if role not in settings and value is not True}
+        named = {
+            role: names(value)
+            for role, value in roles.items()
+            if role not in (*_SETTINGS, "categorical", "image") and value is not True
+        }
         return {role: columns for role, columns in named.items() if columns}
 
 
@@ -177,6 +189,18 @@ def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None,
     return sizes, (low, high)
 
 
+def declared_unit(unit: Any) -> str | None:
+    """Check the declared unit of rewards, a short text on one line; None if there is none."""
+    if unit is None:
+        return None
+    if not isinstance(unit, str) or not unit.strip() or len(unit) > _LONGEST_UNIT or not unit.isprintable():
+        raise ConfigError(
+            f"reward_unit = {unit!r}: expected a text of 1 to {_LONGEST_UNIT} characters on one line. fix: write a "
+            'short unit, such as "EUR", or leave it out'
+        )
+    return unit.strip()
+
+
 def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -> None:
     unknown = [str(key) for key in options if key not in known]
     if unknown:
@@ -207,7 +231,7 @@ def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None
 
 
 def _check_names(field: str, value: Any) -> None:
-    if field in ("actions", "bounds", "vocabularies", "missing", "terminations") or value is None:
+    if field in _SETTINGS or value is None:
         return
     if field == "terminated" and value is True:
         return

@@ -51,6 +51,7 @@ class LogColumns:
     extra: dict[str, Values]  # further columns [N]
     episode_ids: Values  # [E]: the episode names of the source
     report: Report
+    reward_unit: str | None = None  # for people; it changes no number and no fingerprint
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
 
     def __len__(self) -> int:

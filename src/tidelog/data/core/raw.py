@@ -148,6 +148,7 @@ class RawLog:
     extra: tuple[Column, ...] = ()
     unused: tuple[Column, ...] = ()  # columns without a role, named like clusters; never an error
     terminations: str = "stop"
+    reward_unit: str | None = None
     always_terminated: bool = False
     from_table: bool = True
     files: FileRows | None = None  # None for one file

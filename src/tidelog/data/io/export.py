@@ -42,6 +42,7 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
         arrays["actions"] = space.n if isinstance(space, Discrete) else list(space.sizes)
     arrays |= {"terminated": log.terminated, "truncated": log.truncated, "episode": log.episode_ids[log.episode]}
     arrays |= {name: getattr(log, name) for name in ONE_BY_ONE if getattr(log, name) is not None}
+    arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
     return arrays | ({"extra": log.extra} if log.extra else {})
 
 
@@ -95,6 +96,7 @@ class _Sheet:
         self._action()
         if log.reward is not None:
             self.mapping["reward"] = self._wide("reward", log.reward)
+            self.mapping |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
         self.mapping["terminated"] = self.add("terminated", log.terminated)
         self.mapping["truncated"] = self.add("truncated", log.truncated)
         self.mapping |= {
@@ -265,7 +267,7 @@ def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None
     """Write a data set under Minari's folder; LogError if it exists, or a truncated episode has no final observation.
 
     A terminated episode with an unknown final observation repeats its last one. Masks, propensities, weights and
-    clusters are stored in `infos`; episode names, times and extra columns are not stored.
+    clusters are stored in `infos`; episode names, times, extra columns and the unit of rewards are not stored.
     """
     import minari
 

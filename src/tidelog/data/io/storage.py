@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.data.core.columns import declared_unit
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import unreadable
 from tidelog.data.core.report import Report
-from tidelog.errors import LogError, SpecError
+from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.types import Spec
 
@@ -34,7 +35,7 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
         entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
     body = {"counts": counts, "spec": log.spec.to_json(), "columns": entries, "report": log.report.to_json()}
-    LOG.write(path, files, body)
+    LOG.write(path, files, body if log.reward_unit is None else {**body, "reward_unit": log.reward_unit})
 
 
 def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
@@ -53,14 +54,15 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
         plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
         spec = Spec.from_json(manifest["spec"])
         report = Report.from_json(manifest["report"])
+        unit = declared_unit(manifest.get("reward_unit"))
         observation = {name: columns[f"observation/{name}"] for name in spec.observation}
-    except (KeyError, TypeError, AttributeError, SpecError) as error:
+    except (KeyError, TypeError, AttributeError, SpecError, ConfigError) as error:
         raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
     prefix = "extra/"
     extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
-    return {**known, **plain}
+    return {**known, **plain, "reward_unit": unit}
 
 
 def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.core.columns import declared_actions
+from tidelog.data.core.columns import declared_actions, declared_unit
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, Finding, RawAction, RawLog
 from tidelog.data.parsing.tables import decide_action, widened
@@ -26,6 +26,7 @@ ROLES = (
     "next_action_mask",
     "actions",
     "bounds",
+    "reward_unit",
 )
 _CHANNELS = (1, 3, 4)
 _TIMES = "iufM"
@@ -96,6 +97,7 @@ def from_arrays(
     categorical: bool = True,
     sizes: Mapping[str, tuple[int, ...]] | None = None,
     terminations: str = "stop",
+    reward_unit: str | None = None,
     extra: Mapping[str, Any] | None = None,
     **single: Any,
 ) -> RawLog:
@@ -124,6 +126,7 @@ def from_arrays(
         next_action_mask=arrays.column("next_action_mask", next_action_mask, 2),
         extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
         terminations=terminations,
+        reward_unit=declared_unit(reward_unit),
         always_terminated=always,
         from_table=False,
         found=tuple(arrays.found),

@@ -128,6 +128,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
         unused=_unused(table, columns),
         terminations=columns.terminations,
+        reward_unit=columns.reward_unit,
         always_terminated=columns.terminated is True,
         files=table.files,
         found=(*found, *image_findings),

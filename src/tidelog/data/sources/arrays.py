@@ -69,7 +69,7 @@ def raw_npz(path: str | Path) -> RawLog:
     for role in _LEAVES:
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
         arguments |= {role: leaves} if leaves else {}
-    for name in ("actions", "bounds"):
+    for name in ("actions", "bounds", "reward_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
     return from_arrays(str(path), **arguments)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.number_text import three_digits
 from tidelog.ope.estimators import bandit, sequential
 from tidelog.ope.estimators.intervals import METHODS, MOST_GROUPS, Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios, means, required_part
@@ -176,7 +177,7 @@ def row(
         low, high = possible_returns(evidence)
         slack = 1e-6 * (high - low)
         possible = low - slack <= ends.estimate <= high + slack
-        note = "" if possible else f"{IMPOSSIBLE} ({low:.4g} to {high:.4g})"
+        note = "" if possible else f"{IMPOSSIBLE} ({three_digits(low)} to {three_digits(high)})"
     return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)
 
 

@@ -18,7 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.data.core.columns import declared_unit
 from tidelog.errors import ConfigError
+from tidelog.number_text import in_unit, with_ends
 from tidelog.ope.estimators.intervals import MOST_GROUPS, Confidence
 from tidelog.ope.estimators.risk_bands import Band, Bands, Integers, Sample, bands_of, quantile_of, shortened
 from tidelog.ope.evidence.evidence import Evidence, Floats
@@ -74,6 +76,7 @@ class Risk:
     clusters: int  # number of resampled units
     critical: float  # half-width of the band, in standard errors
     estimated: bool  # whether the logger's propensities were estimated
+    reward_unit: str | None = None  # of returns
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -98,6 +101,7 @@ class Risk:
             **{name: getattr(self, name) for name in _PLAIN},
             "estimated": self.estimated,
             "sentences": list(self.sentences),
+            **({} if self.reward_unit is None else {"reward_unit": self.reward_unit}),
         }
 
     @classmethod
@@ -122,6 +126,7 @@ class Risk:
             difference=band("difference"),
             **{name: kind(_number(content[name])) for name, kind in _PLAIN.items()},
             estimated=bool(content["estimated"]),
+            reward_unit=declared_unit(content.get("reward_unit")),
         )
 
 
@@ -283,13 +288,14 @@ def tail_sentence(decision: str, risk: Risk | None) -> str:
     difference = risk.cvar.difference
     mean = "The policy is better on average" if decision == "better" else "No difference of means is shown"
     worst = f"its worst {100 * risk.alpha:.4g} % of episodes"
-    earn = f"{worst} earn {_span(difference, signed=True)} compared with the logger's"
+    earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
     if difference.high < 0:
         return f"{mean}, but its bad episodes are worse: {earn}."
     if difference.low > 0 and decision != "better":
         return f"{mean}, but its bad episodes are better: {earn}."
     if difference.estimate < 0 and decision == "better":
-        return f"{mean}, but {worst} may be worse: the difference there is {_span(difference, signed=True)}."
+        number = with_ends(difference, risk.reward_unit, sign=True)
+        return f"{mean}, but {worst} may be worse: the difference there is {number}."
     return ""
 
 
@@ -303,7 +309,7 @@ def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) 
     if risk is None:
         return f"the tail cannot be judged: {reason or 'the log does not support it'}"
     share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
-    number = f"the CVaR difference of the worst {share} is {_span(difference, signed=True)}"
+    number = f"the CVaR difference of the worst {share} is {with_ends(difference, risk.reward_unit, sign=True)}"
     if difference.high < 0:
         return (
             f"{number}: the policy's tail is shown to be worse than the logger's; expected an upper end of at least 0"
@@ -317,24 +323,24 @@ def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) 
 
 
 def _sentences(risk: Risk) -> list[str]:
-    share, cvar = f"{100 * risk.alpha:.4g} %", risk.cvar
+    share, cvar, unit = f"{100 * risk.alpha:.4g} %", risk.cvar, risk.reward_unit
     sentences = [
-        f"In the worst {share} of its episodes the policy earns {_span(cvar.policy)} on average, the logger "
-        f"{_span(cvar.logger)}; the difference is {_span(cvar.difference, signed=True)}."
+        f"In the worst {share} of its episodes the policy earns {with_ends(cvar.policy, unit)} on average, the logger "
+        f"{with_ends(cvar.logger, unit)}; the difference is {with_ends(cvar.difference, unit, sign=True)}."
     ]
     sentences.append(_tail_outcome(risk))
     if risk.probability is not None:
         bad = risk.probability
         sentences.append(
-            f"A return of {risk.bad_outcome:.6g} or less has a probability of {_percent(bad.policy)} under the policy "
-            f"and of {_percent(bad.logger)} under the logger."
+            f"A return of {risk.bad_outcome:.6g}{in_unit(unit)} or less has a probability of {_percent(bad.policy)} "
+            f"under the policy and of {_percent(bad.logger)} under the logger."
         )
     size = f"{risk.episodes:,} episodes"
     if risk.effective_sample_size < 0.95 * risk.episodes:
         size += f" (effective sample size {risk.effective_sample_size:,.0f})"
     sentences.append(
-        f"No return below {risk.lowest:.6g} was seen in {size}; a worse outcome with a probability of up to "
-        f"{100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
+        f"No return below {risk.lowest:.6g}{in_unit(unit)} was seen in {size}; a worse outcome with a probability of "
+        f"up to {100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
     )
     if risk.missing:
         sentences.append(
@@ -356,11 +362,6 @@ def _tail_outcome(risk: Risk) -> str:
     if difference == (0.0, 0.0, 0.0):
         return f"The policy's worst {share} are the same as the logger's."
     return f"The log does not show whether the policy's worst {share} are better or worse than the logger's."
-
-
-def _span(interval: Interval, *, signed: bool = False) -> str:
-    form = "+.3g" if signed else ".3g"
-    return f"{interval.estimate:{form}} ({interval.low:{form}} to {interval.high:{form}})"
 
 
 def _percent(interval: Interval) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.number_text import three_digits
 from tidelog.ope.estimators.ratios import cluster_sums, required_part
 from tidelog.ope.estimators.sequential import LARGEST_LOG, log_weights
 from tidelog.ope.evidence.evidence import Evidence, Floats
@@ -89,8 +90,8 @@ class Estimates(Sequence[Estimate]):
         return [
             [
                 row.name,
-                f"{row.estimate:.4g}",
-                f"{row.low:.4g} to {row.high:.4g}",
+                three_digits(row.estimate),
+                f"{three_digits(row.low)} to {three_digits(row.high)}",
                 f"{row.support.effective_sample_size:,.1f}",
                 f"{row.support.largest_weight:.1%}",
                 row.note,

@@ -21,6 +21,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.data.states import States, is_tabular, number_observations
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.independence import (
     LOGGER,
     Dependence,
@@ -261,7 +262,9 @@ def _occupancy(
 def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:
     notes = ["the log's weights are not used: each episode counts once"] if weighted else []
     if target.bandwidth is not None:
-        by = "by an unknown amount" if smoothing is None else f"by {smoothing:+.3g} (model estimate)"
+        by = (
+            "by an unknown amount" if smoothing is None else f"by {three_digits(smoothing, sign=True)} (model estimate)"
+        )
         notes.append(
             f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
             f"which changes its value {by}"

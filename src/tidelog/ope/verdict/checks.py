@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.data.overlap import Overlap, Sketch
+from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.independence import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
 from tidelog.ope.assumptions.partial_identification import ActionCount
 from tidelog.ope.estimators.support import Support
@@ -198,11 +199,11 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     wrong += f", or this is chance (p = {chance:.2g})" if chance >= 0.001 else ""
     if visits:
         sentence = (
-            f"occupancy-weighted terminations average {mean:.3g} (expected 1.00), {away} ({limit}): small errors in "
-            f"each probability add up over up to {support.horizon:,} decisions, or {wrong}"
+            f"occupancy-weighted terminations average {three_digits(mean)} (expected 1.00), {away} ({limit}): small "
+            f"errors in each probability add up over up to {support.horizon:,} decisions, or {wrong}"
         )
         return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
-    sentence = f"the episodes' mean weight is {mean:.3g} (expected 1.00), {away} ({limit}): {wrong}"
+    sentence = f"the episodes' mean weight is {three_digits(mean)} (expected 1.00), {away} ({limit}): {wrong}"
     return [Finding("mean_weight", sentence, check)]
 
 
@@ -226,7 +227,7 @@ def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
     if not habit.beyond:
         return []
     sentence = (
-        f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
+        f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged episodes "
         f"{habit.low:.0f} to {habit.high:.0f} times: the log does not show the effect of so many, or so few"
     )
     return [Finding("habit", sentence, f"{_varied(estimated)}; {SHORTER}")]
@@ -238,7 +239,7 @@ def unshown_finding(share: float, bound: Interval, side: str, episodes: int, *, 
     much = f"{share:.1%} of the policy's decisions" if share < 1.0 else "the policy's decisions"
     sentence = (
         f"the log does not show {much}; if they earned the {which} return in these {episodes:,} episodes, the "
-        f"difference could be {end:+.3g}"
+        f"difference could be {three_digits(end, sign=True)}"
     )
     closer = "keep the policy closer to the log (a smaller threshold or weight)"
     return Finding("unshown", sentence, f"{_varied(estimated)}; {closer}")
@@ -300,9 +301,12 @@ def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
     side, word, name, end = (
         ("highest", "above", "highest_return", high) if estimate > high else ("lowest", "below", "lowest_return", low)
     )
+    shown, limit = three_digits(estimate), three_digits(end)
+    if shown == limit:
+        shown, limit = f"{estimate:.7g}", f"{end:.7g}"
     sentence = (
-        f"the estimated mean return of the policy, {estimate:.4g}, is {word} the {side} return of any episode in the "
-        f"log, {end:.4g}: the estimate is not credible"
+        f"the estimated mean return of the policy, {shown}, is {word} the {side} return of any episode in the log, "
+        f"{limit}: the estimate is not credible"
     )
     advice = f"judge a policy closer to the logger; if such returns are possible, set Limits({name}=...)"
     return [Finding("range", sentence, advice)]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.independence import Dependence
 from tidelog.ope.assumptions.partial_identification import (
     excess_unshown,
@@ -333,7 +334,7 @@ def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Findin
             sides = ("better", "worse") if side > 0 else ("worse", "better")
             sentence = (
                 f"the estimators contradict each other: '{case.deciding}' finds the policy {sides[0]}, '{name}' finds "
-                f"it {sides[1]} ({other.low:+.3g} to {other.high:+.3g})"
+                f"it {sides[1]} ({three_digits(other.low, sign=True)} to {three_digits(other.high, sign=True)})"
             )
             finding = Finding("contradiction", sentence, "look at the table of estimates, and judge on more episodes")
             weighs = estimator.ratios is not ESTIMATORS["fqe"].ratios
@@ -352,7 +353,8 @@ def _hidden_cause(case: Case) -> list[Finding]:
         return []
     sentence = (
         f"the logger's probabilities were estimated; if something that is not in the log changed one decision of each "
-        f"episode by odds of {odds:g}, the policy may not be better (the difference could be {low:+.3g})"
+        f"episode by odds of {odds:g}, the policy may not be better (the difference could be "
+        f"{three_digits(low, sign=True)})"
     )
     advice = "record the probability of each decision (the `propensity` column), which removes this doubt"
     return [Finding("sensitivity", sentence, advice)]

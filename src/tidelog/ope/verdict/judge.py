@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
+from tidelog.data.sources.files import source_text
 from tidelog.errors import ConfigError
 from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, model_of
@@ -184,7 +185,8 @@ def judge(
     settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, kind, cvar, bad_outcome)
     counting = _ledger(ledger, log)
     fingerprint = log.fingerprint() if counting is None else counting.fingerprint
-    facts = {"fingerprint": fingerprint, "steps": log.steps, "episodes": len(log.episode_ids)}
+    source = log.report.source if log.origin is None else source_text(log.origin)
+    facts = {"fingerprint": fingerprint, "source": source, "steps": log.steps, "episodes": len(log.episode_ids)}
     log, dependence = with_detected_clusters(log)
     factors = float(discount) ** np.asarray(log.step, np.float64)
     returns = np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1])
@@ -425,6 +427,7 @@ def _verdict(
     context: Mapping[str, Any],
 ) -> Verdict:
     limits, level = settings.limits, settings.limits.level if one.gathered is None else 1.0 - looked.error
+    unit = log.reward_unit
     risk: Risk | None = None
     risk_reason: str | None = UNSUPPORTED
     assumed: tuple[str, ...] = ()
@@ -444,6 +447,7 @@ def _verdict(
             limits=limits,
             seed=settings.seed,
         )
+        risk = None if risk is None else replace(risk, reward_unit=unit)
     names = [f"'{row.name}'" for row in outcome.estimates if row.note.startswith(IMPOSSIBLE)]
     impossible = [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
     notes = (*context.get("notes", ()), *context["dependence"], *impossible, *looked.notes)
@@ -459,6 +463,7 @@ def _verdict(
         overlap_known=not context["overlap_unknown"],
         caveats=assumed,
         tail=tail_sentence(outcome.decision, risk),
+        unit=unit,
     )
     lengths, cut = np.diff(log.starts), int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     return Verdict(
@@ -479,6 +484,7 @@ def _verdict(
         episodes=facts.episodes,
         weights=outcome.weights,
         context=dict(context),
+        reward_unit=unit,
     )
 
 

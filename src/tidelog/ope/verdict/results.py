@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.notebooks import facts_table, rows_table
+from tidelog.number_text import in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.policies.statistics import Interval
@@ -54,6 +55,7 @@ class Verdict:
     risk: Risk | None = None  # return distributions of policy and logger
     risk_reason: str | None = None  # why there is no risk
     bound: Interval | None = None  # the difference for the worst to the best return of unshown decisions
+    reward_unit: str | None = None  # of every return and difference; None if the log does not name one
 
     def __repr__(self) -> str:
         return f"Verdict: {self.decision}. {self.paragraph}"
@@ -62,8 +64,10 @@ class Verdict:
         """Return a table for notebooks."""
         facts = {
             "in words": self.paragraph,
-            "difference from the logger": f"{_span(self.difference)}, {percent(self.level)} interval",
-            "the logger's mean return": f"{self.logger.estimate:.3g} ({self.logger.low:.3g} to {self.logger.high:.3g})",
+            "difference from the logger": (
+                f"{with_ends(self.difference, self.reward_unit, sign=True)}, {percent(self.level)} interval"
+            ),
+            "the logger's mean return": with_ends(self.logger, self.reward_unit),
             "the policy": DOES[self.summary["acting"]],
             "episodes": f"{self.episodes:,}",
             "reasons": "\n".join(self.reasons),
@@ -120,6 +124,7 @@ class Verdict:
             "risk": None if self.risk is None else self.risk.to_json(),
             "risk_reason": self.risk_reason,
         }
+        content |= {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
         plain: dict[str, Any] = _plain(content)
         return plain
 
@@ -167,14 +172,20 @@ class Verdicts(Sequence[Verdict]):
     level: float  # confidence with which the intervals cover all differences simultaneously
 
     def __repr__(self) -> str:
-        rows = [f"  {name}: {one.decision}, {_span(one.difference)}" for name, one in self.items()]
-        head = f"Verdicts on {len(self)} policies, differences from the logger, {percent(self.level)} simultaneous"
+        rows = [f"  {name}: {one.decision}, {with_ends(one.difference, sign=True)}" for name, one in self.items()]
+        unit = next((in_unit(one.reward_unit, "in ") for one in self), "")
+        head = (
+            f"Verdicts on {len(self)} policies, differences from the logger{unit}, {percent(self.level)} simultaneous"
+        )
         return "\n".join([head, *rows])
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         title = f"Verdicts on {len(self)} policies, {percent(self.level)} simultaneous"
-        rows = [(name, one.decision, _span(one.difference), f"{one.episodes:,}") for name, one in self.items()]
+        rows = [
+            (name, one.decision, with_ends(one.difference, one.reward_unit, sign=True), f"{one.episodes:,}")
+            for name, one in self.items()
+        ]
         return rows_table(title, ("policy", "decision", "difference from the logger", "episodes"), rows)
 
     def __len__(self) -> int:
@@ -218,12 +229,6 @@ class Verdicts(Sequence[Verdict]):
             "better": list(self.better),
             "verdicts": {name: one.to_json() for name, one in self.items()},
         }
-
-
-def _span(difference: Interval) -> str:
-    if math.isnan(difference.estimate):
-        return "no number"
-    return f"{difference.estimate:+.3g} ({difference.low:+.3g} to {difference.high:+.3g})"
 
 
 def table_row(name: str, verdict: Verdict) -> dict[str, Any]:

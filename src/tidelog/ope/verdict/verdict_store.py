@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from tidelog.data.core.columns import declared_unit
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError
@@ -150,7 +151,7 @@ def read_verdict(path: Path) -> SavedVerdict:
         saved = SavedVerdict(path, _verdict(content), zeros, counts, edges)
         _ = (saved.date, saved.together)  # raises now if they are invalid
         return saved
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ConfigError) as error:
         raise CheckpointError(
             f"{path} is not a verdict, or it is damaged: {error!r}. fix: remove it and judge the run again"
         ) from error
@@ -180,6 +181,7 @@ def _verdict(content: Mapping[str, Any]) -> Verdict:
         context=dict(context),
         risk=None if risk is None else Risk.from_json(risk),
         risk_reason=None if reason is None else _text(reason),
+        reward_unit=declared_unit(content.get("reward_unit")),
     )
 
 

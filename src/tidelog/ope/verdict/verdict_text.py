@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.number_text import amount, three_digits
 from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
 from tidelog.ope.estimators.sequential import returns
@@ -40,6 +41,7 @@ class VerdictFacts(NamedTuple):
     notes: tuple[str, ...] = ()  # on the evidence
     tail: str = ""  # sentence if the worst episodes disagree with the mean
     caveats: tuple[str, ...] = ()  # assumptions of the answer, as sentences without a full stop
+    unit: str | None = None  # of rewards
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
@@ -58,7 +60,10 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts
     if findings:
         return (*(finding.sentence for finding in findings), *assumed)
     where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
-    return (f"the {percent(facts.level)} interval of the difference, {_span(facts.difference)}, lies {where}", *assumed)
+    return (
+        f"the {percent(facts.level)} interval of the difference, {_span(facts.difference, facts.unit)}, lies {where}",
+        *assumed,
+    )
 
 
 def estimand(lengths: NDArray[np.int64], cut: int, discount: float, sample: bool, bandwidth: float | None) -> str:
@@ -79,17 +84,18 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFact
         rest = "" if not more else f" (and {more} more reason{'s' if more > 1 else ''}, listed with the verdict)"
         return f"The log cannot show how well the policy would do: {first}{rest}. Any number for it would be a guess."
     sides = {"better": "more", "worse": "less"}
-    mean = f"the logger's mean is {facts.logger.estimate:.3g}"
-    number = f"{_span(facts.difference)} with {percent(facts.level)} confidence; {mean}"
+    mean = f"the logger's mean is {amount(facts.logger.estimate, facts.unit)}"
+    number = f"{_span(facts.difference, facts.unit)} with {percent(facts.level)} confidence; {mean}"
     if decision == "no difference shown" and facts.difference == (0.0, 0.0, 0.0):
         return f"By every measure the policy does what the logger did ({mean})."
     if decision == "no difference shown":
-        gap = f"The estimated difference is {facts.difference.estimate:+.3g} per episode ({number})"
+        difference = amount(facts.difference.estimate, facts.unit, sign=True)
+        gap = f"The estimated difference is {difference} per episode ({number})"
         sentences = [finding.sentence for finding in findings]
         return f"{gap}. {_sentence('; '.join(sentences))}." if sentences else f"{gap}, which chance alone can explain."
     return (
-        f"The policy would earn about {abs(facts.difference.estimate):.3g} {sides[decision]} per episode than the "
-        f"logger did (difference {number})."
+        f"The policy would earn about {amount(abs(facts.difference.estimate), facts.unit)} {sides[decision]} per "
+        f"episode than the logger did (difference {number})."
     )
 
 
@@ -101,7 +107,8 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
         low, high = facts.from_bc.low, facts.from_bc.high
         than = "more than" if low > 0 else "less than" if high < 0 else "not clearly more or less than"
         sentences.append(
-            f"This is {than} a copy of the logger (behaviour cloning) would earn (difference {_span(facts.from_bc)})."
+            f"This is {than} a copy of the logger (behaviour cloning) would earn (difference "
+            f"{_span(facts.from_bc, facts.unit)})."
         )
     sentences += [facts.tail] if facts.tail else []
     sentences += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
@@ -135,8 +142,8 @@ def _more_episodes(facts: VerdictFacts) -> str:
     )
 
 
-def _span(interval: Interval) -> str:
-    return f"between {interval.low:+.3g} and {interval.high:+.3g}"
+def _span(interval: Interval, unit: str | None) -> str:
+    return f"between {three_digits(interval.low, sign=True)} and {amount(interval.high, unit, sign=True)}"
 
 
 def _sentence(text: str) -> str:
@@ -180,7 +187,7 @@ def _extreme(than: str, case: Case, known: float | None, end: str, field: str) -
     """One end of the assumed returns of unshown decisions, and the field of `Limits` that states it."""
     limit = float(extreme_returns(case.policy, end == "best")[0]) if known is None else known
     source = f"the {end} in the log" if known is None else f"the stated {field}"
-    return f"{than} {limit:.3g} ({source})", field
+    return f"{than} {three_digits(limit)} ({source})", field
 
 
 def _markov(case: Case) -> list[str]:
@@ -196,8 +203,8 @@ def _markov(case: Case) -> list[str]:
     habit = unusual_action_count(case.policy)
     if habit.outside:
         sentences.append(
-            f"the policy takes action {habit.action} about {habit.mean:.3g} times per episode, logged episodes "
-            f"{habit.low:.0f} to {habit.high:.0f} times: the effect of this is assumed, not observed"
+            f"the policy takes action {habit.action} about {three_digits(habit.mean)} times per episode, logged "
+            f"episodes {habit.low:.0f} to {habit.high:.0f} times: the effect of this is assumed, not observed"
         )
     return sentences
 
@@ -216,7 +223,8 @@ def _rare_outcome(case: Case, outcome: Outcome) -> str:
     """Outcomes that are too rare for a log of this size to exclude them."""
     earned = returns(case.policy)
     effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
-    harm, gain = f"less than {earned.min():.3g}; rare harm", f"more than {earned.max():.3g}; rare gain"
+    harm = f"less than {three_digits(float(earned.min()))}; rare harm"
+    gain = f"more than {three_digits(float(earned.max()))}; rare gain"
     beyond = harm if outcome.decision == "better" else gain
     return (
         f"no recorded episode returned {beyond} beyond that, with a probability of up to "

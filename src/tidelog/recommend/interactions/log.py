@@ -23,6 +23,7 @@ from tidelog.data.core.report import Level, Problem, Report
 from tidelog.data.io.storage import read_column, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError
 from tidelog.folders import Kind
+from tidelog.number_text import three_digits
 from tidelog.types import Catalogue, History, Profile, Spec
 
 _SHOWN = 5  # ids that a message lists
@@ -436,7 +437,7 @@ def text(log: Interactions) -> str:
     ]
     for name in ("events_per_user", "events_per_session", "events_per_item", "rewards", "propensities", "shown"):
         if numbers[name] is not None:
-            measures = ", ".join(f"{word} {value:.4g}" for word, value in numbers[name].items())
+            measures = ", ".join(f"{word} {three_digits(value)}" for word, value in numbers[name].items())
             lines.append(f"{name.replace('_', ' ')}: {measures}")
     return "\n".join(lines)
 
