@@ -1061,16 +1061,16 @@ MUTATIONS = [
     ),
     Mutation(
         "report: the ends of an interval swapped",
-        "report/verdict_part.py",
-        "({interval.low:.4g} to {interval.high:.4g})",
-        "({interval.high:.4g} to {interval.low:.4g})",
+        "number_text.py",
+        "({three_digits(low, sign=sign)} to {three_digits(high, sign=sign)})",
+        "({three_digits(high, sign=sign)} to {three_digits(low, sign=sign)})",
         "tests/report/test_run_page.py",
     ),
     Mutation(
         "judge command: a closed gate exits with 0",
         "cli/judge.py",
-        "return NEGATIVE if _blocked(options, named_policies, verdicts) else 0",
-        "return 0 if _blocked(options, named_policies, verdicts) else 0",
+        "code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0",
+        "code = 0 if _blocked(options, named_policies, verdicts) else 0",
         "tests/cli/test_judge.py",
     ),
     Mutation(
