@@ -4,8 +4,7 @@ The rules of `tidelog/algorithms/auto.py` were chosen on other logs of the built
 Pendulum. Here IQL learns from each log twice, five seeds each: with the settings that follow it, and with its defaults
 and the 20,000 updates that `tidelog train` had before. A fifth of the episodes is held out, as in the command. Values
 are exact where the problem is finite, else means of 100 episodes; Open Bandit has no truth, its values are estimates by
-self-normalised importance sampling on the held-out rows. Where the log has propensities the held-out episodes also
-judge the policies.
+self-normalised importance sampling on the held-out rows. The held-out visits of satiation also judge the policies.
 
 Command: `python -m benchmarks.auto_preset`; one log with its name as an argument. Kept results are not computed again.
 """
@@ -90,7 +89,7 @@ def exact(problem) -> Callable[[tl.Policy, tl.Log], float]:
 
 def icu() -> Task:
     problem, expert = icu_sepsis(SHARED / "data/icu_sepsis/dynamics.npz")
-    return Task(lambda: expert_log(problem, expert, 5_000, 7), exact(problem), sample=True, judged=True)
+    return Task(lambda: expert_log(problem, expert, 5_000, 7), exact(problem), sample=True)
 
 
 def estimated(policy: tl.Policy, log: tl.Log) -> float:
@@ -101,7 +100,7 @@ def estimated(policy: tl.Policy, log: tl.Log) -> float:
 TASKS: dict[str, Callable[[], Task]] = {
     "icu-sepsis": icu,
     "satiation": lambda: Task(visits, exact(satiation()), sample=True, judged=True),
-    "open-bandit": lambda: Task(lambda: tl.read_log(BANDIT, MAPPING), estimated, sample=True, judged=True),
+    "open-bandit": lambda: Task(lambda: tl.read_log(BANDIT, MAPPING), estimated, sample=True),
     "acrobot": lambda: Task(acrobot, played("Acrobot-v1")),
     "point-mass": lambda: Task(lambda: noisy("point-mass", lambda x: -5 * x, 4_000), played("point-mass")),
     "mountain-car": lambda: Task(
@@ -125,7 +124,9 @@ def of(task: Task, log: tl.Log, algorithm, steps: int) -> dict:
     }
     if task.judged:
         _, held_out = log.split(1.0 - HELD_OUT, 0)
-        verdicts = [tl.judge(policy, held_out, sample=task.sample, ledger=False) for policy in policies.values()]
+        verdicts = [
+            tl.judge(policy, held_out, sample=task.sample, ledger=False, progress=False) for policy in policies.values()
+        ]
         found["verdicts"] = [verdict.decision for verdict in verdicts]
     return found
 
