@@ -108,8 +108,8 @@ def run(words: list[str]) -> int:
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
-    settings = (one.name for group in groups_of(cls).values() for one in group)
-    algorithm = cls(**{name: getattr(options, name) for name in settings})
+    given = {one.name: getattr(options, one.name) for group in groups_of(cls).values() for one in group}
+    algorithm = cls(**given)
     folder = Path(options.out) if options.out else free_folder(name)
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
 
