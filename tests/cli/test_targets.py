@@ -55,6 +55,7 @@ def test_other_kinds_are_never_replaced(tmp_path):
     assert contents(tmp_path) == before
 
 
+@pytest.mark.full
 def test_commands_replace_what_they_wrote(here, run, tidelog):
     act = ["act", run, "--data", "visits.csv", "--out", "actions.csv"]
     pages = ["data", "inspect", "--data", "visits.csv", "--write", "proposal.toml", "--html", "page.html"]

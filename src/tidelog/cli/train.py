@@ -104,7 +104,7 @@ def run(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online, flags = learns_online(cls), flags_of(cls)
-    _check_source(name, rest, online)
+    _check_source(name, rest, online, ranks(cls))
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
@@ -114,7 +114,7 @@ def run(words: list[str]) -> int:
     return _play(algorithm, options, folder) if online else _read(algorithm, options, folder)
 
 
-def _check_source(name: str, words: list[str], online: bool) -> None:
+def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> None:
     """Raise ConfigError for a log with an online algorithm, or an environment with an offline one."""
     flags = {word.split("=")[0] for word in words}
     if online and "--data" in flags and "--env" not in flags:
@@ -124,10 +124,13 @@ def _check_source(name: str, words: list[str], online: bool) -> None:
             f"`tidelog train {name} --env NAME --start runs/iql`"
         )
     if not online and "--env" in flags and "--data" not in flags:
-        raise ConfigError(
-            f"{name} learns from a log (--data LOG), not in an environment (--env). fix: collect a log, as in "
-            "`tidelog collect --env NAME --episodes 100 --out LOG`, and then continue with `tidelog finetune`"
+        fix = (
+            "name a table of interactions with --data"
+            if ranked
+            else "collect a log, as in `tidelog collect --env NAME --episodes 100 --out LOG`, and learn from it with "
+            f"`tidelog train {name} --data LOG`"
         )
+        raise ConfigError(f"{name} learns from a log (--data LOG), not in an environment (--env). fix: {fix}")
 
 
 def _usage() -> tuple[str, str]:
