@@ -1069,8 +1069,8 @@ MUTATIONS = [
     Mutation(
         "judge command: a closed gate exits with 0",
         "cli/judge.py",
-        "return NEGATIVE if _blocked(options, named_policies, verdicts) else 0",
-        "return 0 if _blocked(options, named_policies, verdicts) else 0",
+        "code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0",
+        "code = 0 if _blocked(options, named_policies, verdicts) else 0",
         "tests/cli/test_judge.py",
     ),
     Mutation(
