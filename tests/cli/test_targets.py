@@ -46,6 +46,15 @@ def test_what_was_there_is_back_after_a_failure(tmp_path):
     assert contents(tmp_path) == before
 
 
+def test_what_a_killed_command_moved_aside_is_not_lost(tmp_path):
+    (tmp_path / "a.csv").write_text("half")
+    (tmp_path / ".replaced-a.csv").write_text("old")
+    before = contents(tmp_path)
+    with pytest.raises(ConfigError, match="before a command"), writing(tmp_path / "a.csv", overwrite=True):
+        pass
+    assert contents(tmp_path) == before
+
+
 def test_other_kinds_are_never_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     before = contents(tmp_path)
