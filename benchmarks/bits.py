@@ -167,9 +167,9 @@ def learnt(run: tl.Run, log: tl.Log) -> list[Any]:
         policy = run.policy(member=member.index)
         if policy.is_recurrent:
             memory = policy.start(len(rows))
-            found += [policy(seen, mask=mask, memory=memory), policy(seen, mask=mask, memory=memory)]
+            found += [policy.act(seen, mask=mask, memory=memory)[0] for _ in range(2)]
             continue
-        found += [policy(seen, mask=mask), policy.sample(seen, seed=3, mask=mask)]
+        found += [policy.act(seen, seed, mask)[0] for seed in (None, 3)]
         if isinstance(policy.spec.action, Discrete):
             found.append(policy.probabilities(seen, mask=mask))
     return found

@@ -4,6 +4,8 @@ import pytest
 from tidelog.envs.play import play
 from tidelog.envs.registry import make
 from tidelog.envs.treatment import DIED, RECOVERED, clinician, exact_value, treatment
+from tidelog.errors import ConfigError
+from tidelog.runtime.labelled_actions import LabelledActions
 from tidelog.types import Codes, Discrete, Vector
 
 
@@ -22,6 +24,18 @@ def test_it_looks_like_a_table():
     rows = np.concatenate([leaves["numeric"], leaves["categorical"]], axis=1)[:RECOVERED]
     assert len(np.unique(rows, axis=0)) == RECOVERED  # no two live states look alike
     assert leaves["numeric"].max(0).tolist() == [4, 2, 2, 32]
+
+
+def test_a_policy_is_rated_by_its_labels_in_any_order():
+    """Labels of a log in another order than the problem's; codes would be other actions."""
+    names = treatment().action_names
+    numbers = np.arange(treatment().states) % len(names)
+    order = names[::-1]
+    answer = LabelledActions(len(names) - 1 - numbers, order)
+    assert treatment().value_of(answer) == treatment().value_of(numbers)
+    assert treatment().value_of(answer) != treatment().value_of(answer.codes)
+    with pytest.raises(ConfigError, match="treatment has no action 'lw': did you mean 'low'"):
+        treatment().value_of(LabelledActions(0 * numbers, ("lw",)))
 
 
 def test_its_values_are_those_that_its_page_states():

@@ -32,9 +32,9 @@ def test_sampled_and_deterministic_probabilities(log):
     leaves = {name: leaf[log.position] for name, leaf in log.observation.items()}
     assert sampled.logged == pytest.approx(np.exp(policy.log_probability(leaves, log.action)), rel=1e-5)
     assert sampled.probabilities.sum(1) == pytest.approx(1.0)
-    assert (chosen.probabilities[log.position].argmax(1) == policy(leaves)).all()
+    assert (chosen.probabilities[log.position].argmax(1) == policy.act(leaves)[0]).all()
     assert set(np.unique(chosen.probabilities)) == {0.0, 1.0}
-    assert (chosen.logged == (policy(leaves) == log.action)).all()
+    assert (chosen.logged == (policy.act(leaves)[0] == log.action)).all()
 
 
 def test_actions_and_features_are_matched_by_their_words(log):

@@ -9,6 +9,7 @@ import pytest
 from tests.ope.cases import best_treatments, mostly, treated
 from tests.training.runs import bc, begin, finish
 from tidelog import BC, IQL, judge
+from tidelog.notebooks import facts_table, rows_table
 
 MOST = 1500  # characters
 HOSTILE = "<script>alert('x')</script>&\"<img src=x onerror=y>"
@@ -76,6 +77,15 @@ def test_notebooks_show_small_tables(policies, log, tmp_path):
         assert found.tags <= {"p", "b", "table", "tr", "th", "td"}
         for part in parts:
             assert part in found.text
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_every_cell_of_a_table_is_escaped(place):
+    title, name, value, head, cell = (HOSTILE if i == place else "plain" for i in range(5))
+    for source in (facts_table(title, {name: value}), rows_table(title, (head, "b"), [(name, cell)])):
+        assert "<script" not in source
+        assert "<img" not in source
+        assert source.count("<table>") == source.count("</table>") == 1
 
 
 def test_hostile_names_are_text_in_notebooks(policies, log, tmp_path):

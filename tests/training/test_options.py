@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import tidelog as tl
-from tidelog.cli.flags import verb_flags
+from tidelog.cli.flags import flag_names, verb_flags
 from tidelog.errors import ConfigError
 from tidelog.training.runs.options import Options, options_of
 
@@ -35,7 +35,7 @@ def test_flags_are_made_of_options(verb):
     class Base:
         """Flags."""
 
-    made = {field.name for field in dataclasses.fields(verb_flags(verb, Base))}
+    made = set(flag_names(verb_flags(verb, Base)))
     assert made == {one.name for one in options_of(verb) if one.metadata["flag"] is not None}
     assert all(one.metadata["help"] for one in options_of(verb))
 

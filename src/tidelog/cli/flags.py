@@ -76,7 +76,7 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
     """A dataclass with the same fields, with help, the words for values, and with other defaults."""
     hints, nested, texts, fields = get_type_hints(cls, include_extras=True), _nested(cls), _texts(cls), []
     for one in dataclasses.fields(cls):
-        hint, default, factory = hints[one.name], defaults.get(one.name, one.default), one.default_factory
+        hint, default, factory = hints[one.name], defaults.get(one.name, one.default), cast("Any", one.default_factory)
         if one.name in nested:
             factory = _shown(nested[one.name], defaults, is_group=True)  # type: ignore[assignment]  # a class makes its default
             hint = Annotated[factory, tyro.conf.arg(name=one.name.removesuffix(OPTIONS), help=texts.get(one.name, ""))]

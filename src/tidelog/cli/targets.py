@@ -29,8 +29,13 @@ def writing(
             )
         if replaceable is Path.is_file and not target.parent.is_dir():
             raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
+        old = target.with_name(f".replaced-{target.name}")
+        if old.exists():
+            raise ConfigError(
+                f"{old} is what {target} was before a command that was killed. fix: rename it to {target}, or delete it"
+            )
         if target.exists():
-            aside[target] = target.with_name(f".replaced-{target.name}")
+            aside[target] = old
     try:
         for target, old in aside.items():
             target.rename(old)

@@ -113,7 +113,7 @@ def run(words: list[str]) -> int:
     name, rest = words[0], words[1:]
     cls, settings = configured(name)
     online, flags = learns_online(cls), flags_of(cls)
-    _check_source(name, rest, online)
+    _check_source(name, rest, online, ranks(cls))
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset"), can_follow=not online and not ranks(cls)) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
@@ -121,8 +121,9 @@ def run(words: list[str]) -> int:
         return _play(_algorithm(cls, options), options, _folder(name, options))
     log = _log(options)
     if isinstance(log, Log) and options.preset == AUTO:
-        suggestion = suggest(cls, log, held_out=options.held_out)
-        options = parse(flags, arguments, f"train {name}", {own: one.value for own, one in suggestion.found.items()})
+        suggestion = suggest(cls, log, held_out=options.held_out, **settings)
+        defaults = {own: one.value for own, one in suggestion.found.items()} | settings
+        options = parse(flags, arguments, f"train {name}", defaults)
         _say(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     return _read(_algorithm(cls, options), log, options, _folder(name, options))
@@ -145,7 +146,7 @@ def _say(suggestion: Suggestion, options: Any) -> None:
             print_line(f"  {line}")
 
 
-def _check_source(name: str, words: list[str], online: bool) -> None:
+def _check_source(name: str, words: list[str], online: bool, ranked: bool) -> None:
     """Raise ConfigError for a log with an online algorithm, or an environment with an offline one."""
     flags = {word.split("=")[0] for word in words}
     if online and "--data" in flags and "--env" not in flags:
@@ -155,10 +156,13 @@ def _check_source(name: str, words: list[str], online: bool) -> None:
             f"`tidelog train {name} --env NAME --start runs/iql`"
         )
     if not online and "--env" in flags and "--data" not in flags:
-        raise ConfigError(
-            f"{name} learns from a log (--data LOG), not in an environment (--env). fix: collect a log, as in "
-            "`tidelog collect --env NAME --episodes 100 --out LOG`, and then continue with `tidelog finetune`"
+        fix = (
+            "name a table of interactions with --data"
+            if ranked
+            else "collect a log, as in `tidelog collect --env NAME --episodes 100 --out LOG`, and learn from it with "
+            f"`tidelog train {name} --data LOG`"
         )
+        raise ConfigError(f"{name} learns from a log (--data LOG), not in an environment (--env). fix: {fix}")
 
 
 def _usage() -> tuple[str, str]:

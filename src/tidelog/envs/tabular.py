@@ -31,7 +31,7 @@ from tidelog.envs.protocol import (
     positive,
     require_reset,
 )
-from tidelog.errors import ConfigError, SpecError
+from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.types import Codes, Discrete, Leaf, Spec, Vector
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -106,18 +106,21 @@ class Tabular:
         mean = np.einsum("sat,sat->sa", self.transition, self.reward) if full else self.reward.astype(np.float64)
         return np.where(self.final[:, None], 0.0, mean)
 
-    def value_of(self, policy: NDArray[Any], discount: float = 1.0) -> float:
-        """Exact value of a policy from the initial distribution; ConfigError if it never ends at discount 1."""
+    def value_of(self, policy: Any, discount: float = 1.0) -> float:
+        """Exact value of a policy from the initial distribution; ConfigError if it never ends at discount 1.
+
+        The policy is probabilities [S, A] or [H, S, A], or an action for each state [S], by number or by label.
+        """
         return float(self.initial @ self.state_values(policy, discount))
 
-    def state_values(self, policy: NDArray[Any], discount: float = 1.0) -> Floats:
+    def state_values(self, policy: Any, discount: float = 1.0) -> Floats:
         """Exact value of each state, `[S]`; with a horizon, at the first decision."""
         chances = self._probabilities(policy)
         if self.horizon is not None:
             return _mean(chances[0], self.action_values(chances, discount)[0])
         return self._endless_values(chances, discount)
 
-    def action_values(self, policy: NDArray[Any], discount: float = 1.0) -> Floats:
+    def action_values(self, policy: Any, discount: float = 1.0) -> Floats:
         """Exact value of each action followed by the policy: `[S, A]`, or `[H, S, A]` with a horizon."""
         chances = self._probabilities(policy)
         if self.horizon is None:
@@ -172,8 +175,13 @@ class Tabular:
             raise ConfigError(f"{self.name}: no action is allowed in state {int(np.flatnonzero(empty)[0])}")
         return np.asarray(choices | self.final[:, None])
 
-    def _probabilities(self, policy: NDArray[Any]) -> Floats:
+    def _probabilities(self, policy: Any) -> Floats:
         policy = np.asarray(policy)
+        if policy.dtype.kind in "UT":  # by label, whatever their order was in the policy's log
+            unknown = sorted(set(policy.tolist()) - set(self.action_names))
+            if unknown:
+                raise ConfigError(f"{self.name} has no action '{unknown[0]}': {nearest(unknown[0], self.action_names)}")
+            policy = np.asarray([self.action_names.index(label) for label in policy.tolist()])
         if policy.ndim == 1 and np.issubdtype(policy.dtype, np.integer) and policy.size == self.states:
             policy = np.eye(self.actions)[policy]
         layered = (self.horizon or 0, self.states, self.actions)
@@ -184,7 +192,7 @@ class Tabular:
             raise ConfigError(f"{self.name}: the policy's probabilities are negative or do not sum to 1 in some state")
         if self.horizon is not None and policy.ndim == 2:
             policy = np.broadcast_to(policy, layered)
-        return policy.astype(np.float64)
+        return np.asarray(policy, np.float64)
 
 
 def _mean(chances: Floats, values: Floats) -> Floats:

@@ -257,7 +257,7 @@ def _toml(value: Any) -> str:
 def _free(path: str | Path, overwrite: bool) -> Path:
     path = Path(path)
     if path.exists() and not overwrite:
-        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True to replace it")
+        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True (--overwrite) to replace it")
     if not path.parent.is_dir():
         raise LogError(f"{path} cannot be written: the folder {path.parent} does not exist")
     return path
@@ -284,7 +284,9 @@ def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None
     try:
         if dataset_id in minari.list_local_datasets():
             if not overwrite:
-                raise LogError(f"the Minari data set {dataset_id} exists. fix: choose another id, or overwrite=True")
+                raise LogError(
+                    f"the Minari data set {dataset_id} exists. fix: choose another id, or overwrite=True (--overwrite)"
+                )
             minari.delete_dataset(dataset_id)
         try:
             _write_minari(log, dataset_id)

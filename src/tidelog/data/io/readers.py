@@ -100,8 +100,8 @@ def read_any(
     if memory_map:
         if not isinstance(source, str | Path) or not (Path(source) / MANIFEST).exists():
             raise ConfigError(
-                f"{_shown(source)} is not a saved log: only saved logs can stay on disk. fix: use `tidelog data "
-                "convert`"
+                f"{_shown(source)} is not a saved log: only saved logs can stay on disk. fix: save it with "
+                f"`tidelog data convert --data {_shown(source)} --out NAME.tidelog`, and --columns FILE for a table"
             )
         return open_log(source, memory_map=True)
     if is_table(source):

@@ -70,7 +70,9 @@ def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
     if not path.exists():
         return
     if not overwrite:
-        raise LogError(f"{path} exists. fix: choose another path, or overwrite=True if it is a {kind.name} to replace")
+        raise LogError(
+            f"{path} exists. fix: choose another, or overwrite=True (--overwrite) if it is a {kind.name} to replace"
+        )
     if not kind.is_at(path):
         raise LogError(f"{path} exists and is not a tidelog {kind.name}: not overwritten. fix: choose another path")
 
