@@ -78,7 +78,7 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
     for one in dataclasses.fields(cls):
         hint, default, factory = hints[one.name], defaults.get(one.name, one.default), cast("Any", one.default_factory)
         if one.name in nested:
-            factory = _shown(nested[one.name], defaults, is_group=True)  # type: ignore[assignment]  # a class makes its default
+            factory = _shown(nested[one.name], defaults, is_group=True)
             hint = Annotated[factory, tyro.conf.arg(name=one.name.removesuffix(OPTIONS), help=texts.get(one.name, ""))]
         elif default is False and not is_group:
             hint = Annotated[hint, tyro.conf.FlagCreatePairsOff, _argument(hint, None, texts.get(one.name))]
