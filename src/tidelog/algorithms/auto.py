@@ -27,6 +27,7 @@ from tidelog.algorithms.names import check_source
 from tidelog.data.log import Log
 from tidelog.data.states import number_observations
 from tidelog.data.statistics import episode_returns
+from tidelog.errors import ConfigError
 from tidelog.types import Discrete
 
 PASSES, MOST_PASSES = 50, 400
@@ -78,7 +79,7 @@ def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int 
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
     `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Raises
-    ConfigError for unknown ones and for an algorithm that does not learn from a log.
+    ConfigError for unknown ones and a share outside [0, 1), SpecError for an algorithm that does not learn from a log.
     """
     check_source(cls, False)
     facts = facts_of(log, held_out, split_seed)
@@ -95,6 +96,8 @@ def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int 
 
 def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
     """The facts of the training episodes; with `held_out` 0 all episodes are training episodes."""
+    if not 0.0 <= held_out < 1.0:
+        raise ConfigError(f"held_out = {held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
     if held_out > 0:
         train, judged = log.split_ordinals(1.0 - held_out, split_seed)
     else:
