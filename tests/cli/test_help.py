@@ -114,11 +114,11 @@ def test_groups_come_from_declarations():
         value: float = number(2.0, help="h", group="odd")
         odd: int = static(3, help="h", group=MAIN)
 
-    flags = verb_flags("fit", LogFlags, groups_of(Own), steps=7)
+    flags = verb_flags("fit", LogFlags, groups_of(Own), every=7)
     nested = [one.name for one in dataclasses.fields(flags) if one.name.endswith("_options")]
     assert nested == ["main_options", "algorithm_options", "odd_options", "run_options"]
     options = parse(flags, ["--data", "a", "b", "--data", "c", "--odd", "5", "--value", "0.5"], "train own")
-    assert (options.odd, options.value, options.plain, options.steps) == (5, 0.5, 1.0, 7)
+    assert (options.odd, options.value, options.plain, options.every) == (5, 0.5, 1.0, 7)
     assert options.data == (("a", "b"), ("c",))
     assert parse(flags, ["--data", "a"], "train own", {"value": 0.25}).value == 0.25
 
