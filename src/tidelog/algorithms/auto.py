@@ -27,6 +27,7 @@ from tidelog.algorithms.names import check_source
 from tidelog.data.log import Log
 from tidelog.data.states import number_observations
 from tidelog.data.statistics import episode_returns
+from tidelog.errors import ConfigError
 from tidelog.types import Discrete
 
 PASSES, MOST_PASSES = 50, 400
@@ -81,6 +82,8 @@ def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int 
     ConfigError for unknown ones and for an algorithm that does not learn from a log.
     """
     check_source(cls, False)
+    if not 0.0 <= held_out < 1.0:
+        raise ConfigError(f"held_out = {held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
     facts = facts_of(log, held_out, split_seed)
     changed: dict[str, Found] = {}
     for field in dataclasses.fields(cls):
