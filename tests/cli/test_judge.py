@@ -286,7 +286,7 @@ def test_a_damaged_ledger_is_named(run, tidelog):
 def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
     log = dataclasses.replace(tl.open_log(kept_log), reward_unit="EUR")
     log.save(run.parent / "named")
-    done = tidelog("judge", run, "--sample", "--all-members", "--log", run.parent / "named", *QUICK)
+    done = tidelog("judge", run, "--sample", "--all-members", "--data", run.parent / "named", *QUICK)
     assert done.code == 0, done.err
     said = " ".join(done.said.split())
     assert "estimates in EUR; wdr decides" in said
