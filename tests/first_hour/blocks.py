@@ -20,41 +20,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ("python", "sh")
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:e[-+]?\d+)?"
-SECONDS = 600
+SECONDS = 600  # a shell block; a page may take twice as long
 
-# What a reader does: paste each block into an open session or an open terminal. Results go to a file, as a block may
-# print anything.
-SESSION = r"""
-import contextlib, io, json, pathlib, subprocess, sys, time, traceback
-
-def _paste(blocks, shell):
-    import __main__
-    results = []
-    for block in blocks:
-        code, said, ok, start = block["code"], io.StringIO(), True, time.monotonic()
-        print(f"--- {block['place']}", file=sys.stderr, flush=True)
-        if block["file"]:
-            with open(block["file"], "a") as file:
-                file.write(code + "\n")
-        elif block["language"] == "python":
-            try:
-                with contextlib.redirect_stdout(said):
-                    exec(compile("\n" * block["line"] + code, block["page"], "exec"), vars(__main__))
-            except BaseException:
-                traceback.print_exc()
-                ok = False
-        else:
-            words = ["bash", "-euo", "pipefail", "-c", code]
-            done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=shell)
-            said.write(done.stdout)
-            ok = done.returncode == 0
-        results.append({"said": said.getvalue(), "ok": ok, "seconds": time.monotonic() - start})
-        pathlib.Path(sys.argv[2]).write_text(json.dumps(results))
-        if not ok:
-            sys.exit(1)
-
-_paste(**json.loads(pathlib.Path(sys.argv[1]).read_text()))
-"""
+SESSION = (Path(__file__).parent / "session.py").read_text(encoding="utf-8")
 
 
 class Block(NamedTuple):
@@ -92,10 +60,10 @@ def paste(page: Path, folder: Path) -> list[tuple[Block, str, float]]:
     notes = folder.parent / f"{folder.name}-notes"
     notes.mkdir()
     given = [{**block._asdict(), "file": block.file, "place": f"{page.name}:{block.line}"} for block in blocks]
-    (notes / "blocks.json").write_text(json.dumps({"blocks": given, "shell": environment(notes)}))
+    (notes / "blocks.json").write_text(json.dumps({"blocks": given, "shell": environment(notes), "seconds": SECONDS}))
     words = [sys.executable, "-W", "error", "-c", SESSION, str(notes / "blocks.json"), str(notes / "results.json")]
     done = subprocess.run(
-        words, cwd=folder, env=environment(notes), capture_output=True, text=True, check=False, timeout=SECONDS
+        words, cwd=folder, env=environment(notes), capture_output=True, text=True, check=False, timeout=2 * SECONDS
     )
     results = json.loads((notes / "results.json").read_text()) if (notes / "results.json").exists() else []
     said = "\n".join(one["said"] for one in results)

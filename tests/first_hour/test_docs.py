@@ -1,10 +1,12 @@
 """The blocks of every page of the docs, exactly as written and in order, in a fresh folder each."""
 
 import ast
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
+import time
 import tomllib
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tests.first_hour.blocks import ROOT, RUN, agrees, blocks_of, paste
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 WALKED = [page for page in DOCS if any(block.language in RUN for block in blocks_of(page))]
 NOT_RUN = {"design.md": ["text"], "write-your-own.md": ["toml"]}  # a picture, and a part of a pyproject.toml
-NEEDS = {"artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette")}
+NEEDS = {"artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl")}
 
 
 def test_every_block_of_the_docs_and_the_readme_is_run():
@@ -52,8 +54,9 @@ def test_the_parts_of_a_file_make_the_example():
 @pytest.mark.full
 @pytest.mark.parametrize("page", WALKED, ids=lambda page: page.name)
 def test_the_blocks_run_as_pasted(page: Path, tmp_path: Path) -> None:
-    for module in NEEDS.get(page.name, ()):
-        pytest.importorskip(module)
+    for name in NEEDS.get(page.name, ()):
+        if shutil.which(name) is None and importlib.util.find_spec(name) is None:
+            pytest.skip(f"{page.name} needs {name}, which is not installed")
     folder = tmp_path / "reader"
     folder.mkdir()
     results = {block.line: said for block, said, _ in paste(page, folder)}
@@ -79,16 +82,30 @@ def test_a_page_that_does_not_run_is_reported_with_its_line(tmp_path):
 
 @pytest.mark.parametrize(
     ("code", "message"),
-    [("sh\nfalse\necho later\n", "page.md"), ("python\nimport warnings; warnings.warn('old')\n", "UserWarning: old")],
-    ids=["a command", "a warning"],
+    [
+        ("sh\nfalse\necho later\n", "page"),
+        ("python\nimport warnings; warnings.warn('old')\n", "UserWarning: old"),
+        ("python\nprint(json)\n", "name 'json' is not defined"),
+    ],
+    ids=["a command", "a warning", "an import"],
 )
-def test_a_failing_command_and_a_warning_are_failures(code, message, tmp_path):
+def test_a_failing_command_a_warning_and_a_missing_import_are_failures(code, message, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"```{code}```\n")
     (tmp_path / "reader").mkdir()
     with pytest.raises(AssertionError, match=message) as caught:
         paste(page, tmp_path / "reader")
     assert "later" not in str(caught.value).split("\n")
+
+
+def test_what_a_failing_block_left_running_ends(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nsleep 400 && touch late &\nfalse\n```\n")
+    (tmp_path / "reader").mkdir()
+    start = time.monotonic()
+    with pytest.raises(AssertionError, match=r"page\.md"):
+        paste(page, tmp_path / "reader")
+    assert time.monotonic() - start < 300
 
 
 def test_a_file_is_made_of_its_parts_and_python_sees_what_the_shell_wrote(tmp_path):
