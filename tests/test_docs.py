@@ -69,13 +69,6 @@ def test_public_names_on_every_page_exist(page: Path) -> None:
     assert {name for name in re.findall(r"\btl\.([A-Za-z]\w*)", page.read_text()) if not hasattr(tl, name)} == set()
 
 
-def test_shown_parts_of_the_examples_are_in_their_files() -> None:
-    page = (ROOT / "docs/write-your-own.md").read_text()
-    parts = re.findall(r"```python\n# (examples/\w+\.py)\n(.*?)```", page, re.S)
-    assert len(parts) >= 7
-    assert [part for name, part in parts if part not in (ROOT / name).read_text()] == []
-
-
 def test_ci_runs_the_readmes_own_test_command() -> None:
     readme, script = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
     assert 'pip install -e ".[test]" && pytest' in readme

@@ -1,6 +1,7 @@
 """`tidelog data`: every error is exit code 2 with its place and its mend, and nothing is half written."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,26 @@ def test_inspect_proposes_a_mapping_that_validates(tmp_path: Path, capsys: pytes
     assert main(["data", "inspect", "--data", source, "--columns", proposal, "--write", str(tmp_path / "d.toml")]) == 2
     assert main(["data", "inspect", "--data", source, "--html", str(tmp_path / "nowhere" / "p.html")]) == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "columns.toml", "page.html"]
+
+
+def test_the_next_commands_of_inspect_name_the_mapping_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    visits().write_csv("a.csv")
+    assert main(["data", "inspect", "--data", "a.csv"]) == 0
+    asked = capsys.readouterr().out
+    assert (
+        "next:\n  tidelog data inspect --data a.csv --write columns.toml\n  tidelog data validate --data a.csv --co"
+        in asked
+    )
+    assert main(["data", "inspect", "--data", "a.csv", "--write", "my roles.toml"]) == 0
+    said = capsys.readouterr().out
+    assert "proposed mapping (my roles.toml):" in said
+    commands = said.split("next:\n")[1].split("written:")[0].splitlines()
+    assert [one.split()[:3] for one in commands] == [["tidelog", "data", "validate"], ["tidelog", "train", "iql"]]
+    for one in commands:
+        assert shlex.split(one)[-2:] == ["--columns", "my roles.toml"]
 
 
 def test_inspect_of_a_log_writes_its_page_and_speaks_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

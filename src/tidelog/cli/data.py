@@ -136,7 +136,7 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
 
 def _describe(options: Inspect, source: Source) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    table = _with_ranking(describe_table(source), source)
+    table = replace(_with_ranking(describe_table(source), source), written=options.write)
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok

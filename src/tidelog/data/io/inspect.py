@@ -65,6 +65,7 @@ class Description:
     interactions: dict[str, str]
     report: Report | None
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
+    written: str | None = None  # the file that holds the proposed mapping, if it was written
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
 
@@ -72,7 +73,7 @@ class Description:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
         lines += [_field_line(one) for one in self.fields]
-        lines += ["", "proposed mapping (columns.toml):", "", self.toml, "", *self._remaining()]
+        lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, "", *self._remaining()]
         if self.ranking_report is not None:
             lines += ["", *_summary("as interactions", self.ranking_report)]
         return "\n".join([*lines, "", *self._commands()])
@@ -111,8 +112,9 @@ class Description:
         roles = self.interaction_roles()
         if roles is not None:
             return ["next:", *self._interaction_commands(source, roles)]
-        lines = ["next:", f"  tidelog data inspect --data {source} --write columns.toml",
-                 f"  tidelog data validate --data {source} --columns columns.toml"]  # fmt: skip
+        mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
+        write = [f"  tidelog data inspect --data {source} --write {mapping}"] if self.written is None else []
+        lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             lines.append(
@@ -121,7 +123,7 @@ class Description:
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
-            lines.append(f"  tidelog train {algorithm} --data {source} --columns columns.toml")
+            lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping}")
         return lines
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:

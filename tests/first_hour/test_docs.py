@@ -1,0 +1,151 @@
+"""The blocks of every page of the docs, exactly as written and in order, in a fresh folder each."""
+
+import ast
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.first_hour import blocks, test_readme
+from tests.first_hour.blocks import ROOT, RUN, agrees, blocks_of, paste
+
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+WALKED = [page for page in DOCS if any(block.language in RUN for block in blocks_of(page))]
+NOT_RUN = {"design.md": ["text"], "write-your-own.md": ["toml"]}  # a picture, and a part of a pyproject.toml
+NEEDS = {"artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl")}
+
+
+def test_every_block_of_the_docs_and_the_readme_is_run():
+    left_out = {page.name: [block.language for block in blocks_of(page) if block.language not in RUN] for page in DOCS}
+    shown = {name: [one for one in languages if one != "output"] for name, languages in left_out.items()}
+    assert {name: languages for name, languages in shown.items() if languages} == NOT_RUN
+    readme = blocks_of(ROOT / "README.md")
+    assert [block.language for block in readme] == ["sh", "sh", "python"]
+    assert [(block.language, block.code) for block in readme] == test_readme.BLOCKS  # which runs them
+    assert len(WALKED) >= 16
+
+
+def test_every_output_follows_what_printed_it_and_data_can_be_read():
+    for page in DOCS:
+        before = ""
+        for block in blocks_of(page):
+            if block.language == "output":
+                assert before in RUN, f"{page.name}:{block.line}: an output stands directly below its block"
+            if block.language == "json":
+                json.loads(block.code)
+            if block.language == "toml":
+                tomllib.loads(block.code)
+            before = block.language
+
+
+def test_the_parts_of_a_file_make_the_example():
+    parts = [block.code for block in blocks_of(ROOT / "docs/write-your-own.md") if block.file == "td3_bc.py"]
+    pasted = ast.parse("\n".join(parts))
+    example = ast.parse((ROOT / "examples/td3_bc.py").read_text())
+    assert ast.dump(ast.Module(example.body[1:], [])) == ast.dump(pasted), "the page lacks its docstring alone"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("page", WALKED, ids=lambda page: page.name)
+def test_the_blocks_run_as_pasted(page: Path, tmp_path: Path) -> None:
+    for name in NEEDS.get(page.name, ()):
+        if shutil.which(name) is None and importlib.util.find_spec(name) is None:
+            pytest.skip(f"{page.name} needs {name}, which is not installed")
+    folder = tmp_path / "reader"
+    folder.mkdir()
+    results = {block.line: said for block, said, _ in paste(page, folder)}
+    said = ""
+    for block in blocks_of(page):
+        said = results.get(block.line, said)
+        if block.language == "output":
+            assert agrees(block.code, said), f"{page.name}:{block.line} shows\n{block.code}\nand the truth is\n{said}"
+
+
+# The walk itself: it fails where a page is wrong.
+
+
+def test_a_page_that_does_not_run_is_reported_with_its_line(tmp_path):
+    page = tmp_path / "page.md"
+    wrong = "```python\nprint(cuont)\n```\n"
+    page.write_text(f"# Page\n\n```python\ncount = 1\n```\n\n```sh\necho here > file.txt\n```\n\n{wrong}")
+    (tmp_path / "reader").mkdir()
+    with pytest.raises(AssertionError, match=r"(?s)page.md.*line 12.*cuont"):
+        paste(page, tmp_path / "reader")
+    assert (tmp_path / "reader" / "file.txt").read_text() == "here\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("sh\nfalse\necho later\n", "page"),
+        ("python\nimport warnings; warnings.warn('old')\n", "UserWarning: old"),
+        ("python\nprint(json)\n", "name 'json' is not defined"),
+    ],
+    ids=["a command", "a warning", "an import"],
+)
+def test_a_failing_command_a_warning_and_a_missing_import_are_failures(code, message, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"```{code}```\n")
+    (tmp_path / "reader").mkdir()
+    with pytest.raises(AssertionError, match=message) as caught:
+        paste(page, tmp_path / "reader")
+    assert "later" not in str(caught.value).split("\n")
+
+
+def test_what_a_failing_block_left_running_ends(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nsleep 400 && touch late &\nfalse\n```\n")
+    (tmp_path / "reader").mkdir()
+    start = time.monotonic()
+    with pytest.raises(AssertionError, match=r"page\.md"):
+        paste(page, tmp_path / "reader")
+    assert time.monotonic() - start < 300
+
+
+def test_a_file_is_made_of_its_parts_and_python_sees_what_the_shell_wrote(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\n# tools.py\nclass Tool:\n```\n\n```python\n# tools.py\n    number = 3\n```\n\n"
+        "```sh\npython -c 'print(2)' > two.txt\n```\n\n"
+        "```python\nfrom tools import Tool\n```\n\n```python\nprint(Tool.number + int(open('two.txt').read()))\n```\n"
+    )
+    (tmp_path / "reader").mkdir()
+    assert [said for _, said, _ in paste(page, tmp_path / "reader")] == ["", "", "", "", "5\n"]
+
+
+def test_the_shell_has_this_checkouts_command(tmp_path):
+    variables = blocks.environment(tmp_path)
+    found = shutil.which("tidelog", path=variables["PATH"])
+    assert Path(found).parent == tmp_path / "bin"
+    words = [f"{tmp_path}/bin/python", "-P", "-c", "import tidelog; print(tidelog.__file__)"]
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert os.path.realpath(done.stdout.strip()) == os.path.realpath(ROOT / "src/tidelog/__init__.py")
+
+
+def test_a_block_that_is_not_closed_is_an_error(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1)\n```\n\n```sh\ntidelog demo\n")
+    with pytest.raises(ValueError, match="not closed"):
+        blocks_of(page)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said", "agreed"),
+    [
+        ("0.697\n0.625", "0.69700001\n0.6250\n", True),
+        ("about 1,000 of 2e3", "about 1,010   of 2000", True),
+        ("0.697", "0.752", False),
+        ("better ... 3 steps", "better by 2\nafter 3 steps", True),
+        ("better", "worse", False),
+        ("0.697", "nan", False),
+        ("1 step\n2 steps", "1 step", False),
+    ],
+)
+def test_outputs_are_compared_by_words_and_numbers(shown, said, agreed):
+    assert agrees(shown, said) is agreed
