@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
+from tidelog.policies.export import artefact
 from tidelog.runtime.artefact_files import Saved
 
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
@@ -46,7 +47,8 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
     (("nowhere", "--to", "zip"), "nowhere does not exist: expected a run folder or a saved policy"),
     (("{run}", "--out", "visits"), "visits exists and is not a saved policy"),
 ])  # fmt: skip
-def test_what_cannot_be_exported_is_said_and_nothing_written(words, message, tidelog, run, here):
+def test_what_cannot_be_exported_is_said_and_nothing_written(words, message, tidelog, run, here, monkeypatch):
+    monkeypatch.setattr(artefact, "artefact_contents", None)  # refused before anything is computed
     (here / "visits").mkdir()
     before = contents(here)
     done = tidelog("export", *(word.format(run=run) for word in words))

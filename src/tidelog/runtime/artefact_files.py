@@ -139,10 +139,15 @@ def _float32(values: Any, size: int | None) -> NumpyArray:
     return scales
 
 
-def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
-    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
+def check_target(path: Path) -> None:
+    """Raise CheckpointError if a path holds something else than a saved policy."""
     if path.exists() and not is_at(path):
         raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
+
+
+def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
+    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
+    check_target(path)
     if path.suffix != ".zip":
         POLICY.write(path, files, manifest)
         return

@@ -16,7 +16,7 @@ from tidelog.policies.export.onnx import onnx_file
 from tidelog.policies.export.parity import READ, ROWS, bound_of, check_parity, compare_runtimes
 from tidelog.policies.policy import Policy, artefact_contents, load_policy
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.runtime.artefact_files import ONNX, Saved, write
+from tidelog.runtime.artefact_files import ONNX, Saved, check_target, write
 from tidelog.runtime.loading import load
 from tidelog.runtime.session import load_onnx
 
@@ -68,6 +68,7 @@ def export(
     path = Path(path)
     if path.suffix == ".onnx":
         return export_onnx(policy, path, logged)
+    check_target(path)  # before seconds of tracing and comparing
     files, manifest = artefact_contents(policy)
     manifest["metrics"] = None if metrics is None else dict(metrics)
     if onnx and manifest["recipe"] is not None:
