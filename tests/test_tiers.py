@@ -68,6 +68,7 @@ def collected(folder: Path, marks: str, suite: str = SUITE) -> tuple[set[str] | 
     return None if done.returncode else selected, done.stdout + done.stderr
 
 
+@pytest.mark.sample("default")
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [

@@ -305,6 +305,7 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, mon
     assert ("note: nothing is known of the users; --user-features names their table" in told) == profile
 
 
+@pytest.mark.full
 def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind").save("log")

@@ -111,6 +111,7 @@ def test_without_a_held_out_period_the_default_weight_waits_for_the_first_update
     assert found == {2: [(0, 0.0), (1, 0.25)], 3: [(0, 0.0), (0, 0.0), (1, 0.25)]}
 
 
+@pytest.mark.sample("0.4")
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_path):
     described().save(tmp_path / "log")
@@ -124,6 +125,7 @@ def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_
         assert (float(policy.params.weight), policy.notes()) == (0.0, [NOTE])
 
 
+@pytest.mark.full
 def test_a_run_that_patience_ends_in_pretraining_says_so():
     run = tl.fit(small(pretrain_share=0.9, learning_rate=0.0), described(), 10, held_out=0.4, every=1, patience=1,
                  best="held_out/pretrain/imitation_loss")  # fmt: skip
