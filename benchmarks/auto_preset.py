@@ -147,7 +147,7 @@ def study(only: str | None = None) -> dict:
             "decisions": log.steps,
             "episodes": len(log.episode_ids),
             "logger": logger,
-            "reasons": suggestion.reasons,
+            "reasons": suggestion.lines(),
             "auto": auto,
             "defaults": plain,
             "difference": seed_interval(difference),
