@@ -88,6 +88,12 @@ def test_only_tables_of_single_rewards_have_a_temperature(log):
     assert tl.suggest(tl.IQL, pushes).algorithm.temperature == 3.0
 
 
+def test_the_temperature_is_only_ever_raised(log):
+    large = replace(log, reward=np.asarray(log.reward) * np.float32(100.0))
+    assert tl.suggest(tl.IQL, large).algorithm.temperature == 3.0
+    assert tl.suggest(tl.IQL, log).algorithm.temperature > 3.0
+
+
 def test_own_settings_win_and_wrong_ones_are_refused(log):
     found = tl.suggest(tl.IQL, log, temperature=7.0, batch_size=1024)
     assert found.algorithm.temperature == 7.0
