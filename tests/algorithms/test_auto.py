@@ -97,7 +97,7 @@ def test_the_temperature_is_only_ever_raised(log):
 def test_own_settings_win_and_wrong_ones_are_refused(log):
     found = tl.suggest(tl.IQL, log, temperature=7.0, batch_size=1024)
     assert found.algorithm.temperature == 7.0
-    assert "temperature" not in found.found
+    assert "temperature" not in found.settings
     assert found.steps < tl.suggest(tl.IQL, log).steps
     with pytest.raises(ConfigError, match="did you mean 'temperature'"):
         tl.suggest(tl.IQL, log, temprature=7.0)

@@ -48,12 +48,12 @@ class Facts(NamedTuple):
     decisions: int
     longest: int
     ended: bool  # whether the environment ended every episode
-    judged: int  # episodes held out for judging; all if none are
+    held_out: int  # number of held-out episodes; of all if none are
     log: Log
     episodes: NDArray[np.int64]  # ordinals of the training episodes
 
 
-class Found(NamedTuple):
+class Setting(NamedTuple):
     """A value, and why."""
 
     value: Any
@@ -61,19 +61,19 @@ class Found(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """An algorithm with settings that follow a log, its number of updates, and what was found, by name."""
+    """An algorithm whose settings follow a log, its number of updates, and all of these settings with their reasons."""
 
     algorithm: Any
     steps: int
-    found: Mapping[str, Found]
+    settings: Mapping[str, Setting]
 
     def lines(self, names: Collection[str] | None = None) -> list[str]:
         """Return a line for each reason, over some of the names; names with the same value and reason share it."""
-        together: dict[Found, list[str]] = {}
-        for name, found in self.found.items():
+        together: dict[Setting, list[str]] = {}
+        for name, setting in self.settings.items():
             if names is None or name in names:
-                together.setdefault(found, []).append(name)
-        return [f"{', '.join(names)} {_plain(found.value)}: {found.reason}" for found, names in together.items()]
+                together.setdefault(setting, []).append(name)
+        return [f"{', '.join(names)} {_plain(one.value)}: {one.reason}" for one, names in together.items()]
 
 
 def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any) -> Suggestion:
@@ -84,13 +84,13 @@ def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int 
     """
     check_source(cls, False)
     facts = facts_of(log, held_out, split_seed)
-    changed: dict[str, Found] = {}
+    changed: dict[str, Setting] = {}
     for field in dataclasses.fields(cls):
         rule = RULES.get(field.metadata.get("role", ""))
-        found = None if rule is None or field.name in settings else rule(facts)
-        if found is not None and found.value != field.default:
-            changed[field.name] = found
-    algorithm = cls(**settings, **{name: found.value for name, found in changed.items()})
+        setting = None if rule is None or field.name in settings else rule(facts)
+        if setting is not None and setting.value != field.default:
+            changed[field.name] = setting
+    algorithm = cls(**settings, **{name: one.value for name, one in changed.items()})
     updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
     return Suggestion(algorithm, updates.value, {"steps": updates, **changed})
 
@@ -100,15 +100,15 @@ def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
     if not 0.0 <= held_out < 1.0:
         raise ConfigError(f"held_out = {held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
     if held_out > 0:
-        train, judged = log.split_ordinals(1.0 - held_out, split_seed)
+        train, held_out_episodes = log.split_ordinals(1.0 - held_out, split_seed)
     else:
-        train = judged = np.arange(len(log.episode_ids))
+        train = held_out_episodes = np.arange(len(log.episode_ids))
     lengths, last = np.diff(log.starts)[train], np.asarray(log.starts[1:] - 1)[train]
     return Facts(
         decisions=int(lengths.sum()),
         longest=int(lengths.max()),
         ended=bool(np.asarray(log.terminated)[last].all()),
-        judged=len(judged),
+        held_out=len(held_out_episodes),
         log=log,
         episodes=train,
     )
@@ -117,44 +117,47 @@ def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
 # The rules: each returns a value with its reason, or None for the default.
 
 
-def updates_of(facts: Facts, batch: int) -> Found:
+def updates_of(facts: Facts, batch: int) -> Setting:
     """The number of updates, rounded to thousands."""
     per_pass = facts.decisions / batch
     wanted = min(max(PASSES * per_pass, FEWEST), MOST_PASSES * per_pass)
     value = int(np.clip(round(wanted, -3), 1_000, MOST))
-    return Found(value, f"{value / per_pass:,.0f} passes over {facts.decisions:,} training decisions")
+    return Setting(value, f"{value / per_pass:,.0f} passes over {facts.decisions:,} training decisions")
 
 
-def width(facts: Facts) -> Found | None:
+def width(facts: Facts) -> Setting | None:
     """Narrow layers for a small log."""
-    return Found(NARROW, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
+    return Setting(NARROW, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
 
 
-def learning_rate(facts: Facts) -> Found | None:
+def learning_rate(facts: Facts) -> Setting | None:
     """The rate for narrow layers."""
-    return Found(QUICK, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
+    return Setting(QUICK, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
 
 
-def discount(facts: Facts) -> Found | None:
+def discount(facts: Facts) -> Setting | None:
     """None of the future is discounted where it is short and certain to end."""
     if not facts.ended or facts.longest > SHORT:
         return None
-    return Found(1.0, f"the environment ends every episode, after at most {facts.longest:,} decisions")
+    return Setting(1.0, f"the environment ends every episode, after at most {facts.longest:,} decisions")
 
 
-def temperature(facts: Facts) -> Found | None:
+def temperature(facts: Facts) -> Setting | None:
     """The sharpest policy whose value the held-out episodes can show, for logs with few different observations."""
     deviation = return_deviation(facts)
     if deviation is None:
         return None
-    share = float(np.clip(EFFECTIVE / facts.judged, LEAST_SHARE, MOST_SHARE))
+    share = float(np.clip(EFFECTIVE / facts.held_out, LEAST_SHARE, MOST_SHARE))
     value = float(f"{math.sqrt(math.log(1.0 / share)) / (PART * deviation):.2g}")
     if value < MILDEST:
         return None
-    return Found(value, f"returns deviate by {deviation:.2g}, and {share:.0%} of the episodes shall stay effective")
+    return Setting(
+        value,
+        f"returns have a standard deviation of {deviation:.2g}; aims at an effective sample size of {share:.0%}",
+    )
 
 
-RULES: dict[str, Callable[[Facts], Found | None]] = {
+RULES: dict[str, Callable[[Facts], Setting | None]] = {
     "widths": width,
     "learning rate": learning_rate,
     "discount": discount,

@@ -57,7 +57,7 @@ from tidelog.losses.policy import ratio_divergence, surrogate
 from tidelog.losses.returns import advantages, value_error
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
-from tidelog.networks.phasic import ARCHITECTURES, Architecture
+from tidelog.networks.phasic import Architecture
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 
@@ -304,17 +304,13 @@ class PPG:
     rollout_steps: int = static(256, least=1, help="decisions of each copy in a round", group=MAIN)
     minibatches: int = static(8, least=1, help="updates per epoch of the policy phase")
     pieces: int = static(1, least=1, help="parts of a copy's decisions for these minibatches")
-    auxiliary_minibatch: int = static(4, least=1, help="segments per auxiliary update")
-    reward_normalisation: bool = static(True, help="divide rewards by the deviation of returns", group="value")
-    reward_discount: float = number(0.99, least=0.0, most=1.0, help="discount of those returns", group="value")
-    reward_clip: float = number(10.0, least=0.0, open_ends=True, help="largest normalised reward", group="value")
-    value_normalisation: bool = static(
-        False, help="learn values in units of the deviation of their targets", group="value"
-    )
+    auxiliary_minibatch: int = fields.auxiliary_minibatch(4)
+    reward_normalisation: bool = fields.reward_normalisation(True)
+    reward_discount: float = fields.reward_discount(0.99)
+    reward_clip: float = fields.reward_clip(10.0)
+    value_normalisation: bool = fields.value_normalisation(False)
     advantage_normalisation: bool = static(True, help="standardise the advantages")
-    architecture: Architecture = static(
-        ARCHITECTURES["dual"], choices=ARCHITECTURES, help="networks of policy and value", group="network"
-    )
+    architecture: Architecture = fields.architecture("dual")
     hidden: tuple[int, ...] = fields.widths((64, 64), "hidden layers", least=0)
     activation: Activation = static(
         ACTIVATIONS["tanh"], choices=ACTIVATIONS, help="activation of hidden layers", group="network"

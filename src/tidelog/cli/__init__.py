@@ -79,7 +79,9 @@ def _without_plugins(words: list[str]) -> list[str]:
     A module that `--env` names is found in the working folder too.
     """
     rest, plugins = [], []
-    if any(_own_module(word) for word in _values_of(ENVIRONMENT, words)):
+    environments = [word.partition("=")[2] for word in words if word.startswith(f"{ENVIRONMENT}=")]
+    environments += [value for word, value in pairwise(words) if word == ENVIRONMENT]
+    if any(map(_own_module, environments)):
         sys.path.insert(0, str(Path.cwd()))
     given = iter(words)
     for word in given:
@@ -93,12 +95,6 @@ def _without_plugins(words: list[str]) -> list[str]:
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest
-
-
-def _values_of(flag: str, words: list[str]) -> list[str]:
-    """The words that follow a flag, as `--flag VALUE` or `--flag=VALUE`."""
-    assigned = [word[len(flag) + 1 :] for word in words if word.startswith(f"{flag}=")]
-    return assigned + [value for word, value in pairwise(words) if word == flag]
 
 
 def _own_module(name: str) -> bool:

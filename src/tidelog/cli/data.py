@@ -29,50 +29,45 @@ COMMANDS = {
 
 
 @dataclass
-class Inspect:
-    """Show the contents of a log; for a table without a mapping, propose one."""
+class ReadFlags:
+    """The log or the interactions that a command reads, and how it prints what it found."""
 
     data: Sources
     """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
     or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file"""
+    overwrite: bool = False
+    """replace the files that are written here, if they exist"""
+    json: bool = False
+    """print JSON"""
+    interactions: InteractionFlags = field(default_factory=InteractionFlags)
+    """for tables of interactions, in place of a mapping"""
+
+
+@dataclass
+class Inspect(ReadFlags):
+    """Show the contents of a log; for a table without a mapping, propose one."""
+
     html: File | None = None
     """also write a page with plots of the distributions to this file"""
     write: File | None = None
     """for tables without a mapping: write the proposed mapping to this .toml file"""
-    overwrite: bool = False
-    """replace these files if they exist"""
-    json: bool = False
-    """print JSON"""
-    interactions: InteractionFlags = field(default_factory=InteractionFlags)
-    """for tables of interactions, in place of a mapping"""
 
 
 @dataclass
-class Validate:
+class Validate(ReadFlags):
     """Report all problems of a log; exit code 2 if it is not usable."""
 
-    data: Sources
-    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
-    or the id of a Minari data set"""
-    columns: File | None = None
-    """for tables: the mapping file"""
     html: File | None = None
     """also write the report as a page to this file"""
     quarantine: File | None = None
     """for tables: write the rows of every error, with the reasons, to this .csv file"""
-    overwrite: bool = False
-    """replace these files if they exist"""
-    json: bool = False
-    """print JSON"""
-    interactions: InteractionFlags = field(default_factory=InteractionFlags)
-    """for tables of interactions, in place of a mapping"""
 
 
 @dataclass
 class Convert:
-    """Write a log in another format, given by the ending of --out."""
+    """Write a log in another format; the suffix of --out names it."""
 
     data: Sources
     """anything that `tidelog data inspect` reads"""

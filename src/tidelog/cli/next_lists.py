@@ -55,19 +55,15 @@ def _columns(run: Run, roles: Mapping[str, Any]) -> list[tuple[str, str | None]]
 
 def _choices(run: Run) -> list[tuple[str, str | None]]:
     """Return flags for a small catalogue: shorter lists, or with items of the history where a user has taken all."""
-    items, stores = run.record.spec.action.n, _whole_log(run)  # type: ignore[union-attr]
+    items = run.record.spec.action.n  # type: ignore[union-attr]
+    train, validation = run.learnt_from()  # the store of a held-out period has the earlier events too
+    stores: Any = (train if validation is None else validation.stores)["log"]
     left = items - most_items_of_a_user(stores, items - K)
     if left >= K:
         return []
     seen: list[tuple[str, str | None]] = [] if left > 0 else [("--no-exclude-seen", None)]
     k = min(K, items) if left <= 0 else left
     return seen if k == K else [("--k", str(k)), *seen]
-
-
-def _whole_log(run: Run) -> Any:
-    """Return the stored interactions of the whole log: with a held-out period, its store has the earlier events too."""
-    stores, validation = run.learnt_from()
-    return (stores if validation is None else validation.stores)["log"]
 
 
 def _shown(path: Any) -> str:

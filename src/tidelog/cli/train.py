@@ -122,9 +122,9 @@ def run(words: list[str]) -> int:
     log = _log(options)
     if isinstance(log, Log) and options.preset == AUTO:
         suggestion = suggest(cls, log, held_out=options.held_out, **settings)
-        defaults = {own: one.value for own, one in suggestion.found.items()} | settings
+        defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)
-        _say(suggestion, options)
+        _print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     return _read(_algorithm(cls, options), log, options, _folder(name, options))
 
@@ -137,9 +137,9 @@ def _folder(name: str, options: Any) -> Path:
     return Path(options.out) if options.out else free_folder(name)
 
 
-def _say(suggestion: Suggestion, options: Any) -> None:
+def _print_reasons(suggestion: Suggestion, options: Any) -> None:
     """Print the settings that follow the log, without those that a flag has set."""
-    names = [name for name, found in suggestion.found.items() if getattr(options, name) == found.value]
+    names = [name for name, one in suggestion.settings.items() if getattr(options, name) == one.value]
     if names and not options.quiet:
         print_line("settings that follow the log (--preset none leaves the defaults):")
         for line in suggestion.lines(names):

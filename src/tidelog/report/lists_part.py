@@ -99,7 +99,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
 
 _COUNTED = {
     "popularity": "popularity", "last-item Markov": "what followed the last item",
-    "item-kNN": "items taken by the same users", "own frequency": "the user's own habits",
+    "item-kNN": "items taken by the same users", "own frequency": "what the user took most often before",
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from tidelog.data.scaling import REWARD_SCALINGS
 from tidelog.losses.td import POINT_LOSSES, PointLoss
 from tidelog.networks.actor import HEADS, HeadFactory
 from tidelog.networks.convolution import LAYERS, Layers
+from tidelog.networks.phasic import ARCHITECTURES
 
 # Value learning.
 
@@ -155,3 +156,36 @@ def actor_head(default: HeadFactory) -> Any:
 def epsilon(default: float | None, help: str) -> Any:
     """The probability of random acting."""
     return number(default, least=0.0, most=1.0, help=help)
+
+
+# Phasic policy gradients.
+
+
+def auxiliary_minibatch(default: int) -> Any:
+    """The number of segments of an auxiliary update."""
+    return static(default, least=1, help="segments per auxiliary update")
+
+
+def reward_normalisation(default: bool) -> Any:
+    """Whether rewards are divided by the deviation of returns."""
+    return static(default, help="divide rewards by the deviation of returns", group="value")
+
+
+def reward_discount(default: float) -> Any:
+    """The discount of the returns whose deviation divides rewards."""
+    return number(default, least=0.0, most=1.0, help="discount of those returns", group="value")
+
+
+def reward_clip(default: float) -> Any:
+    """The limit of normalised rewards."""
+    return number(default, least=0.0, open_ends=True, help="largest normalised reward", group="value")
+
+
+def value_normalisation(default: bool) -> Any:
+    """Whether values are learnt in units of the deviation of their targets."""
+    return static(default, help="learn values in units of the deviation of their targets", group="value")
+
+
+def architecture(default: str) -> Any:
+    """Which networks policy and value share."""
+    return static(ARCHITECTURES[default], choices=ARCHITECTURES, help="networks of policy and value", group="network")

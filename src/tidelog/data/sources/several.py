@@ -95,13 +95,9 @@ def joined(parts: Sequence[Table], source: str, notes: Sequence[tuple[str, Findi
         own.append(conversion_note(f"columns that differ between files, not read: {what}", "the same columns", fix))
     numbers = np.concatenate([part.numbers for part in parts])
     has_lines = all(part.has_lines for part in parts)
-    return Table(source, data, numbers, _header(parts), has_lines, [*notes, *own], tuple(parts), uneven)
-
-
-def _header(parts: Sequence[Table]) -> list[str]:
-    """Every name in the headers; a name that is twice in one of them is twice in the result."""
-    names = list(dict.fromkeys(name for part in parts for name in part.columns))
-    return names + sorted({str(one.column) for part in parts for _, one in duplicates(part.columns)})
+    header = list(dict.fromkeys(name for part in parts for name in part.columns))
+    header += sorted({str(one.column) for part in parts for _, one in duplicates(part.columns)})  # twice in one file
+    return Table(source, data, numbers, header, has_lines, [*notes, *own], tuple(parts), uneven)
 
 
 def _common(name: str, parts: Sequence[Table], kinds: Sequence[pl.DataType | None]) -> tuple[pl.DataType, str | None]:
@@ -109,7 +105,7 @@ def _common(name: str, parts: Sequence[Table], kinds: Sequence[pl.DataType | Non
     present = [(part, kind) for part, kind in zip(parts, kinds, strict=True) if kind is not None]
     lacking = [part for part, kind in zip(parts, kinds, strict=True) if kind is None and part.rows]
     different = list(dict.fromkeys(kind for part, kind in present if kind != pl.Null and part.rows))
-    kind = _widest(different or [present[0][1]], all(_of_lines(part) for part, _ in present))
+    kind = _widest(different or [present[0][1]], all(part.source.lower().endswith(_LINES) for part, _ in present))
     if lacking:
         others = f" and {len(lacking) - 1:,} more files" if len(lacking) > 1 else ""
         where = next(part.source for part, _ in present)
@@ -118,10 +114,6 @@ def _common(name: str, parts: Sequence[Table], kinds: Sequence[pl.DataType | Non
         first, second = ((one, next(part.source for part, kind in present if kind == one)) for one in different[:2])
         return pl.String(), f"{first[0]} in {first[1]}, but {second[0]} in {second[1]}"
     return kind, None
-
-
-def _of_lines(part: Table) -> bool:
-    return part.source.lower().endswith(_LINES)
 
 
 def _widest(kinds: Sequence[pl.DataType], of_lines: bool) -> pl.DataType | None:
