@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.folders import write_json
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 
