@@ -232,15 +232,20 @@ def replaced_copy(path: Path) -> Path | None:
     return next((one for one in copies if TOKEN.sub("", one.name) == f"{REPLACED}{path.name}"), None)
 
 
+def create_missing(path: Path) -> None:
+    """Create an empty file if the path is missing, durably."""
+    if not path.exists():
+        DISK.write(path, b"")
+        DISK.sync(path.parent)
+
+
 class Appended:
     """A file to which whole lines are appended; `sync` makes them durable."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        fresh = not path.exists()
-        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        if fresh:
-            DISK.sync(path.parent)
+        create_missing(path)
+        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND)
 
     def append(self, content: bytes) -> None:
         """Append bytes; CheckpointError if they cannot be written."""

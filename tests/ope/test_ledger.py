@@ -188,7 +188,7 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [
-    b"{", b"[]\n", b'{"line": "look"}\n', b'{"line": "else"}\n', b"\xff\n",
+    b"[]\n", b'{"line": "look"}\n', b'{"line": "else"}\n', b"\xff\n",
     b'{"line": "decisions", "key": "x", "decisions": {}}\n',
     b'{"line": "episodes", "fingerprint": "x", "sketch": {}}\n',
 ])  # fmt: skip
@@ -207,6 +207,18 @@ def test_a_damaged_line_is_refused_by_its_number(damage, file):
     assert file.read_bytes() == whole + damage
     file.write_bytes(whole)
     assert judge(random_policies(2)[1], log, limits=QUICK, ledger=file).looks == 1
+
+
+def test_an_incomplete_last_line_is_removed(file):
+    """Its process was killed before it showed the look."""
+    log = noise()
+    judge(random_policies(1)[0], log, limits=QUICK, ledger=file)
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[: len(whole) // 3])
+    assert len(Ledger.of(log, file).looks) == 1
+    assert judge(random_policies(2)[1], log, limits=QUICK, ledger=file).looks == 1
+    assert file.read_bytes().startswith(whole)
+    assert len(Ledger.of(log, file).looks) == 2
 
 
 def test_ledgers_that_are_none_are_refused(file):

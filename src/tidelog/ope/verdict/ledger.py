@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from tidelog import disk
 from tidelog.data.log import Log
 from tidelog.data.overlap import SIZE, Hashes, Sketch, episode_hashes
 from tidelog.errors import CheckpointError, ConfigError
@@ -211,16 +212,21 @@ class _File(NamedTuple):
     writable: bool
 
     def append(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Write whole lines and sync them to disk; return whether the file is writable."""
+        """Write whole lines and sync them to disk; return whether the file is writable.
+
+        An incomplete last line of a process that was killed is removed first: its look was never shown.
+        """
         if self.handle is None or not self.writable:
             return False
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
         try:
-            while text:
-                text = text[os.write(self.handle, text) :]
-            os.fsync(self.handle)
+            content = os.pread(self.handle, os.fstat(self.handle).st_size, 0)
+            if content and not content.endswith(b"\n"):
+                disk.DISK.cut(self.path, content.rfind(b"\n") + 1)
+            disk.DISK.append(self.path, self.handle, text)
+            disk.DISK.sync(self.path)
         except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be written: {error}") from error
+            raise disk.not_written(self.path, error, CheckpointError) from error
         return True
 
 
@@ -244,8 +250,9 @@ def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
 def _open(path: Path, write: bool) -> tuple[int | None, bool]:
     if write:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
+            disk.make_folders(path.parent)
+            disk.create_missing(path)
+            return os.open(path, os.O_RDWR | os.O_APPEND), True
         except OSError:  # a file that is not writable may still be readable
             pass
     try:
@@ -265,9 +272,9 @@ def _read(file: _File) -> _Content:
     with os.fdopen(os.dup(file.handle), "rb") as lines:
         lines.seek(0)
         for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):  # of a process that was killed while it wrote
+                break
             try:
-                if not line.endswith(b"\n"):
-                    raise ValueError("the line is truncated")
                 _add_line(json.loads(line), content)
             except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
                 raise CheckpointError(
