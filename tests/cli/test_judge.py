@@ -58,7 +58,7 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert content["episodes"] == 60
     assert content["paragraph"] in done.out
     again = tidelog("judge", run, "--mode", *QUICK)
-    assert "judged once before: the interval is widened from 95% to 97.5%" in again.out
+    assert "judged once before, with one policy: the interval is 1.4 times as long as at a first look" in again.said
     kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
     assert kept["context"]["judged_before"] == 1
     assert tidelog("judge", run, "--sample", *QUICK).code == 0
@@ -97,7 +97,9 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
     assert [row["name"] for row in one["context"]["together"]["rows"]] == ["member-0", "member-1"]
     assert one["context"]["judged_before"] == 0
     after = tidelog("judge", run, "--sample", *QUICK)
-    assert "judged once before" in after.out, "two policies at once are one look"
+    assert "2 policies were judged together" in after.said, "one of the table is the same look"
+    assert "judged once before" not in after.said
+    assert "judged once before, with 2 policies" in tidelog("judge", run, "--mode", *QUICK).said
 
 
 def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, kept_log, tmp_path, tidelog):

@@ -30,6 +30,7 @@ from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, model_of
 from tidelog.ope.estimators.intervals import (
     Confidence,
+    chosen_deviate,
     critical_values,
     interval,
     normal_deviate,
@@ -204,9 +205,9 @@ def judge(
         if isinstance(judged, Policy):
             judged.declare(verdict.summary["acting"], verdict.summary)
     if counting is not None and looked.look is not None:
-        counting.record_decisions(
-            looked.look, {one.name: v.decision for one, v in zip(comparisons, verdicts, strict=True)}
-        )
+        names = [one.name for one in comparisons]
+        decisions = {name: verdict.decision for name, verdict in zip(names, verdicts, strict=True)}
+        counting.record_decisions(looked.look, decisions, dict(zip(names, looked.together, strict=True)))
     return verdicts[0] if several is None else combine_verdicts(tuple(policies), verdicts, 1.0 - looked.error)
 
 
@@ -319,15 +320,22 @@ class LookResult(NamedTuple):
     error: float  # two-sided, of all policies together
     level: float  # requested level
     widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
+    together: list[float]  # [P]: the part of it that is due to the other policies of the look
 
     @property
     def context(self) -> dict[str, Any]:
         """Entries for the verdicts' context."""
         before = 0 if self.look is None else self.look.before
-        facts = {"policies": len(self.widenings), "level": 1.0 - self.error, "counted": self.look is not None}
+        facts = {"policies": self.policies, "level": 1.0 - self.error, "counted": self.look is not None}
         if self.look is not None:
             facts |= {"number": self.look.number, "elsewhere": self.look.elsewhere, "recorded": self.look.recorded}
+            facts |= {"shown": self.look.shown}
         return {"judged_before": before, "looks": {"before": before, **facts}}
+
+    @property
+    def policies(self) -> int:
+        """Number of policies of the look."""
+        return len(self.widenings) if self.look is None else self.look.policies
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -335,11 +343,15 @@ class LookResult(NamedTuple):
         sentences = []
         if self.look is not None and self.look.number > 1:
             times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
-            wider = f"widened from {percent(self.level)} to {percent(1.0 - self.error)}"
-            sentences.append(f"these episodes were judged {times} before: the interval is {wider}")
-        if len(self.widenings) > 1:
+            shown = "one policy" if self.look.shown == 1 else f"{self.look.shown:,} policies"
             sentences.append(
-                f"{len(self.widenings):,} policies were judged together: the intervals of all differences hold "
+                f"these episodes were judged {times} before, with {shown}: the interval is {self.widenings.max():.2g} "
+                f"times as long as at a first look, because it holds for {percent(1.0 - self.error)} instead of "
+                f"{percent(self.level)} and for any policy that the earlier results led to"
+            )
+        if self.policies > 1:
+            sentences.append(
+                f"{self.policies:,} policies were judged together: the intervals of all differences hold "
                 f"simultaneously with {percent(1.0 - self.error)} confidence"
             )
         return tuple(sentences)
@@ -374,10 +386,18 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
         sampled = ways.pop() if len(ways) == 1 else [one.sample for one in found]
         look = ledger.record_look(policies, {"sample": sampled, **_look_settings(settings)}, counted=counted)
     error = spent_error(limits.level, 1 if look is None else look.number)
+    shown = 0 if look is None else look.shown
     cases = [None if one.gathered is None else one.case(settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
-    reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
-    return LookResult(look, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
+    if look is not None and look.together is not None:
+        together = np.asarray(look.together)
+    else:
+        reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
+        together = np.maximum(reach / normal_deviate(error), 1.0)
+    count = len(found) if look is None else look.policies
+    least = chosen_deviate(error / count, shown) if shown else normal_deviate(error)
+    widenings = np.maximum(together * normal_deviate(error), least) / normal_deviate(1.0 - limits.level)
+    return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist())
 
 
 def _look_settings(settings: Settings) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Look:
     policies: tuple[Mapping[str, Any], ...]  # name, algorithm, identity
     settings: Mapping[str, Any] = field(default_factory=dict)
     decisions: Mapping[str, str] = field(default_factory=dict)  # by name; empty while judging or after a failure
+    together: Mapping[str, float] = field(default_factory=dict)  # by name: widening for the other policies of the look
     share: float = 1.0  # share of this log's episodes that the look judged
 
 
@@ -58,8 +59,11 @@ class RecordedLook(NamedTuple):
     key: str
     number: int
     before: int  # other looks at these episodes
+    shown: int  # number of policies in these looks
+    policies: int  # number of policies of this look
     elsewhere: float  # largest share of these episodes in another set that was judged before; 0 if there is none
     recorded: bool  # whether it was recorded
+    together: tuple[float, ...] | None = None  # widening of the judged policies in the earlier look that holds them
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,16 +121,20 @@ class Ledger:
         """Record a look at these policies (name, algorithm, identity), unless it is recorded already.
 
         Holds the lock of all files: concurrent judges get different numbers. A look that is not `counted` shows no
-        number and gets the number 0.
+        number and gets the number 0. Some of the policies of an earlier look, with its settings, are that look: its
+        intervals hold for all of its policies, whichever of them is chosen.
         """
         identities = sorted(str(one["identity"]) for one in policies)
         key = hashed([self.fingerprint, identities, dict(settings), counted])[:32]
         with _opened(self.files, write=True) as files:
             content = [_read(file) for file in files]
             known = self._looks(content)
+            holder = None if any(look.key == key for look in known) else self._holder(known, policies, settings)
+            key = key if holder is None else holder.key
             same = [look for look in known if look.key == key]
             others = [look for look in known if look.key != key and look.number]
             number = 0 if not counted else max((look.number for look in same), default=len(others) + 1)
+            earlier = [look for look in others if not same or look.number < number]
             elsewhere = max((look.share for look in others if look.episodes != self.fingerprint), default=0.0)
             look = {
                 "line": "look", "key": key, "number": number, "time": _now(), "episodes": self.fingerprint,
@@ -140,11 +148,31 @@ class Ledger:
                     lines = [{"line": "episodes", "fingerprint": self.fingerprint, "sketch": sketch.to_json()}, look]
                 recorded |= file.append(lines)
             self._check_written(recorded)
-        return RecordedLook(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
+        before = len(others) if not same else max(number - 1, 0)
+        shown = sum(len(look.policies) for look in earlier)
+        together = None if holder is None else _widenings(holder, policies)
+        count = len(policies if holder is None else holder.policies)
+        return RecordedLook(key, number, before, shown, count, elsewhere, recorded, together)
 
-    def record_decisions(self, look: RecordedLook, decisions: Mapping[str, str]) -> None:
-        """Record the decisions of a look."""
+    def _holder(
+        self, looks: Sequence[Look], policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
+    ) -> Look | None:
+        """The first finished look with these settings that holds these policies among others."""
+        wanted = {str(one["identity"]) for one in policies}
+        for look in looks:
+            identities = {str(one["identity"]) for one in look.policies if one["name"] in look.together}
+            if look.episodes == self.fingerprint and look.number and look.settings == settings and wanted <= identities:
+                return look
+        return None
+
+    def record_decisions(
+        self, look: RecordedLook, decisions: Mapping[str, str], together: Mapping[str, float] | None = None
+    ) -> None:
+        """Record the decisions of a look, and the widening of each policy's interval for the other policies."""
+        if look.together is not None:  # part of an earlier look, which has its decisions
+            return
         line = {"line": "decisions", "key": look.key, "time": _now(), "decisions": dict(decisions)}
+        line |= {"together": dict(together or {})}
         with _opened(self.files, write=True) as files:
             for file in files:
                 known = _read(file).looks.get(look.key)
@@ -195,6 +223,11 @@ def state_folder() -> Path | None:
         return Path.home() / ".local" / "state" / "tidelog"
     except RuntimeError:  # no home folder
         return None
+
+
+def _widenings(look: Look, policies: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+    by_identity = {str(one["identity"]): look.together[one["name"]] for one in look.policies}
+    return tuple(by_identity[str(one["identity"])] for one in policies)
 
 
 class _Content(NamedTuple):
@@ -297,7 +330,10 @@ def _add_line(line: Any, content: _Content) -> None:
         content.looks[look.key] = look
     elif kind == "decisions":
         key = str(line["key"])
-        content.looks[key] = replace(content.looks[key], decisions=dict(line["decisions"]))
+        together = {str(name): float(value) for name, value in line.get("together", {}).items()}
+        if not all(value >= 1.0 for value in together.values()):
+            raise ValueError(f"together {together!r}")
+        content.looks[key] = replace(content.looks[key], decisions=dict(line["decisions"]), together=together)
     else:
         raise ValueError(f"unknown kind {kind!r}")
 
