@@ -278,3 +278,17 @@ def test_processes_that_judge_at_once_get_different_numbers(file):
     assert all(look.decisions for look in looks)
     assert len({look.key for look in looks}) == 75
     assert {look.policies[0]["name"][0] for look in looks} == {"0", "1", "2"}
+
+
+def test_a_verdict_says_what_was_not_counted_and_which_limits_are_looser(file):
+    log, (policy,) = noise(), random_policies(1)
+    alone = judge(policy, log, limits=QUICK, ledger=file)
+    assert f"ooks that are not in {file} are unknown and do not widen the interval" in alone.paragraph
+    assert "earlier verdicts were counted in looks.jsonl alone" in alone.summary["caveat"]
+    assert "earlier verdicts on these episodes were not counted" in judge(policy, log, ledger=False).summary["caveat"]
+    loose = judge(policy, log, limits=Limits(replicates=1000, pareto_k=9.0, effective_episodes=5), ledger=file)
+    told = "limits are looser than the defaults: effective_episodes 5 (default 50), pareto_k 9 (default 1)"
+    assert told in loose.paragraph
+    assert "limits looser than the defaults: 2" in loose.summary["caveat"]
+    strict = judge(policy, log, limits=Limits(replicates=1000, pareto_k=0.5, level=0.99), ledger=file)
+    assert "looser" not in strict.paragraph

@@ -55,7 +55,7 @@ from tidelog.ope.verdict.checks import (
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Case, Outcome, decide
 from tidelog.ope.verdict.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Verdict, Verdicts, combine_verdicts, named_policies, percent
+from tidelog.ope.verdict.results import CAVEAT, Verdict, Verdicts, combine_verdicts, named_policies, percent
 from tidelog.ope.verdict.verdict_text import caveats
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
@@ -321,6 +321,7 @@ class LookResult(NamedTuple):
     level: float  # requested level
     widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
     together: list[float]  # [P]: the part of it that is due to the other policies of the look
+    own_file: Path | None = None  # the one ledger that was named
 
     @property
     def context(self) -> dict[str, Any]:
@@ -336,6 +337,13 @@ class LookResult(NamedTuple):
     def policies(self) -> int:
         """Number of policies of the look."""
         return len(self.widenings) if self.look is None else self.look.policies
+
+    @property
+    def conditions(self) -> list[str]:
+        """What the reader of a short form of the verdict has to know about the count of looks."""
+        if self.look is None:
+            return ["earlier verdicts on these episodes were not counted"]
+        return [] if self.own_file is None else [f"earlier verdicts were counted in {self.own_file.name} alone"]
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -362,6 +370,8 @@ class LookResult(NamedTuple):
         if self.look is None:
             return (*self.reasons, "the number of times these episodes were judged before is unknown (ledger=False)")
         sentences = [*self.reasons]
+        if self.own_file is not None:
+            sentences.append(f"looks that are not in {self.own_file} are unknown and do not widen the interval")
         if self.look.elsewhere:
             sentences.append(
                 f"{self.look.elsewhere:.1%} of these episodes were judged before as part of another set; the wider "
@@ -397,7 +407,8 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
     count = len(found) if look is None else look.policies
     least = chosen_deviate(error / count, shown) if shown else normal_deviate(error)
     widenings = np.maximum(together * normal_deviate(error), least) / normal_deviate(1.0 - limits.level)
-    return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist())
+    own_file = None if ledger is None or ledger.optional else ledger.files[0]
+    return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist(), own_file)
 
 
 def _look_settings(settings: Settings) -> dict[str, Any]:
@@ -470,7 +481,11 @@ def _verdict(
         risk = None if risk is None else replace(risk, reward_unit=unit)
     names = [f"'{row.name}'" for row in outcome.estimates if row.note.startswith(IMPOSSIBLE)]
     impossible = [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
-    notes = (*context.get("notes", ()), *context["dependence"], *impossible, *looked.notes)
+    looser = [f"limits are looser than the defaults: {', '.join(limits.looser())}"] if limits.looser() else []
+    notes = (*context.get("notes", ()), *context["dependence"], *impossible, *looked.notes, *looser)
+    unknown = [CAVEAT] if context["overlap_unknown"] else []
+    loose = [f"limits looser than the defaults: {len(limits.looser())}"] if looser else []
+    context = {**context, "conditions": [*unknown, *looked.conditions, *loose]}
     facts = verdict_text.VerdictFacts(
         episodes=len(log.episode_ids),
         steps=log.steps,
