@@ -113,7 +113,8 @@ def _read(path: Path, name: str) -> SavedRun:
     if not rows:
         raise ConfigError(
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
-            f"{min(record.options.every, record.options.steps):,}. fix: continue with `tidelog resume {path}`"
+            f"{min(record.options.every, record.options.steps):,}. fix: continue with "
+            f"`{record.resume_command(path)}`"
         )
     evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     verdicts = read_verdicts(path / "verdicts")

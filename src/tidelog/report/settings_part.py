@@ -14,7 +14,7 @@ from tidelog.number_text import three_digits
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, folded, heading, paragraph, section, table, tiles
-from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, quoted, ranks, source
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, ranks, source
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.selection import Selection
 
@@ -172,4 +172,4 @@ def _state(run: SavedRun) -> str:
         return paragraph(where + " It is complete.")
     if selection.exhausted:
         return paragraph(where + " It stopped early, because its reports no longer improved.")
-    return paragraph(where + " Continue with:") + command(f"tidelog resume {quoted(run.path)}")
+    return paragraph(where + " Continue with:") + command(run.record.resume_command(run.path))

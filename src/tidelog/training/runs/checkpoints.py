@@ -54,7 +54,7 @@ class Checkpoints:
         if not self._folder.parent.is_dir():
             raise CheckpointError(
                 f"{self._folder.parent} was moved or deleted while the run was training. fix: move it back, then "
-                "continue with `tidelog resume`"
+                "continue the run with `tidelog resume RUN`"
             )
         files: dict[str, Any] = {
             f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
