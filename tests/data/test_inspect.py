@@ -148,8 +148,9 @@ def test_what_is_not_clear_is_said() -> None:
 def stays(**columns: list[object]) -> pl.DataFrame:
     """Four episodes of three rows, not in the order of their steps."""
     order = [2, 0, 1] * 4
-    frame = {"stay": [one for one in "abcd" for _ in range(3)], "step": order, "dose": [0, 1, 0] * 4, "action": [0, 1, 1] * 4,
-             "reward": [0.5, 1.0, 0.25] * 4, "lactate": [0.1 * one for one in range(12)]}  # fmt: skip
+    frame = {"stay": [one for one in "abcd" for _ in range(3)], "step": order, "dose": [0, 1, 0] * 4,
+             "action": [0, 1, 1] * 4, "reward": [0.5, 1.0, 0.25] * 4,
+             "lactate": [0.1 * one for one in range(12)]}  # fmt: skip
     return pl.DataFrame({**frame, **columns})
 
 
