@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from tidelog.cli.flags import parse
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError, ExportError, install
+from tidelog.folders import digest
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
@@ -93,8 +95,8 @@ def _example(policy: Policy, address: str) -> list[str]:
     text = json.dumps(body, ensure_ascii=False)
     data = shlex.quote(text)
     if len(text) > LONGEST_EXAMPLE:
-        path = Path(tempfile.mkdtemp(prefix="tidelog-")) / "observation.json"
-        path.write_text(text, encoding="utf-8")
+        path = Path(tempfile.gettempdir()) / f"tidelog-observation-{digest(body)[:12]}.json"
+        write_file(path, text.encode(), ConfigError)
         data = shlex.quote(f"@{path}")
     return [f"try: curl {address} -H 'Content-Type: application/json' -d {data}"]
 

@@ -352,9 +352,7 @@ def _column(values: list[Any], name: str, spec: Spec, where: str) -> NumpyArray:
             raise RequestError(UNFIT, f"{place}: '{name}' is null, but the log has a value in every row. fix: send one")
     if _has_words(name, spec):
         return np.asarray([None if v is None else v if isinstance(v, str) else str(v) for v in values], object)
-    return np.asarray(
-        [_number(value, name, where if where == ONE[0] else f"{where}[{i}]") for i, value in enumerate(values)]
-    )
+    return np.asarray([_number(value, name, _place(where, i)) for i, value in enumerate(values)])
 
 
 def _fillable(spec: Spec) -> set[str]:

@@ -157,7 +157,8 @@ def describe_table(source: Any) -> Description:
         order = pl.int_range(table.rows, eager=True) if step is None else parse_number(table.series(step)).values
         rows = pl.DataFrame({"episode": table.series(episode), "order": order, "flag": flag})
         last = rows.sort("order", maintain_order=True).group_by("episode").last()
-        return float(last["flag"].mean()) if last["flag"].sum() == flag.sum() and len(last) < table.rows else 0.0
+        count = int(last["flag"].sum())
+        return count / len(last) if count == flag.sum() and len(last) < table.rows else 0.0
 
     proposal = infer_columns(measured, table.rows, nested, ends)
     roles = roles_of(proposal.mapping)
