@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,22 @@ class Kind:
     schema: int
     error: type[TidelogError] = CheckpointError
 
-    def write(self, folder: Path, files: Mapping[str, Content], manifest: Mapping[str, Any]) -> None:
-        """Write files and their manifest; an existing folder is replaced completely or stays unchanged."""
+    def write(
+        self,
+        folder: Path,
+        files: Mapping[str, Content],
+        manifest: Mapping[str, Any],
+        beside: Callable[[bytes], Mapping[str, bytes]] | None = None,
+    ) -> None:
+        """Write files and their manifest; an existing folder is replaced completely or stays unchanged.
+
+        `beside` makes further files from the bytes of the manifest, which does not list them.
+        """
 
         def last(aside: Path) -> dict[str, Content]:
             sums = {name: {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)} for name in files}
-            return {MANIFEST: self.text(manifest, sums)}
+            text = self.text(manifest, sums)
+            return {MANIFEST: text, **({} if beside is None else beside(text))}
 
         write_folder(folder, files, last, self.error)
 

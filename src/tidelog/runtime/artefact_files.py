@@ -7,6 +7,8 @@ a name outside the manifest is refused before it is read. Every field of every l
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import math
 import stat
 import struct
@@ -23,6 +25,7 @@ from safetensors.numpy import load
 from tidelog.disk import write_file
 from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.folders import LARGEST, MANIFEST, Kind
+from tidelog.runtime.signing import LARGEST_KEY, SIGNATURE, sign
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, History, Image, MultiDiscrete, Profile, Spec, Vector
 
 POLICY = Kind("policy", 3)
@@ -32,7 +35,7 @@ FIELDS = (
     *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
 )
-OPTIONAL = ("acting", "verdict")  # in no policy that an older tidelog wrote
+OPTIONAL = ("acting", "verdict", "provenance")  # in no policy that an older tidelog wrote
 DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
           struct.error, zlib.error, OverflowError)  # fmt: skip
@@ -61,7 +64,7 @@ class Saved:
         except RecursionError:
             raise CheckpointError(f"{self.where} is nested too deeply. fix: export the policy again") from None
         for info in _members(self.path) if zipped else ():
-            if info.filename not in (MANIFEST, *self.manifest["files"]):
+            if info.filename not in (MANIFEST, SIGNATURE, *self.manifest["files"]):
                 raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
 
     def _check_fields(self) -> None:
@@ -121,6 +124,40 @@ class Saved:
             raise CheckpointError(f"{self.path}/{name} has another checksum than its manifest. fix: export it again")
         return content
 
+    def manifest_text(self) -> bytes:
+        """Return the bytes of the manifest, which a signature is of."""
+        return _member(self.path, MANIFEST) if self.path.is_file() else POLICY.manifest_text(self.path)
+
+    def signature(self) -> bytes | None:
+        """Return the bytes of the signature file, or None without one."""
+        if self.path.is_file():
+            names = {info.filename for info in _members(self.path)}
+            return _member(self.path, SIGNATURE) if SIGNATURE in names else None
+        path = self.path / SIGNATURE
+        if not path.is_file():
+            return None
+        if path.stat().st_size > LARGEST_KEY:
+            raise CheckpointError(
+                f"{path} has {path.stat().st_size:,} bytes: it is not a signature. fix: sign it again"
+            )
+        return path.read_bytes()
+
+    def check_bytes(self) -> None:
+        """Raise CheckpointError if the manifest, or a zip, holds a byte that its contents do not give."""
+        text = self.manifest_text()
+        if json.dumps(json.loads(text), indent=1).encode() != text:
+            raise CheckpointError(f"{self.where} was changed after it was written. fix: fetch it again")
+        if not self.path.is_file():
+            return
+        names = [info.filename for info in _members(self.path)]
+        again = io.BytesIO()
+        _write_zip(again, {name: _member(self.path, name) for name in names})
+        content, expected = self.path.read_bytes(), again.getvalue()
+        if content != expected:
+            pairs = enumerate(zip(content, expected, strict=False))
+            at = next((place for place, (one, two) in pairs if one != two), min(len(content), len(expected)))
+            raise CheckpointError(f"{self.path} was changed after it was written, at byte {at:,}. fix: fetch it again")
+
     def arrays(self) -> dict[str, NumpyArray]:
         """Return the weights by name."""
         try:
@@ -145,23 +182,30 @@ def check_target(path: Path) -> None:
         raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
 
 
-def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
-    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
+def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any], key: Path | None = None) -> None:
+    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there.
+
+    `key` is a private key that signs the manifest.
+    """
     check_target(path)
+    signed = None if key is None else lambda text: {SIGNATURE: sign(text, key)}
     if path.suffix != ".zip":
-        POLICY.write(path, files, manifest)
+        POLICY.write(path, files, manifest, signed)
         return
     sums = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
-    contents = {MANIFEST: POLICY.text(manifest, sums), **files}
+    text = POLICY.text(manifest, sums)
+    archive = io.BytesIO()
+    _write_zip(archive, {MANIFEST: text, **files, **({} if signed is None else signed(text))})
+    write_file(path, archive.getvalue(), parents=True)
 
-    def save(aside: Path) -> None:
-        with zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in contents.items():
-                info = zipfile.ZipInfo(name, DATE)
-                info.external_attr = (stat.S_IFREG | 0o644) << 16
-                archive.writestr(info, content)
 
-    write_file(path, save, parents=True)
+def _write_zip(target: io.BytesIO, contents: Mapping[str, bytes]) -> None:
+    """Write a zip; equal contents give equal bytes."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in contents.items():
+            info = zipfile.ZipInfo(name, DATE)
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, content)
 
 
 def is_at(path: Path) -> bool:
@@ -192,7 +236,7 @@ def _members(path: Path) -> list[zipfile.ZipInfo]:
             raise CheckpointError(
                 f"{path}: {info.filename!r} is not one plain, uncompressed file. fix: export the policy again"
             )
-        if info.filename not in (MANIFEST, *FILES):
+        if info.filename not in (MANIFEST, SIGNATURE, *FILES):
             raise CheckpointError(f"{path} holds {info.filename!r}: {nearest(info.filename, (MANIFEST, *FILES))}")
     if sum(info.file_size for info in members) > path.stat().st_size:
         raise CheckpointError(f"{path} declares array sizes larger than the archive. fix: export the policy again")
