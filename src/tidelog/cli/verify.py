@@ -18,7 +18,7 @@ from tidelog.training.runs.provenance import broken_links
 
 @dataclass
 class Verify:
-    """Check a saved policy: every file, its signature, and the chain from the log to its weights."""
+    """Check a saved policy: its files, its signature, and where it is from."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy: a folder or a zip"""
