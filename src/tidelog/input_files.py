@@ -78,4 +78,4 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _refuse_other(path: str | Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a file")
-        raise NotRegularError(f"{path} is {kind}: expected a regular file. fix: copy its contents to a file")
+        raise NotRegularError(f"{path} is {kind}: expected a regular file")
