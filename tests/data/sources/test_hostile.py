@@ -200,14 +200,25 @@ def test_readers_refuse_what_does_not_fit_with_the_numbers(tmp_path: Path, littl
     FRAME.sample(100_000, with_replacement=True).with_columns(pl.lit(0).alias("o")).write_parquet(
         tmp_path / "l.parquet"
     )
+    FRAME.sample(100_000, with_replacement=True).with_columns(pl.lit(0).alias("o")).write_ipc(
+        tmp_path / "log.arrow", compression="zstd"
+    )
     (tmp_path / "log.jsonl").write_text('{"a": 1, "o": 2}\n' * 4_000)
     np.savez_compressed(tmp_path / "log.npz", observation=wide, action=np.zeros(10, int))
     hdf5(tmp_path / "log.hdf5", lambda file: file.create_dataset("observations", data=wide, compression="gzip"))
     contents = [("log.csv", MAPPING), ("small.csv", {"observation": "o", "action": "a"}), ("l.parquet", MAPPING),
+                ("log.arrow", MAPPING),
                 ("log.jsonl", MAPPING), ("log.npz", None), ("log.hdf5", None)]  # fmt: skip
     for name, mapping in contents:
         with pytest.raises(LogError, match=message):
             read_any(tmp_path / name, mapping)
+
+
+def test_one_long_slate_does_not_widen_every_row(tmp_path: Path, little_memory: None) -> None:
+    frame = pl.DataFrame({"u": [1] * 300, "i": ["a", "b"] * 150, "t": range(300), "l": ["a|b"] * 299 + ["a|b" * 300]})
+    problem = validate_interactions(frame, user="u", item="i", time="t", slate="l").errors[0]
+    assert "memory are needed" in problem.found
+    assert problem.rows == (300,)
 
 
 @pytest.mark.parametrize("ending", [".csv.gz", ".json.gz"])

@@ -124,10 +124,7 @@ def read_tsv(path: Path, columns: Sequence[str] | None) -> Table:
 def read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
     """Read the named columns of a Parquet file, one at a time."""
     rows, largest = refuse_contradictions(path)
-    frame = pl.scan_parquet(path, low_memory=True)
-    used = _used(frame, path, columns)
-    _refuse_large(path, largest + _NUMBER * rows * len(used), "a Parquet file")
-    return Table.of(frame.select(used), str(path), frame.collect_schema().names())
+    return _selected(pl.scan_parquet(path, low_memory=True), path, columns, rows, largest)
 
 
 def read_arrow(path: Path, columns: Sequence[str] | None) -> Table:
@@ -135,16 +132,17 @@ def read_arrow(path: Path, columns: Sequence[str] | None) -> Table:
     with open_regular(path) as stream:
         whole = stream.read(len(_ARROW)) == _ARROW
     frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
-    used = _used(frame, path, columns)
-    return Table.of(frame.select(used), str(path), frame.collect_schema().names())
+    return _selected(frame, path, columns, int(frame.select(pl.len()).collect().item()))
 
 
-def _used(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> list[str]:
-    """The named columns, and those named like clusters; or the first column."""
+def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None, rows: int, unpacked: int = 0) -> Table:
+    """The named columns, and those named like clusters, or else the first column; LogError if they do not fit."""
     present = frame.collect_schema().names()
     refuse_wide(path, len(present))
     named = set(present if columns is None else columns)
-    return [name for name in present if name in named or kind_of(name) is not None] or present[:1]
+    used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
+    _refuse_large(path, unpacked + _NUMBER * rows * len(used), "a table that fits into memory")
+    return Table.of(frame.select(used), str(path), present)
 
 
 def read_bytes(path: Path, expected: str) -> bytes:
