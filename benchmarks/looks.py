@@ -3,7 +3,10 @@
 Policies that were drawn at random are judged on logs whose rewards depend on nothing, so that none is better than the
 logger. Four rules: every policy by itself at 95 % (what `tl.judge` did before looks were counted); in turn with the
 error divided by the number of looks so far, which is not what `tl.judge` does and shows why; in turn as the ledger has
-it; and at once. Counted are logs in which some policy was called better, and decisions of each kind.
+it; and at once. After the table of all at once, one more policy is made from its results: the mixture in the direction
+of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not what
+`tl.judge` does either. The best of the table judged again is the same look, so it needs no rule. Counted are logs in
+which some policy was called better, and decisions of each kind.
 `python -m benchmarks.looks`; `python -m benchmarks.looks check` compares some logs with `tl.judge` and a ledger.
 """
 
@@ -18,7 +21,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.estimators.intervals import critical_values, normal_deviate, spent_error
+from tidelog.ope.estimators.intervals import chosen_deviate, critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.target import as_policy
 from tidelog.ope.verdict.decide import apply_limits, evaluate
 from tidelog.ope.verdict.judge import Settings, comparisons_of
@@ -26,7 +29,7 @@ from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.looks"
 POLICIES, LOGS, ACTIONS, STATES = 30, 200, 4, 5
-RULES = ("alone", "error over looks", "ledger", "at once")
+RULES = ("alone", "error over looks", "ledger", "at once", "made from results", "made from results, level alone")
 
 Sampler = Any  # (generator, rows) -> rewards
 
@@ -94,21 +97,36 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     reach = {
         "alone": np.full(POLICIES, normal_deviate(1.0 - level)),
         "error over looks": [normal_deviate((1.0 - level) / number) for number in looks],
-        "ledger": [normal_deviate(spent_error(level, number)) for number in looks.tolist()],
+        "ledger": [chosen_deviate(spent_error(level, number), number - 1) for number in looks.tolist()],
         "at once": together,
     }
     said: dict[str, list[str]] = {rule: [] for rule in RULES}
     for place, case in enumerate(cases):
         supports = Supports(case.policy)
         alone, _ = apply_limits(evaluate(case, supports), case.limits, case.reuse)
-        for rule in RULES:
+        for rule in reach:
             decision = alone
             if rule != "alone" and alone in ("better", "worse"):  # else longer arms change nothing
                 widening = float(reach[rule][place]) / normal_deviate(1.0 - level)
                 widened = case._replace(widening=max(widening, 1.0))
                 decision, _ = apply_limits(evaluate(widened, supports), case.limits, case.reuse)
             said[rule].append(decision)
+    second = spent_error(level, 2)
+    deviates = {RULES[4]: chosen_deviate(second, POLICIES), RULES[5]: normal_deviate(second)}
+    (one,) = comparisons_of({"made": as_policy(made(policies, cases), log.spec)}, log, settings, returns)
+    for rule, deviate in deviates.items():
+        case = one.case(settings, deviate / normal_deviate(1.0 - level))
+        said[rule].append(apply_limits(evaluate(case, Supports(case.policy)), case.limits, case.reuse)[0])
     return said
+
+
+def made(policies: dict[str, Table], cases: list[Any]) -> Table:
+    """Even chances, moved along every policy by its estimated difference in standard errors, [S, A]."""
+    ratios = [case.deciding_ratios for case in cases]
+    scores = [one.estimate / max(float(one.contributions.std() / np.sqrt(len(one))), 1e-12) for one in ratios]
+    moved = np.mean([s * (one.chances - 1 / ACTIONS) for s, one in zip(scores, policies.values(), strict=True)], axis=0)
+    moved = 1 / ACTIONS + moved * 0.9 / (ACTIONS * np.abs(moved).max())
+    return Table(moved / moved.sum(axis=1, keepdims=True))
 
 
 def wilson(count: int, total: int) -> list[float]:

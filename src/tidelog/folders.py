@@ -1,6 +1,6 @@
 """Folders on disk that are complete or absent, with a manifest and a checksum for every file.
 
-A folder is written under a temporary name, synced and renamed. `manifest.json` holds the kind of the folder, its schema
+`tidelog/disk.py` writes them. `manifest.json` holds the kind of the folder, its schema
 version, the size and SHA-256 of every file, its own SHA-256, and fields of the caller. Logs, checkpoints and policies
 use this module; each raises its own kind of error.
 """
@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidelog.disk import Content, replaced_copy, write_folder
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.input_files import parse_json, read_regular
 
 MANIFEST = "manifest.json"
-WRITING_PREFIX = ".writing-"  # prefix of folders that are still being written
 LARGEST = 1 << 28  # bytes of a manifest; a log's manifest may hold large vocabularies
-Content = bytes | Callable[[Path], None]  # the callable writes to a path
 
 
 @dataclass(frozen=True)
@@ -36,29 +32,18 @@ class Kind:
 
     def write(self, folder: Path, files: Mapping[str, Content], manifest: Mapping[str, Any]) -> None:
         """Write files and their manifest; an existing folder is replaced completely or stays unchanged."""
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            aside = Path(tempfile.mkdtemp(prefix=f"{WRITING_PREFIX}{folder.name}-", dir=folder.parent))
-        except OSError as problem:
-            raise self.error(f"{folder} cannot be written: {problem}") from problem
-        try:
-            new = aside / "new"
-            new.mkdir()
-            sums = {name: _write_synced(new / name, content) for name, content in files.items()}
-            _write_synced(new / MANIFEST, self.text(manifest, sums))
-            sync(new)
-            _put_in_place(new, folder, aside / "old")
-            sync(folder.parent)
-        except OSError as problem:
-            raise self.error(f"{folder} cannot be written: {problem}; the existing folder is unchanged") from problem
-        finally:
-            shutil.rmtree(aside)
+
+        def last(aside: Path) -> dict[str, Content]:
+            sums = {name: {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)} for name in files}
+            return {MANIFEST: self.text(manifest, sums)}
+
+        write_folder(folder, files, last, self.error)
 
     def text(self, manifest: Mapping[str, Any], sums: Mapping[str, Any]) -> bytes:
         """The bytes of the manifest for files with these sizes and checksums."""
         # the round trip through JSON turns keys into text, which also fixes their order
         body = json.loads(json.dumps({"kind": self.name, "schema": self.schema, **manifest, "files": sums}))
-        return json.dumps({**body, "sha256": _digest(body)}, indent=1).encode()
+        return json.dumps({**body, "sha256": digest(body)}, indent=1).encode()
 
     def is_at(self, folder: Path) -> bool:
         """Whether a folder is of this kind and may be replaced."""
@@ -85,6 +70,11 @@ class Kind:
         try:
             return read_regular(path, LARGEST)
         except (FileNotFoundError, NotADirectoryError):
+            copy = replaced_copy(folder)
+            if copy is not None:
+                raise self.error(
+                    f"{folder} was being replaced when its process stopped. fix: rename {copy} to {folder.name}"
+                ) from None
             raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}") from None
         except OSError as problem:
             raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
@@ -103,7 +93,11 @@ class Kind:
                 f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it "
                 f"with the version of tidelog that wrote it, or make the {self.name} again"
             )
-        if data.pop("sha256", None) != _digest(data):
+        try:
+            changed = data.pop("sha256", None) != digest(data)
+        except RecursionError:
+            raise self.error(f"{path} is incomplete or cannot be read: its values are nested too deeply") from None
+        if changed:
             raise self.error(f"{path} was changed after it was written: its checksum differs")
         files = data.get("files")
         for name, facts in files.items() if isinstance(files, dict) else [("files", None)]:
@@ -125,63 +119,12 @@ class Kind:
         return path
 
 
-def _write_synced(path: Path, content: Content) -> dict[str, Any]:
-    if callable(content):
-        content(path)
-    else:
-        path.write_bytes(content)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return {"bytes": path.stat().st_size, "sha256": checksum(path)}
-
-
-def _put_in_place(new: Path, folder: Path, old: Path) -> None:
-    """Rename into place; restore the old folder if that fails."""
-    if not folder.exists():
-        new.rename(folder)
-        return
-    folder.rename(old)
-    try:
-        new.rename(folder)
-    except OSError:
-        old.rename(folder)
-        raise
-
-
-def remove_unfinished(parent: Path) -> None:
-    """Remove the unfinished folders of killed processes from `parent`."""
-    for path in parent.glob(f"{WRITING_PREFIX}*"):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write plain values as a JSON file, complete or as it was before; CheckpointError if it cannot be written."""
-    temporary = path.with_name(f".{path.name}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, allow_nan=False)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be written: {error}") from error
-
-
-def sync(folder: Path) -> None:
-    """Make renames within a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def checksum(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest(body: Mapping[str, Any]) -> str:
+def digest(body: Mapping[str, Any]) -> str:
+    """SHA-256 of plain values, in hexadecimal."""
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

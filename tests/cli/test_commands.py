@@ -8,7 +8,7 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.training.runs import bc, begin, stop_at
+from tests.training.runs import bc, begin, stop_at, write_record
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, demo
@@ -115,7 +115,7 @@ def test_resume_says_what_is_different_here(here, tidelog):
     stop_at(begin(bc(), read_any("visits.csv", "columns.toml"), "half", save_seconds=0.0), 1)
     record = json.loads((here / "half" / "run.json").read_text())
     record["machine"]["threads"] = 999
-    (here / "half" / "run.json").write_text(json.dumps(record))
+    write_record(here / "half", record)
     assert "note: threads: 999 then, " in tidelog("resume", "half").out
 
 

@@ -10,6 +10,7 @@ import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.ope.cases import best_treatments, mostly, treated
 from tests.ope.made import evidence_of
+from tests.training.runs import write_record
 from tidelog.data.overlap import Sketch
 from tidelog.ope.estimators.risk import risk_of
 from tidelog.policies.statistics import Interval
@@ -57,7 +58,7 @@ def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     assert content["episodes"] == 60
     assert content["paragraph"] in done.out
     again = tidelog("judge", run, "--mode", *QUICK)
-    assert "judged once before: the interval is widened from 95% to 97.5%" in again.out
+    assert "judged once before, with one policy: the interval is 1.4 times as long as at a first look" in again.said
     kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
     assert kept["context"]["judged_before"] == 1
     assert tidelog("judge", run, "--sample", *QUICK).code == 0
@@ -96,7 +97,9 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
     assert [row["name"] for row in one["context"]["together"]["rows"]] == ["member-0", "member-1"]
     assert one["context"]["judged_before"] == 0
     after = tidelog("judge", run, "--sample", *QUICK)
-    assert "judged once before" in after.out, "two policies at once are one look"
+    assert "2 policies were judged together" in after.said, "one of the table is the same look"
+    assert "judged once before" not in after.said
+    assert "judged once before, with 2 policies" in tidelog("judge", run, "--mode", *QUICK).said
 
 
 def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, kept_log, tmp_path, tidelog):
@@ -113,7 +116,7 @@ def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, ke
     words = ["judge", run, tmp_path / "policy", "--data", kept_log, "--sample", *QUICK]
     assert "judged on the 60 episodes that the run held out" in tidelog(*words).out
     record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**record, "held_out_episodes": record["held_out_episodes"][:-1]}))
+    write_record(run, {**record, "held_out_episodes": record["held_out_episodes"][:-1]})
     done = tidelog("judge", run, tmp_path / "twin")
     assert (done.code, "these runs held out different episodes" in done.said) == (2, True)
     done = tidelog("judge", run, run)
@@ -255,13 +258,13 @@ def test_bad_words_are_answered(words, said, run, tidelog):
 
 def test_runs_that_held_nothing_out_or_lost_their_log_say_so(run, kept_log, tmp_path, tidelog):
     record = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**record, "held_out_episodes": []}))
+    write_record(run, {**record, "held_out_episodes": []})
     assert "held no episodes out" in tidelog("judge", run).said
-    (run / "run.json").write_text(json.dumps({**record, "data": {**record["data"], "origin": None}}))
+    write_record(run, {**record, "data": {**record["data"], "origin": None}})
     assert "was in memory only" in tidelog("judge", run).said
     treated(mostly(best_treatments(), 0.5), 20, seed=7).save(tmp_path / "swapped")
     origin = {"source": str(tmp_path / "swapped"), "columns": None}
-    (run / "run.json").write_text(json.dumps({**record, "data": {**record["data"], "origin": origin}}))
+    write_record(run, {**record, "data": {**record["data"], "origin": origin}})
     done = tidelog("judge", run)
     assert (done.code, "is no longer the log" in done.said) == (2, True)
 

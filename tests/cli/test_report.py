@@ -1,12 +1,12 @@
 """`tidelog report`: the file that it writes, what it says, and what it refuses."""
 
-import json
 import webbrowser
 
 import pytest
 
 from tests.cli.conftest import contents
 from tests.report.crafted import put, verdict
+from tests.training.runs import write_record
 
 
 def test_a_report_is_written_and_named(here, run, tidelog):
@@ -53,13 +53,13 @@ def test_bad_words_are_refused_and_nothing_is_written(here, run, tidelog):
     (here / "half").mkdir()
     (here / "half" / "run.json").write_bytes((run / "run.json").read_bytes())
     (here / "cut").mkdir()
-    (here / "cut" / "run.json").write_text(json.dumps({"schema": 1}))
+    write_record(here / "cut", {"schema": 1})
     before = contents(here)
     for words, message in (
         ([], "name a run folder"), (["nowhere"], "nowhere is no run folder"), ([run, run], "is named twice"),
         ([run, "--out", "taken.html"], "is not a report of tidelog"), ([run, "--out", "."], "is a folder"),
         ([run, "--out", "no/report.html"], "no is not a folder"), (["half"], "has no metrics yet"),
-        (["cut"], "has schema 1, expected 2"), ([run, "--columns", "columns.toml"], "name the table with --data"),
+        (["cut"], "has schema 1, expected 3"), ([run, "--columns", "columns.toml"], "name the table with --data"),
         ([run, "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     ):  # fmt: skip
         done = tidelog("report", *words)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.ope.noise import noise, random_policies
 from tidelog import BC, CheckpointError, ConfigError, Ledger, fit, judge, open_log
+from tidelog.ope.estimators.intervals import chosen_deviate, normal_deviate, spent_error
 from tidelog.ope.verdict.ledger import FILE, state_folder
 from tidelog.ope.verdict.limits import Limits
 
@@ -47,10 +48,14 @@ def test_each_new_policy_is_another_look_at_a_stricter_level(file):
     plain = [judge(policy, log, limits=QUICK, ledger=False) for policy in random_policies(4)]
     assert found[0].difference == plain[0].difference
     wider = [longer_arm(one) / longer_arm(two) for one, two in zip(found, plain, strict=True)]
-    assert np.multiply(wider, 1.959964) == pytest.approx([1.959964, 2.241403, 2.638257, 2.865], rel=0.06)
-    assert "judged 3 times before: the interval is widened from 95% to 99.58%" in found[3].paragraph
-    assert found[3].reasons[-1].endswith("widened from 95% to 99.58%")
-    assert "before: the interval is widened" not in found[0].paragraph
+    assert np.multiply(wider, 1.959964) == pytest.approx([1.959964, 2.799319, 3.515084, 4.001], rel=0.06)
+    said = (
+        "these episodes were judged 3 times before, with 3 policies: the interval is 2 times as long as at a first "
+        "look, because it holds for 99.58% instead of 95% and for any policy that the earlier results led to"
+    )
+    assert said[1:] in found[3].paragraph
+    assert found[3].reasons[-1] == said
+    assert "judged" not in " ".join(found[0].reasons)
     looks = Ledger.of(log, file).looks
     assert [look.number for look in looks] == [1, 2, 3, 4]
     assert [look.decisions["policy"] for look in looks] == [one.decision for one in found]
@@ -112,11 +117,30 @@ def test_the_overlap_of_large_sets_is_estimated(file):
 def test_policies_judged_at_once_are_one_look(file):
     log, policies = noise(), random_policies(5)
     assert judge(policies, log, limits=QUICK, ledger=file)[0].looks == 0
-    assert judge(policies[0], log, limits=QUICK, ledger=file).looks == 1
     assert judge(policies[::-1], log, limits=QUICK, ledger=file)[0].looks == 0, "in any order"
-    look = Ledger.of(log, file).looks[0]
+    (look,) = Ledger.of(log, file).looks
     assert [one["name"] for one in look.policies] == [f"policy {at}" for at in range(5)]
     assert len(look.decisions) == 5
+
+
+def test_a_policy_of_an_earlier_table_keeps_its_interval(file):
+    """Its interval was made for any choice from the table; another policy pays for all of them."""
+    log, policies = noise(), random_policies(5)
+    table = judge(policies[:4], log, limits=QUICK, ledger=file)
+    for at in (2, 0):
+        alone = judge(policies[at], log, limits=QUICK, ledger=file)
+        assert alone.looks == 0
+        assert alone.difference == table[at].difference
+        assert "4 policies were judged together" in alone.paragraph
+    pair = judge(policies[1:3], log, limits=QUICK, ledger=file)
+    assert [one.difference for one in pair] == [one.difference for one in table.verdicts[1:3]]
+    (look,) = Ledger.of(log, file).looks
+    assert len(look.decisions) == 4
+    assert judge(policies[0], log, limits=QUICK, seed=1, ledger=file).looks == 1, "other settings are another look"
+    new = judge(policies[4], log, limits=QUICK, ledger=file)
+    plain = judge(policies[4], log, limits=QUICK, ledger=False)
+    expected = chosen_deviate(spent_error(0.95, 3), 5) / normal_deviate(0.05)
+    assert longer_arm(new) / longer_arm(plain) == pytest.approx(expected, rel=0.06)
 
 
 def test_what_showed_no_number_spends_nothing(file):
@@ -188,7 +212,7 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [
-    b"{", b"[]\n", b'{"line": "look"}\n', b'{"line": "else"}\n', b"\xff\n",
+    b"[]\n", b'{"line": "look"}\n', b'{"line": "else"}\n', b"\xff\n",
     b'{"line": "decisions", "key": "x", "decisions": {}}\n',
     b'{"line": "episodes", "fingerprint": "x", "sketch": {}}\n',
 ])  # fmt: skip
@@ -207,6 +231,18 @@ def test_a_damaged_line_is_refused_by_its_number(damage, file):
     assert file.read_bytes() == whole + damage
     file.write_bytes(whole)
     assert judge(random_policies(2)[1], log, limits=QUICK, ledger=file).looks == 1
+
+
+def test_an_incomplete_last_line_is_removed(file):
+    """Its process was killed before it showed the look."""
+    log = noise()
+    judge(random_policies(1)[0], log, limits=QUICK, ledger=file)
+    whole = file.read_bytes()
+    file.write_bytes(whole + whole[: len(whole) // 3])
+    assert len(Ledger.of(log, file).looks) == 1
+    assert judge(random_policies(2)[1], log, limits=QUICK, ledger=file).looks == 1
+    assert file.read_bytes().startswith(whole)
+    assert len(Ledger.of(log, file).looks) == 2
 
 
 def test_ledgers_that_are_none_are_refused(file):
@@ -242,3 +278,17 @@ def test_processes_that_judge_at_once_get_different_numbers(file):
     assert all(look.decisions for look in looks)
     assert len({look.key for look in looks}) == 75
     assert {look.policies[0]["name"][0] for look in looks} == {"0", "1", "2"}
+
+
+def test_a_verdict_says_what_was_not_counted_and_which_limits_are_looser(file):
+    log, (policy,) = noise(), random_policies(1)
+    alone = judge(policy, log, limits=QUICK, ledger=file)
+    assert f"ooks that are not in {file} are unknown and do not widen the interval" in alone.paragraph
+    assert "earlier verdicts were counted in looks.jsonl alone" in alone.summary["caveat"]
+    assert "earlier verdicts on these episodes were not counted" in judge(policy, log, ledger=False).summary["caveat"]
+    loose = judge(policy, log, limits=Limits(replicates=1000, pareto_k=9.0, effective_episodes=5), ledger=file)
+    told = "limits are looser than the defaults: effective_episodes 5 (default 50), pareto_k 9 (default 1)"
+    assert told in loose.paragraph
+    assert "limits looser than the defaults: 2" in loose.summary["caveat"]
+    strict = judge(policy, log, limits=Limits(replicates=1000, pareto_k=0.5, level=0.99), ledger=file)
+    assert "looser" not in strict.paragraph

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.training.runs import LOSS, bc, begin, finish, stop_at
+from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
 from tidelog import CheckpointError, Log, collect, load, load_policy, read_log
 from tidelog.data import overlap
 from tidelog.data.overlap import Overlap, Sketch, episode_hashes
@@ -171,7 +171,7 @@ def test_parts_from_another_run_bring_what_it_learnt_from(log, tmp_path):
 def forget_sketches(folder):
     content = json.loads((folder / "run.json").read_text())
     del content["sketches"]
-    (folder / "run.json").write_text(json.dumps(content))
+    write_record(folder, content)
 
 
 def test_old_run_folders_are_read_without_a_sketch(log, tmp_path):

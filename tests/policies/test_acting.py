@@ -93,7 +93,7 @@ def test_judging_declares_what_it_judged(policy):
     assert judged.acting == "sample"
     assert judged.verdict == verdict.summary
     assert judged.verdict["decision"] == verdict.decision
-    assert judged.verdict["caveat"] == "", "it is known what this policy learnt from"
+    assert judged.verdict["caveat"] == "earlier verdicts on these episodes were not counted"
     again = judge(judged, log, model="tabular", ledger=False)  # in the declared way
     assert again.context["sample"] is True
     other = judge({"one": judged, "two": judged.with_acting("mode")}, log, model="tabular", ledger=False)

@@ -162,8 +162,8 @@ def test_a_table_is_written_whole_or_not_at_all(frame, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="cannot be written: "):
         write_table(frame, tmp_path / "nowhere" / "out.csv")
 
-    def full(self, path):
-        path.write_text("half")
+    def full(self, file):
+        file.write(b"half")
         raise OSError("No space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_csv", full)

@@ -9,6 +9,7 @@ import pytest
 import tidelog as tl
 import tidelog.runtime
 from tests.algorithms.recommenders import described, fresh, small
+from tests.training.runs import write_record
 from tidelog import ConfigError
 from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.data.scaling import Scaler
@@ -160,6 +161,6 @@ def test_settings_of_before_are_refused_by_name(kind, halves, tmp_path, monkeypa
         record = json.loads((halves[0] / "run.json").read_text())
         record["configs"] = [of_before(small())]
         (tmp_path / "saved").mkdir()
-        (tmp_path / "saved" / "run.json").write_text(json.dumps(record))
+        write_record(tmp_path / "saved", record)
     with pytest.raises(ConfigError, match=r"have RecommenderBCQ\.pretrain = 1, but .* has no .* 'pretrain' in this v"):
         (tl.load_policy if kind == "policy" else tl.load)(tmp_path / "saved")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.data.clicks import ROLES
 from tests.report.pages import Page, alone
+from tests.training.runs import write_record
 from tidelog.number_text import three_digits
 from tidelog.recommend.interactions.held_out import next_events
 from tidelog.recommend.interactions.readers import read_interactions
@@ -65,7 +66,7 @@ def test_a_collapse_is_named_with_its_update(run):
 def test_without_the_log_the_report_is_made_and_says_what_is_lacking(shop, run):
     record = json.loads((run / "run.json").read_text())
     record["data"]["origin"]["source"] = str(run / "gone.csv")
-    (run / "run.json").write_text(json.dumps(record))
+    write_record(run, record)
     assert "is no longer at" in said_of(run)
 
 

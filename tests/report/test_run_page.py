@@ -14,7 +14,7 @@ from tests.data.visits import mapping, visits
 from tests.ope.made import evidence_of
 from tests.report.crafted import estimate, played, put, verdict
 from tests.report.pages import Page, alone
-from tests.training.runs import EVERY, bc, begin, finish
+from tests.training.runs import EVERY, bc, begin, finish, write_record
 from tidelog import read_log
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
 from tidelog.number_text import three_digits, with_ends
@@ -377,7 +377,7 @@ def test_a_log_in_memory_is_asked_for_and_may_be_given(continuous, runs):
 def test_a_report_is_made_without_the_log_and_without_checkpoints(runs, saved, tmp_path):
     record = json.loads((runs / "bc" / "run.json").read_text())
     record["data"]["origin"]["source"] = str(tmp_path / "gone.tidelog")
-    (runs / "bc" / "run.json").write_text(json.dumps(record))
+    write_record(runs / "bc", record)
     _, _, said = page_of([runs / "bc"], runs / "report.html")
     assert f"The run's log is no longer at {tmp_path / 'gone.tidelog'}" in said
     shutil.rmtree(runs / "iql" / "checkpoints")
@@ -390,7 +390,7 @@ def test_a_log_that_changed_since_is_not_taken_for_the_runs(runs, log, tmp_path)
     log.take_episodes(np.arange(29, -1, -1)).save(tmp_path / "changed.tidelog")
     record = json.loads((runs / "bc" / "run.json").read_text())
     record["data"]["origin"]["source"] = str(tmp_path / "changed.tidelog")
-    (runs / "bc" / "run.json").write_text(json.dumps(record))
+    write_record(runs / "bc", record)
     _, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "changed.tidelog is not the run's log" in said
 
@@ -423,7 +423,7 @@ def test_words_of_others_stay_text(evil, runs, log):
     record = json.loads((runs / "bc" / "run.json").read_text())
     record["spec"]["action"]["names"] = [evil, *record["spec"]["action"]["names"][1:]]
     record["machine"][evil] = record["options"]["best"] = evil
-    (runs / "bc" / "run.json").write_text(json.dumps(record))
+    write_record(runs / "bc", record)
     named = runs / evil.replace("/", "-")
     (runs / "bc").rename(named)
     text, _, said = page_of([named], runs / "report.html")
@@ -446,7 +446,7 @@ def many(run, reports, seeds):
     """Let a run have made that many reports with that many seeds."""
     record = json.loads((run / "run.json").read_text())
     record["options"]["seeds"] = list(range(seeds))
-    (run / "run.json").write_text(json.dumps(record))
+    write_record(run, record)
     row = json.loads((run / "metrics.jsonl").read_text().split("\n")[0])
     noise = iter(np.random.default_rng(0).random(reports * seeds * len(row)).tolist())
     lines = [
@@ -481,17 +481,17 @@ def damaged(run, name):
             return "has no metrics yet"
         case "a record without its log":
             record = json.loads((run / "run.json").read_text())
-            (run / "run.json").write_text(json.dumps(record | {"data": {"steps": 3}}))
+            write_record(run, record | {"data": {"steps": 3}})
             return "run.json does not name the log that the run learnt from"
         case "a cut line":
             metrics.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]))
             return r"metrics.jsonl, line 2 is damaged \("
         case "a line of something else":
             metrics.write_text("\n".join([lines[0], "[1]", *lines[2:]]))
-            return "metrics.jsonl, line 2: expected an update"
+            return r"metrics.jsonl, line 2 is damaged \(expected an update"
         case "a word for a number":
             metrics.write_text("\n".join([lines[0].replace('"update": 14', '"update": "14"'), *lines[1:]]))
-            return "metrics.jsonl, line 1: expected an update"
+            return r"metrics.jsonl, line 1 is damaged \(expected an update"
         case "bytes":
             metrics.write_bytes(b"\xff\xfe\n")
             return "metrics.jsonl, line 1 is damaged"

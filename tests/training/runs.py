@@ -1,6 +1,9 @@
 """Tiny runs that tests stop, break, resume and compare."""
 
+import json
+
 from tidelog import BC, IQL, fit, load
+from tidelog.folders import digest
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.runs import run as run_module
 
@@ -60,3 +63,9 @@ def all_of(run):
 
 def reopened(folder, **options):
     return finish(load(folder, **options))
+
+
+def write_record(folder, content):
+    """Write the changed content of a run.json, with the checksum that belongs to it."""
+    body = {name: value for name, value in content.items() if name != "sha256"}
+    (folder / "run.json").write_text(json.dumps({**body, "sha256": digest(body)}))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
-from tidelog import CheckpointError, load
+from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at, write_record
+from tidelog import CheckpointError, disk, load
 from tidelog.policies.named_arrays import fingerprint
 
 MEMBER, MANIFEST = "member-0.safetensors", "manifest.json"
@@ -54,11 +54,10 @@ DAMAGE = {
     "a cut file": (MEMBER, lambda p: p.write_bytes(p.read_bytes()[:-1]), "expected .* it was truncated or changed"),
     "an empty file": (MEMBER, lambda p: p.write_bytes(b""), "has 0 bytes, expected"),
     "a missing file": (MEMBER, Path.unlink, f"{MEMBER} is missing"),
-    "a missing manifest": (MANIFEST, Path.unlink, f"is not a tidelog checkpoint: it has no {MANIFEST}"),
     "a cut manifest": (MANIFEST, lambda p: p.write_text(p.read_text()[:-9]), f"{MANIFEST} is incomplete"),
     "no text": (MANIFEST, lambda p: p.write_bytes(b"\xff\xfe"), f"{MANIFEST} is incomplete or cannot be read"),
     "another number": (MANIFEST, other_number, f"{MANIFEST} was changed after it was written: its checksum differs"),
-    "another schema": (MANIFEST, changed(schema=99), "has schema version 99, this tidelog reads 2. fix: read it with"),
+    "another schema": (MANIFEST, changed(schema=99), "has schema version 99, this tidelog reads 3. fix: read it with"),
     "something else": (MANIFEST, changed(kind="policy"), "is not the manifest of a tidelog checkpoint"),
     "a list": (MANIFEST, lambda p: p.write_text("[]"), "is not the manifest of a tidelog checkpoint"),
 }
@@ -113,13 +112,22 @@ def test_what_is_no_run_is_refused(path, saved, tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("value", [None, [], {}, 3, "x"])
+@pytest.mark.parametrize("value", [None, [], {}, 9, "x"])
 def test_a_run_json_that_cannot_be_understood_is_refused(value, run):
     content = json.loads((run / "run.json").read_text())
     for key in ("schema", "configs", "settings", "spec", "scaler"):
-        (run / "run.json").write_text(json.dumps(content | {key: value}))
+        write_record(run, content | {key: value})
         with pytest.raises(CheckpointError, match=r"run\.json"):
             load(run)
+
+
+def test_an_incomplete_checkpoint_is_passed_over(run, whole):
+    (run / "checkpoints" / "0000000042" / MANIFEST).unlink()
+    with pytest.warns(UserWarning, match=r"0000000042 has no manifest\.json and is passed over"):
+        loaded = load(run)
+    assert loaded.update == 35
+    with pytest.warns(UserWarning, match="is passed over"):
+        assert all_of(finish(loaded)) == all_of(whole)
 
 
 def full(*args, **options):
@@ -141,17 +149,21 @@ def test_a_full_disk_leaves_the_checkpoint_before_intact(owner, name, origin, wh
 
 
 def test_a_failed_rename_brings_back_what_stood_there(run, whole, monkeypatch):
+    """Where the system cannot exchange two folders."""
     policy, folder = whole.policy(), run / "best" / "member-0"
     before = (folder / "weights.safetensors").read_bytes()
-    rename = Path.rename
 
-    def no_second(path, target):
-        if path.name == "new":
-            full()
-        return rename(path, target)
+    class Failing(disk.Disk):
+        def exchange(self, one, other):
+            return False
 
-    monkeypatch.setattr(Path, "rename", no_second)
-    with pytest.raises(CheckpointError, match="the existing folder is unchanged"):
+        def rename(self, source, target):
+            if source.name.startswith(disk.WRITING):
+                full()
+            super().rename(source, target)
+
+    monkeypatch.setattr(disk, "DISK", Failing())
+    with pytest.raises(CheckpointError, match="what was there is unchanged"):
         policy.save(folder)
     assert (folder / "weights.safetensors").read_bytes() == before
     assert [path.name for path in folder.parent.iterdir()] == ["member-0"]

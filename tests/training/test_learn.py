@@ -1,6 +1,7 @@
 """`learn` from its door to its folder: reports, logs of what was collected, resuming, and environments that break."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -146,7 +147,8 @@ def test_a_run_whose_environment_breaks_is_saved_and_goes_on(tmp_path):
     run = begin(Breaking(4), tmp_path / "run", save_seconds=1e9)
     with pytest.raises(tl.EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in .*resume"):
         finish(run)
-    loaded = tl.load(tmp_path / "run", env=PointMass(4))
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    loaded = tl.load(tmp_path / "copy", env=PointMass(4))
     assert loaded._engine.position == Position(2)
     assert loaded.done == 128
     through = finish(begin(PointMass(4)))

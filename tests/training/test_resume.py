@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import small, world
-from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at
+from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at, write_record
 from tidelog import CheckpointError, ConfigError, LogError, collect, load, resume
 from tidelog.policies.named_arrays import fingerprint
 
@@ -167,7 +167,7 @@ def test_another_log_is_refused(halted):
 def test_a_log_that_changed_on_disk_is_refused(log, saved, halted, tmp_path):
     record = json.loads((halted / "run.json").read_text())
     record["data"]["origin"]["source"] = str(tmp_path / "moved")
-    (halted / "run.json").write_text(json.dumps(record))
+    write_record(halted, record)
     collect("treatment", episodes=4, seed=9).save(tmp_path / "moved")
     with pytest.raises(LogError, match="fix: pass the log that the run was trained on"):
         load(halted)
@@ -207,7 +207,7 @@ def test_members_keep_their_samples_when_one_is_alone(origin):
 def test_what_differs_between_machines_is_said(halted):
     record = json.loads((halted / "run.json").read_text())
     record["machine"] |= {"jax": "0.0.1", "threads": 64}
-    (halted / "run.json").write_text(json.dumps(record))
+    write_record(halted, record)
     version, threads = load(halted).record.differences()
     assert version.startswith("jax: 0.0.1 then, ")
     assert threads.startswith("threads: 64 then, ")

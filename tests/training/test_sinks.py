@@ -1,6 +1,7 @@
 """Where metrics go besides the run folder, by stand-ins for the packages; and the live line."""
 
 import io
+import json
 import re
 import sys
 import time
@@ -208,8 +209,11 @@ def test_a_stream_says_when_it_compiles_trains_and_is_done(origin):
 @pytest.mark.parametrize("line", [b'{"update": 1', b"\xff\xfe"])
 def test_a_damaged_line_is_refused_with_its_number_and_a_cut_last_one_is_left_out(line, tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"update": 0}\n' + line)
-    assert read_rows(path) == [{"update": 0}]
-    path.write_bytes(b'{"update": 0}\n' + line + b"\n")
+    first = b'{"update": 0, "member": 0, "seed": 0}\n'
+    path.write_bytes(first + line)
+    assert read_rows(path) == [json.loads(first)]
+    path.write_bytes(first + line + b"\n" + first)
     with pytest.raises(CheckpointError, match=r"metrics.jsonl, line 2 is damaged \("):
-        read_rows(path)
+        read_rows(path, len(first) + 1)
+    with pytest.warns(UserWarning, match=r"line 2 is damaged .* after the last checkpoint"):
+        assert read_rows(path, len(first)) == [json.loads(first)]

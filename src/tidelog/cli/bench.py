@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from tidelog.bench.speed import (
 from tidelog.cli.flags import File, parse
 from tidelog.cli.tables import print_line, table
 from tidelog.cli.targets import writing
+from tidelog.disk import write_json
 from tidelog.errors import ConfigError
 from tidelog.training.runs.record import this_machine
 
@@ -56,7 +56,7 @@ def run(words: list[str]) -> int:
         for name in options.algorithm:
             results[name] = _one(name, options)
         if options.out is not None:
-            Path(options.out).write_text(json.dumps(results, indent=1), encoding="utf-8")
+            write_json(Path(options.out), results, ConfigError)
             print_line(f"results: {options.out}")
     return 0
 

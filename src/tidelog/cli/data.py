@@ -16,6 +16,7 @@ from tidelog.data.io.inspect import Description, describe_table, inspect_log
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.validation.quarantine import quarantine
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.recommend.interactions.log import text
 from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
@@ -138,8 +139,7 @@ def _describe(options: Inspect, source: Source) -> int:
         log = read_any(source, table.proposed) if usable else None
         written.append(_page(options.html, table.as_report(), log, table))
     if options.write is not None:
-        with Path(options.write).open("x", encoding="utf-8") as stream:
-            stream.write(table.toml + "\n")
+        write_file(Path(options.write), f"{table.toml}\n".encode(), ConfigError)
         written.append(options.write)
     _say(json.dumps(table.to_json(), indent=1) if options.json else table.text())
     _say_written(options, written)

@@ -18,12 +18,14 @@ import polars as pl
 import tidelog as tl
 from tidelog.cli.flags import Folder, parse
 from tidelog.cli.tables import print_line, table
+from tidelog.disk import write_file
 from tidelog.envs import BatchObservation, TabularEnvironment, clinician, play, treatment
 from tidelog.envs.play import Episodes
 from tidelog.envs.treatment import exact_value
 from tidelog.errors import ConfigError
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
 from tidelog.policies.action_mapping import MappedPolicy
+from tidelog.policies.batch_inference import write_table
 from tidelog.policies.declared import remember
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
@@ -101,8 +103,8 @@ def _create_log(folder: Path, patients: int) -> tl.Log:
     print_line(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
     played = play(TabularEnvironment(treatment(), 500), _clinician_policy, patients, seed=0)
     path, mapping = folder / "treatment.csv", folder / "columns.toml"
-    _as_table(played).write_csv(path)
-    mapping.write_text(MAPPING, encoding="utf-8")
+    write_table(_as_table(played), path)
+    write_file(mapping, MAPPING.encode(), ConfigError)
     print_line(f"   {path}, {mapping}\n")
     print_line("2. Validation: is this log usable?")
     report = tl.validate(path, mapping)

@@ -16,6 +16,7 @@ from tidelog.cli.tables import json_only, print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.sources.files import several_as_text
+from tidelog.disk import write_json
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, iqm, mean
@@ -92,14 +93,13 @@ def _play(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
         rows,
     )
     path = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
-    path.parent.mkdir(exist_ok=True)
     content = {
         "env": options.env,
         "sampled": sampled,
         "seed": options.seed,
         "returns": [r.tolist() for r in returns],
     }
-    path.write_text(json.dumps(content), encoding="utf-8")
+    write_json(path, content, ConfigError)
     print_line(f"all returns: {path}")
     return content
 

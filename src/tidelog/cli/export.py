@@ -18,7 +18,7 @@ from tidelog.policies.export.artefact import Logged, export, export_onnx, has_on
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.sinks import rows_until
+from tidelog.training.runs.sinks import JSON_LINES, read_rows
 from tidelog.types import Catalogue
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
@@ -122,7 +122,7 @@ def _logged(options: Export, record: Record | None, policy: Policy) -> tuple[Log
 def _metrics(folder: Path, origin: Mapping[str, Any]) -> dict[str, Any] | None:
     """The run's metrics row of the policy's update and member."""
     update, member, seed = (origin.get(name) for name in ("update", "member", "seed"))
-    for row in rows_until(folder, int(update or 0)):
+    for row in read_rows(folder / JSON_LINES):
         if row["update"] == update and (row["member"] == member if member is not None else row["seed"] == seed):
             return dict(row)
     return None

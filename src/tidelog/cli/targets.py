@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tidelog import disk
 from tidelog.errors import ConfigError
 
 
@@ -38,23 +38,16 @@ def writing(
             aside[target] = old
     try:
         for target, old in aside.items():
-            target.rename(old)
+            disk.DISK.rename(target, old)
         yield
     except BaseException:
         for target, old in aside.items():
             if old.exists():
-                _delete(target)
-                old.rename(target)
+                disk.delete(target)
+                disk.DISK.rename(old, target)
         raise
     for old in aside.values():
-        _delete(old)
-
-
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+        disk.delete(old)
 
 
 def is_run(folder: Path) -> bool:

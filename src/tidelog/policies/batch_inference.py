@@ -18,6 +18,7 @@ from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy, replay
 from tidelog.runtime.observations import column_names, feature_names, fill_features
@@ -317,13 +318,12 @@ def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) 
 
 def write_table(frame: pl.DataFrame, path: Path) -> None:
     """Write a table as .csv or .parquet atomically."""
-    writers: dict[str, Callable[[Path], Any]] = {".csv": frame.write_csv, ".parquet": frame.write_parquet}
+    writers: dict[str, Callable[[Any], Any]] = {".csv": frame.write_csv, ".parquet": frame.write_parquet}
     if path.suffix not in writers:
         raise ConfigError(f"{path}: expected a path that ends in .csv or .parquet. fix: change the suffix")
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        writers[path.suffix](temporary)
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ConfigError(f"{path} cannot be written: {error}. fix: choose a writable path") from error
+
+    def save(aside: Path) -> None:
+        with aside.open("wb") as file:  # errors of the disk are then OSError
+            writers[path.suffix](file)
+
+    write_file(path, save, ConfigError)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.folders import write_json
 from tidelog.input_files import parse_json, read_text
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy

@@ -14,6 +14,7 @@ from tidelog.data.core.report import LEVELS, Problem, Report
 from tidelog.data.io.inspect import Description
 from tidelog.data.log import Log
 from tidelog.data.statistics import Statistics, episode_returns
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError
 from tidelog.number_text import in_unit, three_digits
 from tidelog.report.charts import bars, histogram
@@ -29,15 +30,9 @@ _FIRST_COLUMNS = 12
 def write_data_page(path: str | Path, report: Report, log: Log | None = None, table: Description | None = None) -> Path:
     """Write `data_page` to a new file and return its path; ConfigError if the path exists or cannot be written."""
     target = Path(path)
-    content = data_page(report, log, table).encode()
-    try:
-        with target.open("xb") as stream:
-            stream.write(content)
-    except FileExistsError as error:
-        raise ConfigError(f"{target} exists; nothing was written. fix: choose another name") from error
-    except OSError as error:
-        target.unlink(missing_ok=True)
-        raise ConfigError(f"{target} cannot be written: {error}") from error
+    if target.exists():
+        raise ConfigError(f"{target} exists; nothing was written. fix: choose another name")
+    write_file(target, data_page(report, log, table).encode(), ConfigError)
     return target
 
 

@@ -7,12 +7,11 @@ them, so that the page of one run fits on three sides.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from tidelog.data.log import Log
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError
 from tidelog.input_files import open_regular
 from tidelog.recommend.interactions.log import Interactions
@@ -41,7 +40,7 @@ def report_of(
     """
     target = Path(out)
     _check_target(target)
-    _put(target, run_page(read_runs(runs), log))
+    write_file(target, run_page(read_runs(runs), log).encode(), ConfigError)
     return target
 
 
@@ -126,23 +125,3 @@ def _check_target(target: Path) -> None:
         raise ConfigError(
             f"{target} exists and is not a report of tidelog; nothing was written. fix: choose another name"
         )
-
-
-def _put(target: Path, text: str) -> None:
-    """Write atomically, through a temporary file in the same folder."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
-    except OSError as error:
-        raise ConfigError(f"{target} cannot be written: {error}") from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)  # the only way to read it
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
-        temporary.replace(target)
-    except OSError as error:
-        raise ConfigError(f"{target} cannot be written: {error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -5,12 +5,10 @@ A report is also possible without the logs.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +24,7 @@ from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.sinks import KEYS, read_rows
+from tidelog.training.runs.sinks import JSON_LINES, read_rows
 from tidelog.types import Catalogue
 
 Values = np.ndarray[Any, Any]
@@ -109,15 +107,17 @@ def _names(paths: Sequence[Path]) -> list[str]:
 def _read(path: Path, name: str) -> SavedRun:
     record = _checked_record(path, Record.read(path))
     members = len(record.configs) * len(record.options.seeds)
-    rows = _checked_rows(path / "metrics.jsonl", read_rows(path / "metrics.jsonl"), members)
+    checkpoints = Checkpoints(path / "checkpoints", 1)
+    file = path / JSON_LINES
+    rows = _checked_rows(file, read_rows(file, checkpoints.metrics().get(JSON_LINES, 0)), members)
     if not rows:
         raise ConfigError(
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
             f"{min(record.options.every, record.options.steps):,}. fix: continue with `tidelog resume {path}`"
         )
     evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
-    checkpoints = Checkpoints(path / "checkpoints", 1).updates()
-    return SavedRun(path, name, record, rows, evaluations, read_verdicts(path / "verdicts"), checkpoints)
+    verdicts = read_verdicts(path / "verdicts")
+    return SavedRun(path, name, record, rows, evaluations, verdicts, checkpoints.updates())
 
 
 def _checked_record(path: Path, record: Record) -> Record:
@@ -132,12 +132,6 @@ def _checked_record(path: Path, record: Record) -> Record:
 
 def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[dict[str, Any]]:
     for line, row in enumerate(rows, 1):
-        whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
-        if not whole or not all(isinstance(value, Real) for value in row.values()):
-            raise CheckpointError(
-                f"{path}, line {line}: expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}. "
-                "fix: restore the file, or remove that line"
-            )
         if row["member"] >= members:
             raise CheckpointError(
                 f"{path}, line {line}: member = {row['member']}: expected a number below {members}, the number of the "

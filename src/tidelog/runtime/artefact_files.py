@@ -7,7 +7,6 @@ a name outside the manifest is refused before it is read. Every field of every l
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 import struct
 import zipfile
@@ -20,6 +19,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from tidelog.disk import write_file
 from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.folders import LARGEST, MANIFEST, Kind
 from tidelog.types import Discrete, Profile, Spec, Vector
@@ -151,23 +151,15 @@ def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -
         return
     sums = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
     contents = {MANIFEST: POLICY.text(manifest, sums), **files}
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for name, content in contents.items():
-                    info = zipfile.ZipInfo(name, DATE)
-                    info.external_attr = (stat.S_IFREG | 0o644) << 16
-                    archive.writestr(info, content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as problem:
-        temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"{path} cannot be written: {problem}; the old content is unchanged. fix: choose another"
-        ) from problem
+
+    def save(aside: Path) -> None:
+        with zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive:
+            for name, content in contents.items():
+                info = zipfile.ZipInfo(name, DATE)
+                info.external_attr = (stat.S_IFREG | 0o644) << 16
+                archive.writestr(info, content)
+
+    write_file(path, save, parents=True)
 
 
 def is_at(path: Path) -> bool:

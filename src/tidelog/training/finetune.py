@@ -43,7 +43,7 @@ from tidelog.training.runs.options import Evaluator, Options, as_path, evaluator
 from tidelog.training.runs.record import Record, new_folder, this_machine
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.sinks import Sink, rows_until
+from tidelog.training.runs.sinks import Sink
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 
@@ -170,8 +170,6 @@ def reopened_finetuning(
     templates = _learners(collectors, states, options, assignment, log_out, stores)
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
-    if collected_log is not None:
-        collected_log.delete_after(int(snapshot.learners[0].collection_state.rounds))
     learners = [
         learner if assignment.source or snapshot.environments[i] else _with_truncated_end(learner)
         for i, learner in enumerate(
@@ -190,7 +188,6 @@ def reopened_finetuning(
         together=together,
         collected_log=collected_log,
     )
-    rows = rows_until(path, engine.update)
     return Run(
         record,
         engine,
@@ -198,8 +195,7 @@ def reopened_finetuning(
         validation=validation,
         evaluators=own,
         sinks=sinks,
-        metrics=rows,
-        memory=snapshot.memory,
+        checkpoint=snapshot,
     )
 
 

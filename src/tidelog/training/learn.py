@@ -42,7 +42,7 @@ from tidelog.training.runs.options import (
 from tidelog.training.runs.record import Record, TrainingData, check_free, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.sinks import Sink, rows_until
+from tidelog.training.runs.sinks import Sink
 
 
 def learn(
@@ -184,8 +184,6 @@ def reopened(
     )
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint, params)
     collected_log = None if log_out is None else CollectedLog(log_out, record.spec, len(members))
-    if collected_log is not None:
-        collected_log.delete_after(int(snapshot.learners[0].collection_state.rounds))
     learners = restore_environments(
         assignment, [member.algorithm for member in members], snapshot.learners, snapshot.environments
     )
@@ -202,8 +200,7 @@ def reopened(
         storage=storage,
     )
     engine.restore_pieces(snapshot.piece_names)
-    rows = rows_until(path, engine.update)
-    return Run(record, engine, path, evaluators=own, sinks=sinks, metrics=rows, memory=snapshot.memory)
+    return Run(record, engine, path, evaluators=own, sinks=sinks, checkpoint=snapshot)
 
 
 def _check_environment(env: Any, algorithm: Any) -> None:

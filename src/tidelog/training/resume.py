@@ -17,10 +17,11 @@ from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
 from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Evaluator, evaluators
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
-from tidelog.training.runs.sinks import Sink, rows_until
+from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import TimeSplit
 
 
@@ -41,6 +42,7 @@ def resume(
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
     last.
     """
+    check_unlocked(Path(folder))
     run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
     return run.train(progress)
 
@@ -88,8 +90,7 @@ def load(
         validation=validation,
         evaluators=own,
         sinks=sinks,
-        metrics=rows_until(path, engine.update),
-        memory=snapshot.memory,
+        checkpoint=snapshot,
         q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
+from tidelog.disk import write_file
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Vector
 
@@ -57,8 +58,12 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
     flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
     for role in ("observation", "next_observation"):
         flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
-    with path.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **flat)
+
+    def save(aside: Path) -> None:
+        with aside.open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **flat)
+
+    write_file(path, save, LogError)
 
 
 def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Path:
@@ -75,9 +80,9 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     path = _free(path, overwrite)
     mapping_path = _free(path.with_suffix(".toml"), overwrite)
     sheet = _Sheet(log)
-    sheet.write(path)
     lines = "\n".join(f"{key} = {_toml(value)}" for key, value in sheet.mapping.items())
-    mapping_path.write_text(f"# how tidelog reads {path.name}\n{lines}\n", encoding="utf-8")
+    write_file(mapping_path, f"# how tidelog reads {path.name}\n{lines}\n".encode(), LogError)
+    write_file(path, sheet.write, LogError)
     return mapping_path
 
 
@@ -107,17 +112,11 @@ class _Sheet:
             self.mapping["extra"] = [self._extra(name, values) for name, values in log.extra.items()]
 
     def write(self, path: Path) -> None:
-        """Write the table as a whole or not at all."""
+        """Write the table."""
         import polars as pl
 
-        aside = path.with_name(f".writing-{path.name}")
-        try:
-            pl.DataFrame(self.columns).write_parquet(aside)
-            aside.replace(path)
-        except OSError as error:
-            raise LogError(f"{path} cannot be written: {error}") from error
-        finally:
-            aside.unlink(missing_ok=True)
+        with path.open("wb") as stream:  # errors of the disk are then OSError
+            pl.DataFrame(self.columns).write_parquet(stream)
 
     def add(self, name: str, values: Any) -> str:
         """Add a column under this name, with underscores appended if the name is used."""

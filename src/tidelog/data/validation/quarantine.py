@@ -19,6 +19,7 @@ from tidelog.data.core.report import Report
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError, LogError
 
 FILE, ROW, LINE, PROBLEMS = "quarantine_file", "quarantine_row", "quarantine_line", "quarantine_problems"
@@ -91,11 +92,4 @@ def _write(frame: pl.DataFrame, target: Path) -> None:
     header = io.StringIO(newline="")
     csv.writer(header, lineterminator="\n").writerow([name.partition("\x00")[0] for name in frame.columns])
     content = (header.getvalue() + frame.write_csv(include_header=False)).encode()
-    try:
-        with target.open("xb") as stream:
-            stream.write(content)
-    except FileExistsError as error:
-        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name") from error
-    except OSError as error:
-        target.unlink(missing_ok=True)
-        raise ConfigError(f"{target} cannot be written: {error}") from error
+    write_file(target, content, ConfigError)

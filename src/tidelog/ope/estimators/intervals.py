@@ -4,24 +4,27 @@ The bootstrap resamples at most 10,000 groups of neighbouring episodes; one matr
 replicate in which a ratio has no weight has no value. It counts as lower than all others for the lower end and as
 higher for the upper end; so weak support widens the interval and never narrows it.
 
-The critical value for several comparisons with the logger contains two corrections. Policies that are judged together
+The critical value for several comparisons with the logger contains three corrections. Policies that are judged together
 share their episodes, so their estimates are correlated: the distribution of the largest studentised bootstrap error
 gives the width at which all intervals cover all differences simultaneously (the max-t method: Westfall & Young 1993;
 Hothorn, Bretz & Westfall 2008). Successive verdicts share an error of `1 - level`; each look at the same episodes
-spends a part that is fixed in advance (alpha spending).
+spends a part that is fixed in advance (alpha spending). The policies of a later look may follow from the results of
+earlier ones; their intervals hold for every such choice (as Scheffé's, 1953, for all contrasts).
 
 Letters: `R` rows of an estimate, `K` ratios, `P` policies, `B` replicates.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.optimize import brentq
+from scipy.special import gammaincc, ndtr, ndtri, stdtrit
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.ope.estimators.ratios import Ratios, quotients
@@ -189,6 +192,22 @@ def spent_error(level: float, number: int) -> float:
     Over any number of looks each side is therefore wrong with a probability of at most `e = 1 - level`.
     """
     return (1.0 - level) / max(1, number * (number - 1))
+
+
+def chosen_deviate(error: float, shown: int) -> float:
+    """Half-width, in standard errors, of an interval for a policy that the results of `shown` policies led to.
+
+    The errors of the results that were shown are `D` standard normal numbers, known to the one who chooses. The error
+    of a new policy is a part in their span and an independent part: the most harmful choice exceeds `c` on one side
+    with the probability `(P(chi_D > c) + P(chi_{D+1} > c)) / 2`. With `shown` 0 it is the normal interval's.
+    """
+    if shown == 0:
+        return normal_deviate(error)
+
+    def excess(deviate: float) -> float:
+        return float(gammaincc([shown / 2.0, (shown + 1) / 2.0], deviate**2 / 2.0).sum()) - error
+
+    return float(brentq(excess, 0.0, 50.0 + 2.0 * math.sqrt(shown), xtol=1e-9))
 
 
 def critical_values(differences: Sequence[Ratios | None], confidence: Confidence, error: float) -> Floats:

@@ -30,6 +30,7 @@ from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, model_of
 from tidelog.ope.estimators.intervals import (
     Confidence,
+    chosen_deviate,
     critical_values,
     interval,
     normal_deviate,
@@ -54,7 +55,7 @@ from tidelog.ope.verdict.checks import (
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Case, Outcome, decide
 from tidelog.ope.verdict.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.verdict.limits import Limits
-from tidelog.ope.verdict.results import Verdict, Verdicts, combine_verdicts, named_policies, percent
+from tidelog.ope.verdict.results import CAVEAT, Verdict, Verdicts, combine_verdicts, named_policies, percent
 from tidelog.ope.verdict.verdict_text import caveats
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
@@ -204,9 +205,9 @@ def judge(
         if isinstance(judged, Policy):
             judged.declare(verdict.summary["acting"], verdict.summary)
     if counting is not None and looked.look is not None:
-        counting.record_decisions(
-            looked.look, {one.name: v.decision for one, v in zip(comparisons, verdicts, strict=True)}
-        )
+        names = [one.name for one in comparisons]
+        decisions = {name: verdict.decision for name, verdict in zip(names, verdicts, strict=True)}
+        counting.record_decisions(looked.look, decisions, dict(zip(names, looked.together, strict=True)))
     return verdicts[0] if several is None else combine_verdicts(tuple(policies), verdicts, 1.0 - looked.error)
 
 
@@ -319,15 +320,30 @@ class LookResult(NamedTuple):
     error: float  # two-sided, of all policies together
     level: float  # requested level
     widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
+    together: list[float]  # [P]: the part of it that is due to the other policies of the look
+    own_file: Path | None = None  # the one ledger that was named
 
     @property
     def context(self) -> dict[str, Any]:
         """Entries for the verdicts' context."""
         before = 0 if self.look is None else self.look.before
-        facts = {"policies": len(self.widenings), "level": 1.0 - self.error, "counted": self.look is not None}
+        facts = {"policies": self.policies, "level": 1.0 - self.error, "counted": self.look is not None}
         if self.look is not None:
             facts |= {"number": self.look.number, "elsewhere": self.look.elsewhere, "recorded": self.look.recorded}
+            facts |= {"shown": self.look.shown}
         return {"judged_before": before, "looks": {"before": before, **facts}}
+
+    @property
+    def policies(self) -> int:
+        """Number of policies of the look."""
+        return len(self.widenings) if self.look is None else self.look.policies
+
+    @property
+    def conditions(self) -> list[str]:
+        """What the reader of a short form of the verdict has to know about the count of looks."""
+        if self.look is None:
+            return ["earlier verdicts on these episodes were not counted"]
+        return [] if self.own_file is None else [f"earlier verdicts were counted in {self.own_file.name} alone"]
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -335,11 +351,15 @@ class LookResult(NamedTuple):
         sentences = []
         if self.look is not None and self.look.number > 1:
             times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
-            wider = f"widened from {percent(self.level)} to {percent(1.0 - self.error)}"
-            sentences.append(f"these episodes were judged {times} before: the interval is {wider}")
-        if len(self.widenings) > 1:
+            shown = "one policy" if self.look.shown == 1 else f"{self.look.shown:,} policies"
             sentences.append(
-                f"{len(self.widenings):,} policies were judged together: the intervals of all differences hold "
+                f"these episodes were judged {times} before, with {shown}: the interval is {self.widenings.max():.2g} "
+                f"times as long as at a first look, because it holds for {percent(1.0 - self.error)} instead of "
+                f"{percent(self.level)} and for any policy that the earlier results led to"
+            )
+        if self.policies > 1:
+            sentences.append(
+                f"{self.policies:,} policies were judged together: the intervals of all differences hold "
                 f"simultaneously with {percent(1.0 - self.error)} confidence"
             )
         return tuple(sentences)
@@ -350,6 +370,8 @@ class LookResult(NamedTuple):
         if self.look is None:
             return (*self.reasons, "the number of times these episodes were judged before is unknown (ledger=False)")
         sentences = [*self.reasons]
+        if self.own_file is not None:
+            sentences.append(f"looks that are not in {self.own_file} are unknown and do not widen the interval")
         if self.look.elsewhere:
             sentences.append(
                 f"{self.look.elsewhere:.1%} of these episodes were judged before as part of another set; the wider "
@@ -374,10 +396,19 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
         sampled = ways.pop() if len(ways) == 1 else [one.sample for one in found]
         look = ledger.record_look(policies, {"sample": sampled, **_look_settings(settings)}, counted=counted)
     error = spent_error(limits.level, 1 if look is None else look.number)
+    shown = 0 if look is None else look.shown
     cases = [None if one.gathered is None else one.case(settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
-    reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
-    return LookResult(look, error, limits.level, np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0))
+    if look is not None and look.together is not None:
+        together = np.asarray(look.together)
+    else:
+        reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
+        together = np.maximum(reach / normal_deviate(error), 1.0)
+    count = len(found) if look is None else look.policies
+    least = chosen_deviate(error / count, shown) if shown else normal_deviate(error)
+    widenings = np.maximum(together * normal_deviate(error), least) / normal_deviate(1.0 - limits.level)
+    own_file = None if ledger is None or ledger.optional else ledger.files[0]
+    return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist(), own_file)
 
 
 def _look_settings(settings: Settings) -> dict[str, Any]:
@@ -450,7 +481,11 @@ def _verdict(
         risk = None if risk is None else replace(risk, reward_unit=unit)
     names = [f"'{row.name}'" for row in outcome.estimates if row.note.startswith(IMPOSSIBLE)]
     impossible = [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
-    notes = (*context.get("notes", ()), *context["dependence"], *impossible, *looked.notes)
+    looser = [f"limits are looser than the defaults: {', '.join(limits.looser())}"] if limits.looser() else []
+    notes = (*context.get("notes", ()), *context["dependence"], *impossible, *looked.notes, *looser)
+    unknown = [CAVEAT] if context["overlap_unknown"] else []
+    loose = [f"limits looser than the defaults: {len(limits.looser())}"] if looser else []
+    context = {**context, "conditions": [*unknown, *looked.conditions, *loose]}
     facts = verdict_text.VerdictFacts(
         episodes=len(log.episode_ids),
         steps=log.steps,

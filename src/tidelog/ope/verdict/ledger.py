@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from tidelog import disk
 from tidelog.data.log import Log
 from tidelog.data.overlap import SIZE, Hashes, Sketch, episode_hashes
 from tidelog.errors import CheckpointError, ConfigError
@@ -48,6 +49,7 @@ class Look:
     policies: tuple[Mapping[str, Any], ...]  # name, algorithm, identity
     settings: Mapping[str, Any] = field(default_factory=dict)
     decisions: Mapping[str, str] = field(default_factory=dict)  # by name; empty while judging or after a failure
+    together: Mapping[str, float] = field(default_factory=dict)  # by name: widening for the other policies of the look
     share: float = 1.0  # share of this log's episodes that the look judged
 
 
@@ -57,8 +59,11 @@ class RecordedLook(NamedTuple):
     key: str
     number: int
     before: int  # other looks at these episodes
+    shown: int  # number of policies in these looks
+    policies: int  # number of policies of this look
     elsewhere: float  # largest share of these episodes in another set that was judged before; 0 if there is none
     recorded: bool  # whether it was recorded
+    together: tuple[float, ...] | None = None  # widening of the judged policies in the earlier look that holds them
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +121,20 @@ class Ledger:
         """Record a look at these policies (name, algorithm, identity), unless it is recorded already.
 
         Holds the lock of all files: concurrent judges get different numbers. A look that is not `counted` shows no
-        number and gets the number 0.
+        number and gets the number 0. Some of the policies of an earlier look, with its settings, are that look: its
+        intervals hold for all of its policies, whichever of them is chosen.
         """
         identities = sorted(str(one["identity"]) for one in policies)
         key = hashed([self.fingerprint, identities, dict(settings), counted])[:32]
         with _opened(self.files, write=True) as files:
             content = [_read(file) for file in files]
             known = self._looks(content)
+            holder = None if any(look.key == key for look in known) else self._holder(known, policies, settings)
+            key = key if holder is None else holder.key
             same = [look for look in known if look.key == key]
             others = [look for look in known if look.key != key and look.number]
             number = 0 if not counted else max((look.number for look in same), default=len(others) + 1)
+            earlier = [look for look in others if not same or look.number < number]
             elsewhere = max((look.share for look in others if look.episodes != self.fingerprint), default=0.0)
             look = {
                 "line": "look", "key": key, "number": number, "time": _now(), "episodes": self.fingerprint,
@@ -139,11 +148,31 @@ class Ledger:
                     lines = [{"line": "episodes", "fingerprint": self.fingerprint, "sketch": sketch.to_json()}, look]
                 recorded |= file.append(lines)
             self._check_written(recorded)
-        return RecordedLook(key, number, len(others) if not same else max(number - 1, 0), elsewhere, recorded)
+        before = len(others) if not same else max(number - 1, 0)
+        shown = sum(len(look.policies) for look in earlier)
+        together = None if holder is None else _widenings(holder, policies)
+        count = len(policies if holder is None else holder.policies)
+        return RecordedLook(key, number, before, shown, count, elsewhere, recorded, together)
 
-    def record_decisions(self, look: RecordedLook, decisions: Mapping[str, str]) -> None:
-        """Record the decisions of a look."""
+    def _holder(
+        self, looks: Sequence[Look], policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
+    ) -> Look | None:
+        """The first finished look with these settings that holds these policies among others."""
+        wanted = {str(one["identity"]) for one in policies}
+        for look in looks:
+            identities = {str(one["identity"]) for one in look.policies if one["name"] in look.together}
+            if look.episodes == self.fingerprint and look.number and look.settings == settings and wanted <= identities:
+                return look
+        return None
+
+    def record_decisions(
+        self, look: RecordedLook, decisions: Mapping[str, str], together: Mapping[str, float] | None = None
+    ) -> None:
+        """Record the decisions of a look, and the widening of each policy's interval for the other policies."""
+        if look.together is not None:  # part of an earlier look, which has its decisions
+            return
         line = {"line": "decisions", "key": look.key, "time": _now(), "decisions": dict(decisions)}
+        line |= {"together": dict(together or {})}
         with _opened(self.files, write=True) as files:
             for file in files:
                 known = _read(file).looks.get(look.key)
@@ -196,6 +225,11 @@ def state_folder() -> Path | None:
         return None
 
 
+def _widenings(look: Look, policies: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
+    by_identity = {str(one["identity"]): look.together[one["name"]] for one in look.policies}
+    return tuple(by_identity[str(one["identity"])] for one in policies)
+
+
 class _Content(NamedTuple):
     """Content of one file."""
 
@@ -211,16 +245,21 @@ class _File(NamedTuple):
     writable: bool
 
     def append(self, lines: Sequence[Mapping[str, Any]]) -> bool:
-        """Write whole lines and sync them to disk; return whether the file is writable."""
+        """Write whole lines and sync them to disk; return whether the file is writable.
+
+        An incomplete last line of a process that was killed is removed first: its look was never shown.
+        """
         if self.handle is None or not self.writable:
             return False
         text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
         try:
-            while text:
-                text = text[os.write(self.handle, text) :]
-            os.fsync(self.handle)
+            content = os.pread(self.handle, os.fstat(self.handle).st_size, 0)
+            if content and not content.endswith(b"\n"):
+                disk.DISK.cut(self.path, content.rfind(b"\n") + 1)
+            disk.DISK.append(self.path, self.handle, text)
+            disk.DISK.sync(self.path)
         except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be written: {error}") from error
+            raise disk.not_written(self.path, error, CheckpointError) from error
         return True
 
 
@@ -244,8 +283,9 @@ def _opened(paths: Sequence[Path], *, write: bool) -> Iterator[list[_File]]:
 def _open(path: Path, write: bool) -> tuple[int | None, bool]:
     if write:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
+            disk.make_folders(path.parent)
+            disk.create_missing(path)
+            return os.open(path, os.O_RDWR | os.O_APPEND), True
         except OSError:  # a file that is not writable may still be readable
             pass
     try:
@@ -265,9 +305,9 @@ def _read(file: _File) -> _Content:
     with os.fdopen(os.dup(file.handle), "rb") as lines:
         lines.seek(0)
         for number, line in enumerate(lines, start=1):
+            if not line.endswith(b"\n"):  # of a process that was killed while it wrote
+                break
             try:
-                if not line.endswith(b"\n"):
-                    raise ValueError("the line is truncated")
                 _add_line(json.loads(line), content)
             except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
                 raise CheckpointError(
@@ -290,7 +330,10 @@ def _add_line(line: Any, content: _Content) -> None:
         content.looks[look.key] = look
     elif kind == "decisions":
         key = str(line["key"])
-        content.looks[key] = replace(content.looks[key], decisions=dict(line["decisions"]))
+        together = {str(name): float(value) for name, value in line.get("together", {}).items()}
+        if not all(value >= 1.0 for value in together.values()):
+            raise ValueError(f"together {together!r}")
+        content.looks[key] = replace(content.looks[key], decisions=dict(line["decisions"]), together=together)
     else:
         raise ValueError(f"unknown kind {kind!r}")
 

@@ -45,8 +45,20 @@ class Limits:
             if not low <= value <= high:
                 raise ConfigError(f"{field.name} = {value}: expected {low:g} to {high:g}")
 
+    def looser(self) -> list[str]:
+        """Return the limits that allow more than the defaults do, each with both numbers."""
+        changed = {name: (getattr(self, name), getattr(DEFAULTS, name)) for name in (*FLOORS, *CEILINGS)}
+        looser = {name: (own < usual) if name in FLOORS else (own > usual) for name, (own, usual) in changed.items()}
+        return [
+            f"{name} {changed[name][0]:g} (default {changed[name][1]:g})"
+            for name, is_looser in looser.items()
+            if is_looser
+        ]
+
 
 OPTIONAL = ("lowest_return", "highest_return")
+FLOORS = ("effective_episodes", "effective_share", "earning_episodes", "carrying_episodes", "odds_ratio", "level")
+CEILINGS = ("largest_weight", "pareto_k", "mean_weight_errors", "unsupported_mass", "unshown_share", "overlap")
 _ANY = float("inf")
 _RANGES: dict[str, tuple[float, Any]] = {
     "effective_episodes": (1.0, _ANY),
@@ -67,3 +79,4 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "replicates": (1000, 1_000_000),
     "groups": (100, 1_000_000),
 }
+DEFAULTS = Limits()

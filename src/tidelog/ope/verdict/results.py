@@ -93,7 +93,7 @@ class Verdict:
             "decision": self.decision,
             "acting": "sample" if self.context.get("sample") else "mode",
             "date": str(self.context.get("date") or datetime.now(UTC).date().isoformat()),
-            "caveat": CAVEAT if self.context.get("overlap_unknown") else "",
+            "caveat": "; ".join(self.context.get("conditions", ())),
             "difference": self.difference.estimate,
             "low": self.difference.low,
             "high": self.difference.high,

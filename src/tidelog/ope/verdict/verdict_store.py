@@ -16,8 +16,8 @@ import numpy as np
 from tidelog.data.core.columns import declared_unit
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
+from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError, LogError
-from tidelog.folders import write_json
 from tidelog.input_files import parse_json, read_text
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support

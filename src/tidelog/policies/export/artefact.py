@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.data.log import Log
+from tidelog.disk import write_file
 from tidelog.errors import ExportError, SpecError
 from tidelog.policies.export.onnx import onnx_file
 from tidelog.policies.export.parity import READ, ROWS, bound_of, check_parity, compare_runtimes
@@ -87,14 +88,7 @@ def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dic
     files[ONNX], manifest["onnx"] = onnx_file(policy)
     record = _compared(policy, files, manifest, logged)
     check_parity(record, _readers_in(record), str(path))
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(files[ONNX])
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise ExportError(f"{path} cannot be written: {error}. fix: choose a writable path") from error
+    write_file(path, files[ONNX], ExportError, parents=True)
     return record
 
 

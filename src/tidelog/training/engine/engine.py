@@ -370,6 +370,11 @@ class Engine:
             )
         return notes
 
+    def discard_later_rollouts(self) -> None:
+        """Delete stored rollouts that are later than the state of the run."""
+        if self._collected_log is not None:
+            self._collected_log.delete_after(int(self.learners[0].collection_state.rounds))
+
     def close(self) -> None:
         """Write the collected log, if there is one, at the end of the run."""
         if self._collected_log is not None:

@@ -11,7 +11,6 @@ Letters: `C` segments in a store, `W` segments of a piece, `T` steps, `R` rows d
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,17 +21,18 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog import disk
 from tidelog.algorithms.core.sampling import Sampler, Unit
 from tidelog.algorithms.core.segments import Columns, Segments
 from tidelog.errors import CheckpointError
-from tidelog.folders import WRITING_PREFIX, Kind
+from tidelog.folders import Kind
 from tidelog.networks.arrays import from_host
 from tidelog.training.engine.log_streaming import LONGEST_BLOCK, MOST_BYTES
 
 PIECE = Kind("piece of a phase buffer", 3)
 COLLECTED, PREPARED = "collected", "prepared"
 OURS = re.compile(
-    rf"\d+-({COLLECTED}|{PREPARED})$|{re.escape(WRITING_PREFIX)}"
+    rf"\d+-({COLLECTED}|{PREPARED})$|{'|'.join(map(re.escape, (disk.WRITING, disk.DELETING, disk.REPLACED)))}"
 )  # folder names of pieces, also half-written ones
 Rows = NDArray[np.int64]
 Leaves = dict[str, NDArray[Any]]  # by file name
@@ -245,7 +245,7 @@ class OffloadedStore:
         needed = self._needed | {_name(round, part) for round in self._rounds for part in (COLLECTED, PREPARED)}
         for path in self._folder.iterdir():
             if OURS.match(path.name) and path.name not in needed:
-                shutil.rmtree(path)
+                disk.delete(path)
                 self._written.discard(path.name)
 
     def _blank(self, count: int) -> Segments:

@@ -7,12 +7,13 @@ that are unfinished at the end of the run are truncated. Letters: `W` copies, `T
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tidelog import disk
+from tidelog.data.io.storage import LOG
 from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.types import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
@@ -44,28 +45,34 @@ class CollectedLog:
                 f"the earlier rollouts are in the finished log {self.target}, which cannot be extended. fix: start a "
                 "new run with another log_out"
             )
-        self._pieces.mkdir(parents=True, exist_ok=True)
-        aside = self._pieces / f".{member}-{round}.npz"
-        np.savez(aside, begins=np.asarray(begins), **columns)  # type: ignore[arg-type]
-        aside.replace(self._piece(member, round))
+
+        def save(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez(file, begins=np.asarray(begins), **columns)  # type: ignore[arg-type]
+
+        disk.write_file(self._piece(member, round), save, parents=True)
 
     def delete_after(self, rounds: int) -> None:
-        """Delete all rollouts after the first `rounds`."""
+        """Delete all rollouts after the first `rounds`, the last ones first."""
         if self._pieces.is_dir():
-            for path in self._pieces.glob("*.npz"):
+            disk.tidy(self._pieces)
+            for path in sorted(self._pieces.glob("*.npz"), reverse=True):
                 if int(path.stem.split("-")[1]) >= rounds:
-                    path.unlink()
+                    disk.delete(path)
 
     def write(self, rounds: int) -> None:
-        """Write the log and delete the pieces; do nothing if the log is written already."""
+        """Write the log, then delete the pieces; a log that was written before is not written again."""
         if not self._pieces.is_dir():
+            return
+        if LOG.is_at(self.target):  # the process ended before it deleted the pieces
+            disk.delete(self._pieces)
             return
         rows = [self._rows(member, rounds) for member in range(self._members)]
         episodes = np.cumsum([0, *(int(r["episode"][-1]) + 1 for r in rows)])
         for first, r in zip(episodes, rows, strict=False):
             r["episode"] = r["episode"] + first
         self._log({name: np.concatenate([r[name] for r in rows]) for name in rows[0]}).save(self.target)
-        shutil.rmtree(self._pieces)
+        disk.delete(self._pieces)
 
     def _piece(self, member: int, round: int) -> Path:
         return self._pieces / f"{member}-{round:08d}.npz"

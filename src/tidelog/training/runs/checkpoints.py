@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tidelog import disk
 from tidelog.errors import CheckpointError
-from tidelog.folders import Kind, remove_unfinished
+from tidelog.folders import MANIFEST, Kind
 from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Position
 
-CHECKPOINT = Kind("checkpoint", 2)
+CHECKPOINT = Kind("checkpoint", 3)
 
 
 class Checkpoint(NamedTuple):
@@ -25,6 +26,7 @@ class Checkpoint(NamedTuple):
     environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
     pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
     piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
+    metrics: Mapping[str, int] = {}  # bytes of the files of metrics, by name
 
 
 class Checkpoints:
@@ -34,13 +36,26 @@ class Checkpoints:
         self._folder, self._keep = folder, keep
 
     def updates(self) -> list[int]:
-        """Return the updates of all complete checkpoints, oldest first."""
+        """Return the updates of all complete checkpoints, oldest first; incomplete ones are named in a warning."""
         if not self._folder.is_dir():
             return []
-        return sorted(int(path.name) for path in self._folder.iterdir() if path.name.isdigit())
+        folders = sorted(path for path in self._folder.iterdir() if path.name.isdigit())
+        complete = [path for path in folders if (path / MANIFEST).is_file()]
+        if len(complete) < len(folders):
+            without = ", ".join(path.name for path in folders if path not in complete)
+            warnings.warn(f"{self._folder}: {without} has no {MANIFEST} and is passed over", stacklevel=2)
+        return [int(path.name) for path in complete]
 
     def save(self, update: int, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete all but the last `keep` and all half-written ones."""
+        """Write a checkpoint, then delete all but the last `keep`.
+
+        CheckpointError if the run folder is gone: a moved or deleted run is not created again.
+        """
+        if not self._folder.parent.is_dir():
+            raise CheckpointError(
+                f"{self._folder.parent} was moved or deleted while the run was training. fix: move it back, then "
+                "continue with `tidelog resume`"
+            )
         files: dict[str, Any] = {
             f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
         }
@@ -51,16 +66,19 @@ class Checkpoints:
             "position": list(checkpoint.position),
             "memory": checkpoint.memory,
             "piece_names": [dict(one) for one in checkpoint.piece_names],
+            "metrics": dict(checkpoint.metrics),
         }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
-        for old in self.updates()[: -self._keep]:
-            shutil.rmtree(self._folder / f"{old:010d}")
-        remove_unfinished(self._folder)
+        self.forget(self.updates()[: -self._keep])
 
-    def forget_after(self, update: int) -> None:
-        """Delete checkpoints after `update`, because the run continues from there."""
-        for later in [u for u in self.updates() if u > update]:
-            shutil.rmtree(self._folder / f"{later:010d}")
+    def forget(self, updates: Sequence[int]) -> None:
+        """Delete checkpoints in this order, each completely; CheckpointError if the disk refuses."""
+        for update in updates:
+            folder = self._folder / f"{update:010d}"
+            try:
+                disk.delete(folder)
+            except OSError as problem:
+                raise disk.not_written(folder, problem, CheckpointError) from problem
 
     def load(self, templates: list[LearnerState], update: int | None = None, params: Sequence[Any] = ()) -> Checkpoint:
         """Read the last checkpoint, or the one at `update`; if it is corrupt, the error names the one before it.
@@ -80,6 +98,11 @@ class Checkpoints:
             before = [u for u in updates if u < selected]
             fix = f". fix: use the one before it, with checkpoint={before[-1]}" if before else ""
             raise CheckpointError(f"{error}{fix}") from error
+
+    def metrics(self) -> dict[str, int]:
+        """Return the bytes of the files of metrics at the last checkpoint, by name; {} without a checkpoint."""
+        updates = self.updates()
+        return dict(CHECKPOINT.manifest(self._folder / f"{updates[-1]:010d}")["metrics"]) if updates else {}
 
     def memory(self) -> dict[str, Any]:
         """Return the state of the selection at the last checkpoint."""
@@ -112,7 +135,8 @@ class Checkpoints:
         pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
         position, piece_names = Position(*manifest["position"]), manifest.get("piece_names", [])
-        return Checkpoint(learners, position, manifest["memory"], environments, pending_params, piece_names)
+        memory, metrics = manifest["memory"], manifest["metrics"]
+        return Checkpoint(learners, position, memory, environments, pending_params, piece_names, metrics)
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

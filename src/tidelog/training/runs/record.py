@@ -19,12 +19,14 @@ from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
+from tidelog.disk import is_temporary, write_json
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.folders import digest
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.runs.options import Options
 from tidelog.types import Spec
 
-SCHEMA = 2
+SCHEMA, FILE = 3, "run.json"
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
 
 
@@ -51,10 +53,6 @@ class TrainingData:
     start: Distillation | None = None
     finetuned: bool = False
     finetuned_from: str | None = None  # the folder of the run over the log, if it had one
-
-
-class _Schema(msgspec.Struct):
-    schema: int
 
 
 class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -138,7 +136,6 @@ class Record:
 
     def write(self, folder: Path) -> None:
         """Write `run.json` into a new run folder, completely or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
         content = RunFile(
             schema=SCHEMA,
             algorithm=self.algorithm,
@@ -151,30 +148,27 @@ class Record:
             machine=self.machine,
             sketches=self.sketches,
         )
-        aside = folder / ".run.json"
-        with aside.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(content, enc_hook=_plain), indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(folder / "run.json")
+        body = msgspec.json.decode(msgspec.json.encode(content, enc_hook=_plain))
+        write_json(folder / FILE, {**body, "sha256": digest(body)}, ConfigError)
 
     @classmethod
     def read(cls, folder: Path) -> Record:
         """Read the record of a run folder; CheckpointError if it is missing or cannot be read."""
-        path = folder / "run.json"
+        path = folder / FILE
         if not path.exists():
-            raise CheckpointError(f"{folder} is no run folder: it has no run.json. fix: pass the folder of a run")
+            raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: pass the folder of a run")
         try:
-            text = path.read_bytes()
-            schema = msgspec.json.decode(text, type=_Schema).schema
-            if schema != SCHEMA:
+            body = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            if body.get("schema") != SCHEMA:
                 raise CheckpointError(
-                    f"{path} has schema {schema}, expected {SCHEMA}. fix: read it with the version of tidelog that "
-                    "wrote it"
+                    f"{path} has schema {body.get('schema')!r}, expected {SCHEMA}. fix: read it with the version of "
+                    "tidelog that wrote it"
                 )
-            file = msgspec.json.decode(text, type=RunFile)
+            if body.pop("sha256", None) != digest(body):
+                raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
+            file = msgspec.convert(body, RunFile)
             spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
         return cls(
             file.algorithm,
@@ -218,7 +212,7 @@ def check_free(out: str | Path | None) -> None:
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and not all(map(is_temporary, folder.iterdir())):
         is_run = (folder / "run.json").exists()
         again = f", continue the run with `tidelog resume {folder}` or tl.resume({str(folder)!r}), or read it with "
         again += f"tl.load({str(folder)!r})"
@@ -234,10 +228,7 @@ def new_folder(out: str | Path | None, record: Record) -> Path | None:
         return None
     check_free(out)
     folder = Path(out)
-    try:
-        record.write(folder)
-    except OSError as error:
-        raise ConfigError(f"{folder} cannot be created: {error}. fix: choose another folder") from error
+    record.write(folder)
     return folder
 
 

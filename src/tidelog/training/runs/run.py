@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from tidelog.algorithms.names import ranks
+from tidelog.disk import tidy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
-from tidelog.folders import remove_unfinished
 from tidelog.networks.arrays import duplicate
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
@@ -25,11 +25,12 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.runs.evaluation import evaluate
+from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
-from tidelog.training.runs.sinks import Csv, JsonLines, Sink, rewind
+from tidelog.training.runs.sinks import FILES, Csv, JsonLines, Sink, rewind, rows_at
 from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
 
@@ -49,18 +50,20 @@ class Run:
         validation: Validation | None = None,
         evaluators: Mapping[str, Any] | None = None,
         sinks: Sequence[Sink] = (),
-        metrics: list[dict[str, Any]] | None = None,
-        memory: Mapping[str, Any] | None = None,
+        checkpoint: Checkpoint | None = None,
         q_weight_selection: QWeightSelection | None = None,
     ) -> None:
         self._q_weight_selection = q_weight_selection
         self.record, self.folder = record, folder
-        self.metrics: list[dict[str, Any]] = metrics or []
+        self._metric_sizes: Mapping[str, int] = {} if checkpoint is None else checkpoint.metrics
+        self.metrics: list[dict[str, Any]] = [] if folder is None else rows_at(folder, self._metric_sizes)
         self._engine, self._validation = engine, validation
         self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
-        self._selection = Selection(record.options, memory)
+        self._selection = Selection(record.options, None if checkpoint is None else checkpoint.memory)
         self._best: dict[int, Policy] = {}
         self._saved: Any = None
+        self._files: list[JsonLines | Csv] = []
+        self._updates_on_disk = [] if folder is None else self._checkpoints().updates()
 
     @property
     def members(self) -> list[Member]:
@@ -202,27 +205,37 @@ class Run:
             interrupts = stack.enter_context(Interrupts())
             stack.callback(self._engine.wait)
             if self.folder is not None:
+                stack.enter_context(locked(self.folder))
                 self._prepare_folder(self.folder)
             sinks = self._open_sinks(stack)
             yield from self._train(interrupts, sinks)
         yield Progress("done", self.done, self.record.options.steps, unit=self.unit)
 
     def _prepare_folder(self, folder: Path) -> None:
-        """Delete metrics and checkpoints of later updates, and half-written files."""
-        rewind(folder, self.update)
-        remove_unfinished(folder / "best")
-        self._checkpoints().forget_after(self.update)
-        if not self._checkpoints().updates():
+        """Delete checkpoints of later updates, then what only they need, and half-written files.
+
+        CheckpointError if another process trained the run since it was loaded.
+        """
+        checkpoints = self._checkpoints()
+        if checkpoints.updates() != self._updates_on_disk:
+            raise CheckpointError(
+                f"{folder} was trained by another process since it was loaded. fix: load it again with tl.load"
+            )
+        for parent in (folder, folder / "best", folder / "checkpoints"):
+            tidy(parent)
+        checkpoints.forget([update for update in reversed(self._updates_on_disk) if update > self.update])
+        rewind(folder, self._metric_sizes)
+        self._engine.discard_later_rollouts()
+        if not checkpoints.updates():
             self._save()
-        self._engine.delete_other_pieces(self._checkpoints().piece_names())
+        self._updates_on_disk = checkpoints.updates()
+        self._engine.delete_other_pieces(checkpoints.piece_names())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
-        files: list[Sink] = []
-        if self.folder is not None:
-            files = [JsonLines(self.folder / "metrics.jsonl"), Csv(self.folder / "metrics.csv")]
-        for sink in [*files, *self._sinks]:
+        self._files = [] if self.folder is None else [sink(self.folder / name) for name, sink in FILES.items()]
+        for sink in [*self._files, *self._sinks]:
             stack.callback(sink.close)
-        return [*files, *self._sinks]
+        return [*self._files, *self._sinks]
 
     def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
@@ -357,10 +370,18 @@ class Run:
             states = self._engine.environments() if environments is None else environments
             memory = self._selection.memory()
             engine = self._engine
+            self._metric_sizes = dict(file.sync() for file in self._files)  # rows are durable before their checkpoint
             checkpoint = Checkpoint(
-                engine.learners, engine.position, memory, states, engine.pending_params(), engine.piece_names()
+                engine.learners,
+                engine.position,
+                memory,
+                states,
+                engine.pending_params(),
+                engine.piece_names(),
+                self._metric_sizes,
             )
             self._checkpoints().save(self.update, checkpoint)
+            self._updates_on_disk = self._checkpoints().updates()
             engine.delete_other_pieces(self._checkpoints().piece_names())
             self._saved = (self.update, engine.position)
 

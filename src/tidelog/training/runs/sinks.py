@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import csv
 import importlib
+import io
 import json
+import warnings
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
+from tidelog import disk
+from tidelog.disk import Appended, write_file
 from tidelog.errors import CheckpointError, ConfigError
 
 MetricsRow = Mapping[str, Any]
@@ -28,41 +33,60 @@ class Sink(Protocol):
         """Finish writing."""
 
 
-class JsonLines:
-    """One JSON object per line, flushed at once."""
+class _File:
+    """A file of metrics in a run folder, to which rows are appended."""
+
+    header = b""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._file = Appended(path)
+        if path.stat().st_size == 0:
+            self._file.append(self.header)
+
+    @staticmethod
+    def lines(row: MetricsRow) -> bytes:
+        """The bytes of one row."""
+        raise NotImplementedError
 
     def write(self, row: MetricsRow) -> None:
-        """Append one row."""
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        """Append one row, which is written at once and durable after `sync`."""
+        self._file.append(self.lines(row))
+
+    def sync(self) -> tuple[str, int]:
+        """Make all rows durable; return the name and the bytes of the file."""
+        self._file.sync()
+        return self._file.path.name, self._file.path.stat().st_size
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
 
 
-class Csv:
+class JsonLines(_File):
+    """One JSON object per line."""
+
+    @staticmethod
+    def lines(row: MetricsRow) -> bytes:
+        """The bytes of one row."""
+        return f"{json.dumps(row)}\n".encode()
+
+
+class Csv(_File):
     """Long format, `update,member,seed,metric,value`; rows may have different metrics."""
 
-    def __init__(self, path: Path) -> None:
-        fresh = not path.exists() or path.stat().st_size == 0
-        self._file = path.open("a", encoding="utf-8", newline="")
-        self._writer = csv.writer(self._file)
-        if fresh:
-            self._writer.writerow([*KEYS, "metric", "value"])
+    header = b"update,member,seed,metric,value\r\n"
 
-    def write(self, row: MetricsRow) -> None:
-        """Append one line per metric."""
+    @staticmethod
+    def lines(row: MetricsRow) -> bytes:
+        """The bytes of one row: a line per metric."""
+        text = io.StringIO(newline="")
         head = [row[key] for key in KEYS]
-        self._writer.writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
-        self._file.flush()
+        csv.writer(text).writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
+        return text.getvalue().encode()
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+
+JSON_LINES = "metrics.jsonl"
+FILES: Mapping[str, type[JsonLines | Csv]] = {JSON_LINES: JsonLines, "metrics.csv": Csv}
 
 
 class TensorBoard:
@@ -122,34 +146,54 @@ def _module(name: str, package: str) -> Any:
         raise ConfigError(f"this sink needs the package {package}. fix: pip install {package}") from None
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a JSON-lines file without an incomplete last line; CheckpointError for a damaged line."""
-    if not path.exists():
-        return []
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+def read_rows(path: Path, durable: int = 0) -> list[dict[str, Any]]:
+    """Return the rows of a JSON-lines file; CheckpointError for a damaged line within the first `durable` bytes.
+
+    What follows them was not synced when the machine or the process stopped: there the first damaged line ends the
+    rows, with a warning unless it is the last, incomplete one.
+    """
+    content = path.read_bytes() if path.is_file() else b""
+    rows, begin = [], 0
+    for number, line in enumerate(content.split(b"\n")[:-1], 1):
         try:
-            rows += [json.loads(line)] if line else []
-        except ValueError as error:
-            raise CheckpointError(
-                f"{path}, line {number} is damaged ({error}). fix: restore the file, or remove that line"
-            ) from error
+            rows.append(_row(line))
+        except (ValueError, RecursionError) as error:
+            where = f"{path}, line {number} is damaged ({error})"
+            if begin < durable:
+                raise CheckpointError(f"{where}. fix: restore the file, or remove that line") from error
+            warnings.warn(f"{where}, after the last checkpoint: rows from there on are left out", stacklevel=2)
+            break
+        begin += len(line) + 1
     return rows
 
 
-def rows_until(folder: Path, update: int) -> list[dict[str, Any]]:
-    """Return the rows of a run folder up to an update."""
-    return [row for row in read_rows(folder / "metrics.jsonl") if row["update"] <= update]
+def rows_at(folder: Path, metrics: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the rows of a run folder at a checkpoint with these bytes of metrics; CheckpointError if some are lost."""
+    path, durable = folder / JSON_LINES, metrics.get(JSON_LINES, 0)
+    content = path.read_bytes()[:durable] if durable and path.is_file() else b""
+    if len(content) < durable or (content and not content.endswith(b"\n")):
+        raise CheckpointError(
+            f"{path} differs from what it was at the checkpoint ({len(content):,} of {durable:,} bytes). fix: restore "
+            "the file"
+        )
+    return read_rows(path, durable)[: content.count(b"\n")]
 
 
-def rewind(folder: Path, update: int) -> None:
-    """Remove rows after `update` from both files of a run folder; each file is replaced as a whole."""
-    rows = rows_until(folder, update)
-    for name, sink in (("metrics.csv", Csv), ("metrics.jsonl", JsonLines)):  # last the file that the rows are read from
-        aside = folder / f".{name}"
-        aside.unlink(missing_ok=True)
-        writer: Sink = sink(aside)
-        for row in rows:
-            writer.write(row)
-        writer.close()
-        aside.replace(folder / name)
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
+    if not whole or not all(isinstance(value, Real) for value in row.values()):
+        raise ValueError(f"expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}")
+    return dict(row)
+
+
+def rewind(folder: Path, metrics: Mapping[str, int]) -> None:
+    """Remove what follows these bytes from the files of metrics; a CSV file that was changed is written again."""
+    for name, sink in FILES.items():
+        path, length = folder / name, metrics.get(name, 0)
+        size = path.stat().st_size if path.exists() else 0
+        if size > length:
+            disk.DISK.cut(path, length)
+            disk.DISK.sync(path)
+        elif size < length:
+            write_file(path, sink.header + b"".join(map(sink.lines, rows_at(folder, metrics))))

@@ -1,0 +1,84 @@
+"""One process trains a run at a time: a lock on a file of its folder, which ends with its process."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tidelog.errors import CheckpointError
+
+FILE = "training.lock"
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run folder; CheckpointError names the process that holds it already.
+
+    A file system without locks gives a warning. CheckpointError if the folder cannot be written.
+    """
+    path = folder / FILE
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as problem:
+        raise CheckpointError(
+            f"{path} cannot be written: {problem.strerror}. fix: correct the permissions of the run folder, or "
+            "continue with a copy of it"
+        ) from problem
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(_held(folder, _owner(handle))) from None
+        except OSError as problem:
+            warnings.warn(
+                f"{path} cannot be locked ({problem.strerror}): make sure that no other process trains this run",
+                stacklevel=3,
+            )
+        owner = {"process": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, json.dumps(owner).encode(), 0)
+        yield
+        os.ftruncate(handle, 0)
+    finally:
+        os.close(handle)
+
+
+def check_unlocked(folder: Path) -> None:
+    """Raise CheckpointError if another process trains the run of this folder."""
+    path = folder / FILE
+    if path.is_file() and os.access(path, os.R_OK):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CheckpointError(_held(folder, _owner(handle))) from None
+        except OSError:  # no locks here: `locked` warns
+            return
+        finally:
+            os.close(handle)
+
+
+def _held(folder: Path, owner: str) -> str:
+    return (
+        f"{folder} is being trained by {owner}. fix: wait for it, or stop it (Ctrl-C or `kill` saves a checkpoint); "
+        "the lock ends with the process"
+    )
+
+
+def _owner(handle: int) -> str:
+    try:
+        owner = json.loads(os.pread(handle, 1_000, 0))
+        return f"process {owner['process']} on {owner['host']} since {owner['since']}"
+    except (ValueError, KeyError, TypeError):  # the owner has not written its name yet
+        return "another process"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

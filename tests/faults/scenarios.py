@@ -1,0 +1,258 @@
+"""What tidelog writes, operation by operation, and what must hold after a stop at any of them."""
+
+import hashlib
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tidelog as tl
+from tests.faults.simulated_disk import Recorder, Stop, Tree, put_tree, read_tree, states, visible
+from tests.ope.cases import QUICK
+from tests.ope.noise import noise, random_policies
+from tests.training.runs import bc, begin, finish
+from tidelog import disk
+from tidelog.disk import write_file, write_json
+from tidelog.folders import MANIFEST
+from tidelog.ope.verdict.ledger import Ledger
+from tidelog.ope.verdict.verdict_store import store_verdict
+from tidelog.policies.declared import remember
+from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import rows_at
+
+Step = Callable[[Path], Any]
+
+
+@contextmanager
+def on(recorder: disk.Disk) -> Iterator[None]:
+    """Write on another disk."""
+    before, disk.DISK = disk.DISK, recorder
+    try:
+        yield
+    finally:
+        disk.DISK = before
+
+
+class Checked(NamedTuple):
+    """Counts of a scenario: operations, states that were made, and different ones among them."""
+
+    operations: int
+    states: int
+    different: int
+
+
+# Files and folders: after a stop each is what it was before a step, or after it.
+
+
+def log_of(rows: int) -> tl.Log:
+    return tl.Log.from_arrays(
+        observation=np.arange(2.0 * rows).reshape(rows, 2), action=np.arange(rows) % 3, reward=np.ones(rows),
+        terminated=np.ones(rows, bool),
+    )  # fmt: skip
+
+
+def policy_of(seed: int) -> tl.Policy:
+    return tl.fit(bc(), log_of(40), 1, seeds=[seed], progress=False).policy()
+
+
+def file_steps() -> dict[str, list[Step]]:
+    """Each kind of file or folder, written and then replaced."""
+    small, large = log_of(5), log_of(9)
+    one, two = policy_of(0), policy_of(1)
+    verdict = tl.judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False)
+    return {
+        "log": [lambda at: small.save(at / "log"), lambda at: large.save(at / "log", overwrite=True)],
+        "npz": [lambda at: small.to_npz(at / "log.npz"), lambda at: large.to_npz(at / "log.npz", overwrite=True)],
+        "table": [
+            lambda at: small.to_parquet(at / "log.parquet"),
+            lambda at: large.to_parquet(at / "log.parquet", overwrite=True),
+        ],
+        "policy": [lambda at: one.save(at / "best" / "policy"), lambda at: two.save(at / "best" / "policy")],
+        "zip": [lambda at: one.save(at / "policy.zip"), lambda at: two.save(at / "policy.zip")],
+        "declared way of acting": [lambda at: remember(at, one), lambda at: remember(at, two)],
+        "verdicts": [lambda at: store_verdict(verdict, at, "bc"), lambda at: store_verdict(verdict, at, "bc")],
+        "values": [
+            lambda at: write_json(at / "a" / "b" / "c.json", [1]),
+            lambda at: write_json(at / "a/b/c.json", [2]),
+        ],
+        "report": [
+            lambda at: write_file(at / "report.html", b"one" * 9_000),
+            lambda at: write_file(at / "report.html", b"two"),
+        ],
+    }
+
+
+def record_steps(root: Path, steps: Sequence[Step], exchanges: bool = True) -> tuple[Recorder, list[Tree]]:
+    """Perform steps below a new folder; return the record, and what was visible before and after each step."""
+    root.mkdir()
+    recorder, seen = Recorder(root, exchanges=exchanges), [visible(read_tree(root))]
+    with on(recorder):
+        for number, step in enumerate(steps, 1):
+            step(root)
+            seen.append(visible(read_tree(root)))
+            recorder.mark("steps", number=number)
+    return recorder, seen
+
+
+def check_steps(recorder: Recorder, seen: list[Tree], schedules: int, seed: int) -> Checked:
+    """Every path is what it was after the last acknowledged step, or after the one that was stopped."""
+    count, different = 0, set()
+    for stop in states(recorder, schedules, seed):
+        count += 1
+        done = stop.acknowledged.get("steps", {"number": 0})["number"]
+        before, after = seen[done], seen[min(done + 1, len(seen) - 1)]
+        now = visible(restored(stop.tree))
+        different.add(digest(now))
+        for path in paths(before) | paths(after) | paths(now):
+            found = at(now, path)
+            assert found in (at(before, path), at(after, path)), (stop.after, path)
+        assert folders_whole(now, before, after), stop.after
+    return Checked(len(recorder.operations), count, len(different))
+
+
+def folders_whole(now: Tree, before: Tree, after: Tree) -> bool:
+    """Whether each folder with a manifest is one of the two, not a mixture of them."""
+    holders = [path[:-1] for path in paths(now) if path[-1] == MANIFEST]
+    return all(at(now, path) in (at(before, path), at(after, path)) for path in holders)
+
+
+def restored(tree: Tree) -> Tree:
+    """The tree after `tidy` has put back folders that were being replaced."""
+    names = dict(tree)
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            names[name] = restored(value)
+        final = name.removeprefix(disk.REPLACED)[:-9]
+        if name.startswith(disk.REPLACED) and final not in tree:
+            names[final] = names.pop(name)
+    return names
+
+
+def paths(tree: Tree) -> set[tuple[str, ...]]:
+    """The paths of all files."""
+    found = set[tuple[str, ...]]()
+    for name, value in tree.items():
+        found |= {(name,)} if isinstance(value, bytes) else {(name, *path) for path in paths(value)}
+    return found
+
+
+def at(tree: Any, path: Sequence[str]) -> Any:
+    for name in path:
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree
+
+
+def digest(tree: Tree) -> str:
+    """A hash of all names and contents."""
+    total = hashlib.sha256()
+    for name, value in sorted(tree.items()):
+        total.update(f"{name}/".encode())
+        total.update(hashlib.sha256(value).digest() if isinstance(value, bytes) else digest(value).encode())
+    return total.hexdigest()
+
+
+# Runs: after a stop the last checkpoint is at least the last acknowledged one, complete, with all metrics before it.
+
+
+def record_run(root: Path, start: Callable[[Path], Any], monkeypatch: Any) -> tuple[Recorder, dict[int, Tree]]:
+    """Train a run in `root / "run"`; return the record, and every checkpoint that it ever had, by its update."""
+    root.mkdir()
+    recorder, every = Recorder(root), dict[int, Tree]()
+    save = Checkpoints.save
+
+    def saved(self: Checkpoints, update: int, checkpoint: Any) -> None:
+        save(self, update, checkpoint)
+        every[update] = read_tree(root / "run" / "checkpoints" / f"{update:010d}")
+        recorder.mark("saved", update=update)
+
+    monkeypatch.setattr(Checkpoints, "save", saved)
+    with on(recorder):
+        finish(start(root / "run"))
+    monkeypatch.setattr(Checkpoints, "save", save)
+    return recorder, every
+
+
+def stops_of_run(recorder: Recorder, schedules: int, seed: int) -> Iterator[tuple[Stop, bool]]:
+    """Every state of a recorded run, and whether it was met for the first time."""
+    met = set()
+    for stop in states(recorder, schedules, seed):
+        key = digest(stop.tree), stop.acknowledged.get("saved", {}).get("update")
+        yield stop, key not in met
+        met.add(key)
+
+
+def check_run(stop: Stop, folder: Path, every: dict[int, Tree]) -> bool:
+    """Check the run folder that a stop leaves, written below a new folder; return whether it can be resumed."""
+    put_tree(stop.tree, folder)
+    run = folder / "run"
+    acknowledged = stop.acknowledged.get("saved")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        updates = Checkpoints(run / "checkpoints", 1).updates()
+    if acknowledged is None and not updates:
+        return False
+    assert updates, (stop.after, "no checkpoint is left")
+    assert acknowledged is None or updates[-1] >= acknowledged["update"], (stop.after, "an acknowledged one is lost")
+    Record.read(run)
+    for update in updates:
+        at = run / "checkpoints" / f"{update:010d}"
+        manifest = CHECKPOINT.manifest(at)
+        for name in manifest["files"]:
+            CHECKPOINT.file(at, name, manifest)
+        assert update not in every or read_tree(at) == every[update], (stop.after, f"checkpoint {update} differs")
+    rows = rows_at(run, Checkpoints(run / "checkpoints", 1).metrics())
+    assert all(row["update"] <= updates[-1] for row in rows)
+    return True
+
+
+def sweep_run(
+    recorder: Recorder, every: dict[int, Tree], schedules: int, seed: int, work: Path
+) -> tuple[Checked, list[Stop]]:
+    """Check every state of a recorded run; return counts, and the different states that can be resumed."""
+    count, different, resumable = 0, 0, []
+    for stop, new in stops_of_run(recorder, schedules, seed):
+        count += 1
+        if new:
+            different += 1
+            folder = work / "state"
+            if check_run(stop, folder, every):
+                resumable.append(stop)
+            shutil.rmtree(folder)
+    return Checked(len(recorder.operations), count, different), resumable
+
+
+# The ledger: a look that was acknowledged is there, and the file can be read.
+
+
+def check_ledger(root: Path, work: Path, schedules: int, seed: int) -> Checked:
+    """Record two looks; after every stop the acknowledged ones are there and the next one can be recorded."""
+    root.mkdir()
+    recorder, log = Recorder(root), noise()
+    with on(recorder):
+        for number, policy in enumerate(random_policies(2), 1):
+            tl.judge(policy, log, limits=QUICK, ledger=root / "state" / "looks.jsonl", progress=False)
+            recorder.mark("looks", number=number)
+    count, met = 0, set()
+    for stop in states(recorder, schedules, seed):
+        count += 1
+        if digest(stop.tree) in met:
+            continue
+        met.add(digest(stop.tree))
+        put_tree(stop.tree, work / "state")
+        ledger = Ledger.of(log, work / "state" / "state" / "looks.jsonl")
+        done = stop.acknowledged.get("looks", {"number": 0})["number"]
+        assert len(ledger.looks) >= done, stop.after
+        ledger.record_look([{"name": "x", "algorithm": "x", "identity": "x"}], {})
+        assert len(ledger.looks) >= done + 1
+        shutil.rmtree(work / "state")
+    return Checked(len(recorder.operations), count, len(met))
+
+
+def start_run(log: tl.Log) -> Callable[[Path], Any]:
+    """A run with several reports and checkpoints, some of which are deleted."""
+    return lambda out: begin(bc(), log, out, best="imitation_loss", save_seconds=0.0, keep=2)

@@ -1,0 +1,72 @@
+"""Stops of the machine and failures of the disk at every operation that tidelog performs."""
+
+import itertools
+import random
+
+import pytest
+
+from tests.faults import scenarios
+from tests.faults.simulated_disk import ERRORS, Recorder, put_tree, read_tree, visible
+from tests.training.runs import all_of, chunks_of, finish
+from tidelog import TidelogError, load
+
+SCHEDULES = 12  # random states of the disk for each operation
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return scenarios.file_steps()
+
+
+NAMES = ("log", "npz", "table", "policy", "zip", "declared way of acting", "verdicts", "values", "report")
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stop_leaves_what_was_there_or_what_was_to_come(name, exchanges, steps, tmp_path):
+    recorder, seen = scenarios.record_steps(tmp_path / "disk", steps[name], exchanges)
+    checked = scenarios.check_steps(recorder, seen, SCHEDULES, 0)
+    assert checked.different >= 3
+    assert [*steps] == [*NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_failure_of_the_disk_leaves_what_was_there_and_says_why(name, steps, tmp_path):
+    """Each operation fails once; the same step then succeeds on a sound disk."""
+    recorder, seen = scenarios.record_steps(tmp_path / "sound", steps[name])
+    errors = itertools.cycle(ERRORS)
+    for fails_at, error in zip(range(sum(one.kind != "mark" for one in recorder.operations)), errors, strict=False):
+        root = tmp_path / str(fails_at)
+        root.mkdir()
+        failing, said = Recorder(root, fails_at, error), list[str]()
+        for number, step in enumerate(steps[name]):
+            try:
+                with scenarios.on(failing):
+                    step(root)
+            except TidelogError as error_said:
+                said.append(str(error_said))
+                now = visible(read_tree(root))
+                for path in scenarios.paths(now) | scenarios.paths(seen[number]):
+                    either = [scenarios.at(one, path) for one in seen[number : number + 2]]
+                    assert scenarios.at(now, path) in either, (fails_at, path)
+                if now == seen[number]:
+                    step(root)
+        assert failing.fails_at is None
+        assert all(". fix: " in one for one in said)
+
+
+def test_the_ledger_keeps_every_look_that_was_shown(tmp_path):
+    checked = scenarios.check_ledger(tmp_path / "disk", tmp_path, SCHEDULES, 0)
+    assert checked.different > 5
+
+
+def test_a_run_goes_on_bit_equal_after_a_stop_anywhere(origin, tmp_path, monkeypatch):
+    chunks_of(7, monkeypatch)
+    recorder, every = scenarios.record_run(tmp_path / "disk", scenarios.start_run(origin), monkeypatch)
+    checked, resumable = scenarios.sweep_run(recorder, every, SCHEDULES, 0, tmp_path)
+    assert checked.different > 100
+    whole = all_of(load(tmp_path / "disk" / "run"))
+    for stop in random.Random(0).sample(resumable, 4):
+        put_tree(stop.tree, tmp_path / "resumed")
+        assert all_of(finish(load(tmp_path / "resumed" / "run"))) == whole, stop.after
+        (tmp_path / "resumed").rename(tmp_path / f"resumed-{stop.after}-{random.random()}")
