@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
@@ -669,7 +670,9 @@ def outcome(reader: Reader, files: Files, scratch: Path) -> str:
     write_files(files, scratch)
     signal.setitimer(signal.ITIMER_REAL, SLOWEST)
     try:
-        return "valid" if reader.read(scratch) else "caught"
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            return "valid" if reader.read(scratch) else "caught"
     except TidelogError:
         return "caught"
     except (Exception, SlowInput) as error:
