@@ -121,6 +121,14 @@ def minari_folder(folder: Path, **metadata: Any) -> Path:
     return data
 
 
+def test_a_group_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    folder = minari_folder(tmp_path)
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        file["episode_0/infos/inner"] = np.zeros(3)
+        file["episode_0/infos/again"] = file["episode_0"]
+    assert "contains itself" in refused(folder)
+
+
 def test_the_minari_folder_of_these_tests_is_a_log(tmp_path: Path) -> None:
     assert validate(minari_folder(tmp_path)).ok
 

@@ -138,7 +138,7 @@ def raw_d4rl(path: str | Path) -> RawLog:
         with h5py.File(file_path, "r") as file:
             members = {name: own_object(file, name) for name in _D4RL_READ if name in file}
             datasets = {name: member for name, member in members.items() if isinstance(member, h5py.Dataset)}
-            check_datasets(file_path, datasets.items())
+            check_datasets(file_path, ((name, dataset.id) for name, dataset in datasets.items()))
             arrays: dict[str, Any] = {name: np.atleast_1d(dataset[()]) for name, dataset in datasets.items()}
             ignored = [str(name) for name in file if name not in datasets]
     except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
