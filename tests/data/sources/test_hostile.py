@@ -129,6 +129,19 @@ def test_a_group_that_contains_itself_is_refused(tmp_path: Path) -> None:
     assert "contains itself" in refused(folder)
 
 
+def test_groups_that_double_at_every_level_are_refused_at_once(tmp_path: Path) -> None:
+    folder = minari_folder(tmp_path)
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        group = file["episode_0"]
+        for _ in range(40):
+            group["one"] = group.file.create_group(None)
+            group["two"] = group["one"]
+            group = group["one"]
+    begun = time.perf_counter()
+    assert "appears twice" in refused(folder)
+    assert time.perf_counter() - begun < 2
+
+
 def test_the_minari_folder_of_these_tests_is_a_log(tmp_path: Path) -> None:
     assert validate(minari_folder(tmp_path)).ok
 
