@@ -659,7 +659,7 @@ class Child:
         (self.work / "state.part").replace(self.work / "state.json")
 
 
-def outcome(reader: Reader, files: Files, scratch: Path) -> str:
+def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWEST) -> str:
     """`valid`, `caught`, or the name of a finding: its exception and the place where it was raised."""
     import shutil
 
@@ -668,7 +668,7 @@ def outcome(reader: Reader, files: Files, scratch: Path) -> str:
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     write_files(files, scratch)
-    signal.setitimer(signal.ITIMER_REAL, SLOWEST)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
@@ -709,8 +709,9 @@ def child(name: str, work: Path, inputs: int, seed: int) -> None:
     one = Child(name, work, inputs)
     seeds = sorted((work / "seeds").iterdir())
     for path in seeds:  # also loads every module
-        if outcome(one.reader, unpacked(path.read_bytes()), one.scratch) != "valid":
-            raise SystemExit(f"the seed of {name} is not valid")
+        found = outcome(one.reader, unpacked(path.read_bytes()), one.scratch, 10 * SLOWEST)
+        if found != "valid":
+            raise SystemExit(f"the seed of {name}: {found}")
     one.limit()
     pool = [path.read_bytes() for path in seeds]
     if not guided:

@@ -140,6 +140,7 @@ def test_a_column_without_any_value_is_an_error() -> None:
     ("cells", "check"),
     [
         ([None, "x", "y", "1", "z", None], "non-numeric text"),
+        ([None, "x", "nan", "x", "z", None], "non-numeric text"),
         ([None, "x", "y", "x", "z", "x"], "next observation contradicts the following row"),
         ([None, "1e39", "2", "1", "1", None], "NaN or infinity"),
         ([None, "inf", "-inf", "1", "1", None], "NaN or infinity"),

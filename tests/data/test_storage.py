@@ -160,6 +160,11 @@ def entry(**changes: Any) -> Change:
     return lambda body, arrays: body["columns"][0].update(changes)
 
 
+def fewer_observations(body: dict[str, Any], arrays: Arrays) -> None:
+    for name in ("observation/numeric", "observation/categorical", "action_mask"):
+        arrays[name] = arrays[name][:-1]
+
+
 FATAL = {"level": "fatal", "check": "x", "column": None, "rows": [], "count": 0, "found": "", "expected": "", "fix": ""}
 STRUCTURE = {
     "flags as numbers": cast("terminated", "u1"), "positions as floats": cast("position", "f4"),
@@ -184,6 +189,7 @@ CONTENTS = {
     "a code out of range": put("observation/categorical", (1, 0), 99),
     "NaN": put("observation/numeric", (1, 0), np.nan),
     "an infinite reward": put("reward", 1, np.inf), "a propensity of 0": put("propensity", 1, 0.0),
+    "one observation fewer everywhere": fewer_observations,
     "an action masked out": put("action_mask", (0, slice(None)), False),
 }  # fmt: skip
 
