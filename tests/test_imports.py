@@ -125,6 +125,26 @@ def test_no_two_rooms_need_each_other() -> None:
             del needs[one]
 
 
+CHANGES = {"write_text", "write_bytes", "mkdir", "makedirs", "unlink", "rmdir", "rmtree", "touch", "fsync", "truncate",
+           "mkstemp", "mkdtemp", "rename", "removedirs"}  # fmt: skip
+CHANGES_ELSEWHERE = {
+    ("data.io.export", "mkdir"): "Minari's storage writes its own folder",
+    ("data.io.export", "rmtree"): "Minari's storage writes its own folder",
+    ("cli.demo", "mkdir"): "an empty folder",
+}
+
+
+def test_the_disk_is_changed_in_one_module() -> None:
+    """What `disk` does not do is not tested against stops of the machine; Polars' `rename` is another thing."""
+    found = set()
+    for name, tree in modules().items():
+        own = CHANGES - ({"rename"} if "polars" in outsiders(tree) else set())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in own:
+                found |= {(name, node.func.attr)} - ({(name, "rename")} if "DISK" in ast.dump(node.func) else set())
+    assert {one for one in found if one[0] != "disk"} == set(CHANGES_ELSEWHERE)
+
+
 def outsiders(tree: ast.AST) -> set[str]:
     """Packages of others that a module imports by a statement."""
     found = set()

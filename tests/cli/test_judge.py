@@ -132,7 +132,7 @@ def test_looks_are_shown_and_counted_in_a_file_of_ones_choice(run, tmp_path, tid
     assert not (run / "looks.jsonl").exists()
     shown = tidelog("judge", run, "--looks", "--ledger", file).said
     assert "2 look(s)" in shown
-    assert "100.0%" in shown
+    assert "100%" in shown
     done = tidelog("judge", run, "--ledger", "off", *QUICK)
     assert "judged before is unknown (ledger=False)" in done.said
     assert tidelog("judge", run, "--looks").said.startswith("0 look(s)")

@@ -161,9 +161,10 @@ def digest(tree: Tree) -> str:
 
 def record_run(root: Path, start: Callable[[Path], Any], monkeypatch: Any) -> tuple[Recorder, dict[int, Tree]]:
     """Train a run in `root / "run"`; return the record, and every checkpoint that it ever had, by its update."""
-    root.mkdir()
-    recorder, every = Recorder(root), dict[int, Tree]()
-    save = Checkpoints.save
+    root.mkdir(exist_ok=True)
+    recorder, save = Recorder(root), Checkpoints.save
+    folders = (root / "run" / "checkpoints").glob("*")
+    every = {int(folder.name): read_tree(folder) for folder in folders}
 
     def saved(self: Checkpoints, update: int, checkpoint: Any) -> None:
         save(self, update, checkpoint)
@@ -186,11 +187,14 @@ def stops_of_run(recorder: Recorder, schedules: int, seed: int) -> Iterator[tupl
         met.add(key)
 
 
-def check_run(stop: Stop, folder: Path, every: dict[int, Tree]) -> bool:
-    """Check the run folder that a stop leaves, written below a new folder; return whether it can be resumed."""
+def check_run(stop: Stop, folder: Path, every: dict[int, Tree], least: int | None) -> bool:
+    """Check the run folder that a stop leaves, written below a new folder; return whether it can be resumed.
+
+    `least` is the update of the checkpoint that was there before, if any.
+    """
     put_tree(stop.tree, folder)
     run = folder / "run"
-    acknowledged = stop.acknowledged.get("saved")
+    acknowledged = stop.acknowledged.get("saved", None if least is None else {"update": least})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         updates = Checkpoints(run / "checkpoints", 1).updates()
@@ -211,7 +215,7 @@ def check_run(stop: Stop, folder: Path, every: dict[int, Tree]) -> bool:
 
 
 def sweep_run(
-    recorder: Recorder, every: dict[int, Tree], schedules: int, seed: int, work: Path
+    recorder: Recorder, every: dict[int, Tree], schedules: int, seed: int, work: Path, least: int | None = None
 ) -> tuple[Checked, list[Stop]]:
     """Check every state of a recorded run; return counts, and the different states that can be resumed."""
     count, different, resumable = 0, 0, []
@@ -220,7 +224,7 @@ def sweep_run(
         if new:
             different += 1
             folder = work / "state"
-            if check_run(stop, folder, every):
+            if check_run(stop, folder, every, least):
                 resumable.append(stop)
             shutil.rmtree(folder)
     return Checked(len(recorder.operations), count, different), resumable
@@ -253,6 +257,18 @@ def check_ledger(root: Path, work: Path, schedules: int, seed: int) -> Checked:
     return Checked(len(recorder.operations), count, len(met))
 
 
+def resumed_in(root: Path, stop: Stop, finished: Callable[[Path], Any]) -> Any:
+    """What `finished` returns for the state of a stop, which replaces the root for the time being."""
+    aside = root.with_name(f"{root.name}-aside")
+    root.rename(aside)
+    try:
+        put_tree(stop.tree, root)
+        return finished(root)
+    finally:
+        shutil.rmtree(root)
+        aside.rename(root)
+
+
 def start_run(log: tl.Log) -> Callable[[Path], Any]:
     """A run with several reports and checkpoints, some of which are deleted."""
-    return lambda out: begin(bc(), log, out, best="imitation_loss", save_seconds=0.0, keep=2)
+    return lambda out: begin(bc(), log, out, save_seconds=0.0, keep=2)

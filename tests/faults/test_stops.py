@@ -5,10 +5,12 @@ import random
 
 import pytest
 
+from tests.algorithms.players import tiny
 from tests.faults import scenarios
-from tests.faults.simulated_disk import ERRORS, Recorder, put_tree, read_tree, visible
-from tests.training.runs import all_of, chunks_of, finish
-from tidelog import TidelogError, load
+from tests.faults.simulated_disk import ERRORS, Recorder, read_tree, visible
+from tests.training.runs import all_of, bc, begin, chunks_of, finish
+from tests.training.test_learn import all_of as players
+from tidelog import TidelogError, learn, load, open_log
 
 SCHEDULES = 12  # random states of the disk for each operation
 
@@ -65,8 +67,57 @@ def test_a_run_goes_on_bit_equal_after_a_stop_anywhere(origin, tmp_path, monkeyp
     recorder, every = scenarios.record_run(tmp_path / "disk", scenarios.start_run(origin), monkeypatch)
     checked, resumable = scenarios.sweep_run(recorder, every, SCHEDULES, 0, tmp_path)
     assert checked.different > 100
-    whole = all_of(load(tmp_path / "disk" / "run"))
+    root = tmp_path / "disk"
+    whole = finished(root)
     for stop in random.Random(0).sample(resumable, 4):
-        put_tree(stop.tree, tmp_path / "resumed")
-        assert all_of(finish(load(tmp_path / "resumed" / "run"))) == whole, stop.after
-        (tmp_path / "resumed").rename(tmp_path / f"resumed-{stop.after}-{random.random()}")
+        assert scenarios.resumed_in(root, stop, finished) == whole, stop.after
+
+
+def finished(root):
+    return all_of(finish(load(root / "run")))
+
+
+def test_a_run_that_goes_back_to_an_older_checkpoint_never_loses_all(origin, tmp_path, monkeypatch):
+    chunks_of(7, monkeypatch)
+    root = tmp_path / "disk"
+    root.mkdir()
+    whole = all_of(finish(begin(bc(), origin, root / "run", best="imitation_loss", save_seconds=0.0, keep=9)))
+    recorder, every = scenarios.record_run(root, lambda out: load(out, checkpoint=14), monkeypatch)
+    checked, resumable = scenarios.sweep_run(recorder, every, SCHEDULES, 0, tmp_path, least=14)
+    assert checked.different > 50
+    for stop in random.Random(0).sample(resumable, 3):
+        assert scenarios.resumed_in(root, stop, finished) == whole, stop.after
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("where", ["device", "disk"])
+def test_a_run_in_an_environment_goes_on_and_writes_its_log(where, tmp_path, monkeypatch):
+    """Its log, its offloaded segments and its checkpoints fit together after a stop anywhere."""
+    chunks_of(7, monkeypatch)
+    root = tmp_path / "disk"
+
+    def start(out):
+        log = root / "log"
+        return learn(
+            tiny(),
+            "point-mass",
+            320,
+            every=128,
+            out=out,
+            log_out=log,
+            phase_buffer=where,
+            save_seconds=0.0,
+            train=False,
+        )
+
+    def everything(root):
+        run = finish(load(root / "run"))
+        return players(run), open_log(root / "log").fingerprint(), (root / "log.pieces").exists()
+
+    recorder, every = scenarios.record_run(root, start, monkeypatch)
+    checked, resumable = scenarios.sweep_run(recorder, every, 4, 0, tmp_path)
+    assert checked.different > 50
+    whole = everything(root)
+    assert whole[2] is False
+    for stop in random.Random(0).sample(resumable, 12):
+        assert scenarios.resumed_in(root, stop, everything) == whole, stop.after

@@ -287,7 +287,7 @@ def test_a_verdict_says_what_was_not_counted_and_which_limits_are_looser(file):
     assert "earlier verdicts were counted in looks.jsonl alone" in alone.summary["caveat"]
     assert "earlier verdicts on these episodes were not counted" in judge(policy, log, ledger=False).summary["caveat"]
     loose = judge(policy, log, limits=Limits(replicates=1000, pareto_k=9.0, effective_episodes=5), ledger=file)
-    told = "limits are looser than the defaults: effective_episodes 5 (default 50), pareto_k 9 (default 1)"
+    told = "imits are looser than the defaults: effective_episodes 5 (default 50), pareto_k 9 (default 1)"
     assert told in loose.paragraph
     assert "limits looser than the defaults: 2" in loose.summary["caveat"]
     strict = judge(policy, log, limits=Limits(replicates=1000, pareto_k=0.5, level=0.99), ledger=file)

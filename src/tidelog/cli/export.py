@@ -17,6 +17,7 @@ from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.runtime.artefact_files import check_target
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import JSON_LINES, read_rows
 from tidelog.types import Catalogue
@@ -46,6 +47,8 @@ class Export:
     """for tables: the mapping file"""
     onnx: bool = True
     """include the ONNX file in a folder or zip, if the extra is installed"""
+    overwrite: bool = False
+    """replace an older policy at the output"""
     check: bool = False
     """write nothing: repeat the comparison for a saved policy, and require its stated bound"""
 
@@ -60,13 +63,17 @@ def run(words: list[str]) -> int:
     if options.check:
         return _check(options, folder, record)
     target = _target(options, folder, record)
+    if options.to != "onnx":
+        check_target(target)
+    if target.exists() and not options.overwrite:
+        raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
     policy = open_policy(options.policy, options.member)
     if not isinstance(policy.spec.action, Catalogue):
         policy = in_chosen_way(policy, options.sample, options.mode)
         print_way(policy)
     logged, not_compared = _logged(options, record, policy)
     if options.to == "onnx":
-        comparison = export_onnx(policy, target, logged)
+        comparison = export_onnx(policy, target, logged, overwrite=options.overwrite)
     else:
         metrics = None if record is None else _metrics(folder, policy.origin)
         comparison = export(policy, target, onnx=options.onnx and has_onnx(), logged=logged, metrics=metrics)

@@ -125,16 +125,20 @@ def run(words: list[str]) -> int:
     with writing(options.out, overwrite=options.overwrite), json_only(options.json):
         result = _judge_policies(options, named_policies, log, ledger)
         verdicts = [result] if isinstance(result, Verdict) else list(result)
-        for one, verdict in zip(named_policies, verdicts, strict=True):
+        files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]
+        if options.out is not None:
+            write(result, Path(options.out))
+        for one, verdict, file in zip(named_policies, verdicts, files, strict=True):
             if options.quiet:
                 print_line(f"{one.name}: {verdict.decision.upper()}")
-            else:
-                _show(verdict, one.name, which)
-            _keep(verdict, one, options.quiet)
+                continue
+            _show(verdict, one.name, which)
+            if file is not None:
+                print_line(f"verdict: {file}")
+                print_line(f"from now on, this policy {DOES[one.policy.acting or 'mode']}, as it was judged")
         if isinstance(result, Verdicts) and not options.quiet:
             _show_table(result)
         if options.out is not None:
-            write(result, Path(options.out))
             print_line(f"verdict: {options.out}")
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
     if options.json:
@@ -142,16 +146,14 @@ def run(words: list[str]) -> int:
     return code
 
 
-def _keep(verdict: Verdict, one: _NamedPolicy, quiet: bool) -> None:
-    """Save the verdict in the policy's run folder, and declare the judged way of acting there."""
+def _keep(verdict: Verdict, one: _NamedPolicy) -> Path | None:
+    """Save the verdict in the policy's run folder, and declare the judged way of acting there; return its file."""
     if one.run is None:
-        return
+        return None
     how = "sampled" if one.policy.acting == "sample" else "deterministic"
     file = store_verdict(verdict, one.run, f"{one.short}-{how}")
     remember(one.run, one.policy)
-    if not quiet:
-        print_line(f"verdict: {file}")
-        print_line(f"from now on, this policy {DOES[one.policy.acting or 'mode']}, as it was judged")
+    return file
 
 
 def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> bool:
@@ -288,10 +290,14 @@ def _show_looks(ledger: Ledger | None, which: str) -> int:
     for look in looks:
         decisions = list(look.decisions.values())
         text = ", ".join(f"{decisions.count(one)} {one}" if len(decisions) > 1 else one for one in sorted({*decisions}))
-        names = look.policies[0]["name"] if len(look.policies) == 1 else f"{len(look.policies):,} policies at once"
-        rows.append([str(look.number or "none"), look.time, names, text or "unknown", f"{look.share:.1%}"])
+        first = look.policies[0]
+        one = f"{first.get('algorithm') or ''} {first['name']}".strip()
+        names = one if len(look.policies) == 1 else f"{len(look.policies):,} policies at once"
+        way = {True: "sampled", False: "most likely"}.get(look.settings.get("sample", ""), "several")
+        when = look.time.replace("T", " ")[:16]
+        rows.append([str(look.number or "none"), when, names, way, text or "unknown", f"{look.share:.0%}"])
     if rows:
-        table("looks", ["number", "when", "policy", "decision", "share of these episodes"], rows)
+        table("looks", ["look", "UTC", "policy", "actions", "decision", "episodes"], rows)
     return 0
 
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
-from tidelog.types import Catalogue, Discrete
+from tidelog.types import Catalogue
 
 
 def table(title: str, head: list[str], rows: list[list[str]]) -> None:
@@ -78,7 +79,7 @@ def show_run(run: Run) -> None:
         print_line(f"next: {next_command(run)}")
         return
     for word, command in zip(("next", "then"), _next_commands(run), strict=False):
-        print_line(f"{word}: tidelog {command}")
+        print_line(f"{word}: {command}")
 
 
 def _next_commands(run: Run) -> list[str]:
@@ -86,12 +87,11 @@ def _next_commands(run: Run) -> list[str]:
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
     if record.environment is None or record.is_finetuned:
-        way = " --sample" if isinstance(record.spec.action, Discrete) else ""
-        commands.append(f"judge {folder}{way}{'' if record.held_out else ' --data OTHER_LOG'}")
+        commands.append(record.judge_command(Path(str(run.folder))))
     if feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
-        return [*commands, f"act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}"]
-    return [*commands, f"evaluate {folder} --env {record.environment or 'NAME'}"]
+        return [*commands, f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}"]
+    return [*commands, f"tidelog evaluate {folder} --env {record.environment or 'NAME'}"]
 
 
 def _number(value: Any) -> str:

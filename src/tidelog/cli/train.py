@@ -107,7 +107,7 @@ def run(words: list[str]) -> int:
     if not words or words[0].startswith("-"):
         usage = " or ".join(_usage())
         if not words or words[0] in ("-h", "--help"):
-            print(f"usage: {usage}")  # noqa: T201
+            print(_help())  # noqa: T201
             return 0 if words else 2
         raise ConfigError(f"the name of the algorithm is missing. fix: {usage}")
     name, rest = words[0], words[1:]
@@ -171,6 +171,15 @@ def _usage() -> tuple[str, str]:
         f"tidelog train {{{','.join(offline)}}} --data LOG [flags]",
         f"tidelog train {{{','.join(online)}}} --env NAME [flags]",
     )
+
+
+def _help() -> str:
+    lines = ["usage:", *(f"  {one}" for one in _usage()), "", "algorithms:"]
+    for what in ("a log", "interactions", "an environment"):
+        for name in names(what):
+            about = (configured(name)[0].__doc__ or "").strip().split("\n")[0]
+            lines.append(f"  {name:<16} learns from {what}. {about}")
+    return "\n".join([*lines, "", "`tidelog train NAME --help` shows the flags of one, the common ones first."])
 
 
 def _play(algorithm: Any, options: Any, folder: Path) -> int:

@@ -30,7 +30,7 @@ from tidelog.report.frame import (
     table,
     with_picture,
 )
-from tidelog.report.saved import SavedRun, file_name, plain, quoted, source
+from tidelog.report.saved import SavedRun, file_name, plain, source
 
 # decision -> class of the style sheet, sign, label, meaning
 WORDS = {
@@ -112,12 +112,12 @@ def _day(saved: SavedVerdict) -> str:
 
 def _none(run: SavedRun) -> str:
     held_out = len(run.record.held_out)
-    judge = f"tidelog judge {quoted(run.path)}"
-    if held_out:
-        text = f"This run was not judged yet. This command judges it on its {held_out:,} held-out episodes:"
-        return paragraph(text) + command(judge)
-    text = "This run was not judged yet, and it held no episodes out. Judging needs a log that it did not learn from:"
-    return paragraph(text) + command(f"{judge} --data ANOTHER_LOG")
+    text = f"This run was not judged yet. This command judges it on its {held_out:,} held-out episodes:"
+    if not held_out:
+        text = (
+            "This run was not judged yet, and it held no episodes out. Judging needs a log that it did not learn from:"
+        )
+    return paragraph(text) + command(run.record.judge_command(run.path))
 
 
 def _difference(verdict: Verdict) -> str:

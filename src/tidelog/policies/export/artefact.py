@@ -80,9 +80,9 @@ def export(
     return record
 
 
-def export_onnx(policy: Policy, path: Path, logged: Logged | None = None) -> dict[str, Any]:
+def export_onnx(policy: Policy, path: Path, logged: Logged | None = None, *, overwrite: bool = False) -> dict[str, Any]:
     """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
-    if path.exists():
+    if path.exists() and not overwrite:
         raise ExportError(f"{path} exists, nothing was written. fix: choose another path")
     files, manifest = artefact_contents(policy)
     files[ONNX], manifest["onnx"] = onnx_file(policy)

@@ -16,7 +16,7 @@ QUIET_SECONDS = 3.0  # before the first line, and between two lines at first
 LONGEST_PAUSE = 60.0  # seconds between two lines of work that takes hours
 BAR_SECONDS = 0.5
 LONG_SECONDS = 30.0  # of work whose expected duration is said
-SETTLED_SECONDS = 2.0  # of training, until its rate is near the later one
+SETTLED_SECONDS = 5.0  # of training, until its rate is near the later one
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,7 +25,7 @@ from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import digest
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.runs.options import Options
-from tidelog.types import Spec
+from tidelog.types import Discrete, Spec
 
 SCHEMA, FILE = 3, "run.json"
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
@@ -197,6 +198,14 @@ class Record:
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
         return {**facts, "data": self.data.fingerprint, "chosen_by": metric if chosen else None, **self.sketches}
+
+    def judge_command(self, folder: Path) -> str:
+        """Return the command that judges the run's policies: all members at once, by sampled actions if discrete."""
+        members = len(self.configs) * len(self.options.seeds)
+        flags = [" --all-members"] if members > 1 and self.options.best is None else []
+        flags += [" --sample"] if isinstance(self.spec.action, Discrete) else []
+        flags += [] if self.held_out else [" --data OTHER_LOG"]
+        return f"tidelog judge {shlex.quote(str(folder))}{''.join(flags)}"
 
     def differences(self) -> list[str]:
         """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""

@@ -35,6 +35,8 @@ from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
 
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
+IMITATION = "held_out/imitation_loss"  # in nats a decision
+OVERFITTED = 0.1  # nats
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
 
@@ -193,6 +195,8 @@ class Run:
                     announce = math.inf
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
+            for note in overfitting(self.metrics):
+                screen.note(note)
         return self
 
     def stream(self) -> Iterator[Progress]:
@@ -412,6 +416,23 @@ def collapsed_metrics(
         if values and row[name] < COLLAPSE_SHARE * max(values) <= values[-1]:
             names.append(name)
     return names
+
+
+def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note if held-out decisions became clearly less likely after the best report, for the worst member."""
+    rises = []
+    for member in {row["member"] for row in rows}:
+        values = [(row[IMITATION], row["update"]) for row in rows if row["member"] == member and IMITATION in row]
+        if values and values[-1][0] - min(values)[0] > OVERFITTED:
+            rises.append((values[-1][0] - min(values)[0], *min(values), values[-1][0]))
+    if not rises:
+        return []
+    _, least, update, last = max(rises)
+    return [
+        f"{IMITATION} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
+        f"better and better, and others worse. fix: train for {update:,} steps, or keep the best policy with "
+        f"--best {IMITATION} (best='{IMITATION}')"
+    ]
 
 
 class _Pace:

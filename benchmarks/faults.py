@@ -1,0 +1,80 @@
+"""Stops of the machine at every operation that a run and its files perform, in many states of the disk.
+
+A run with reports and checkpoints that are deleted; every kind of file or folder, written and replaced;
+the ledger of looks. For each operation `tests/faults/simulated_disk.py` draws states that the disk may hold after a
+stop, and each state is checked (`tests/faults/scenarios.py`). Some states of the run are resumed to the end and
+compared bit by bit.
+
+Command: `python -m benchmarks.faults [states per operation, default 500]`. Each call adds states of new seeds to the
+kept counts.
+"""
+
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.keep import RESULTS, keep
+from tests.faults import scenarios
+from tests.faults.simulated_disk import put_tree
+from tests.training.runs import all_of, chunks_of, finish
+from tidelog import collect, load
+from tidelog.data.io.readers import read_any
+
+NAME, COMMAND = "faults", "python -m benchmarks.faults"
+RESUMED = 40
+
+
+class Patch:
+    """Sets attributes; nothing is put back, the process ends."""
+
+    def setattr(self, owner: Any, name: str, value: Any) -> None:
+        setattr(owner, name, value)
+
+
+def study(schedules: int) -> dict[str, Any]:
+    """Check states of new seeds, and add them to the kept counts."""
+    path = RESULTS / f"{NAME}.json"
+    known = json.loads(path.read_text()) if path.exists() else {"rounds": 0, "scenarios": {}, "resumed": 0}
+    seed, counts = known["rounds"], known["scenarios"]
+
+    def add(name: str, checked: scenarios.Checked) -> None:
+        before = counts.get(name, {"states": 0, "different": 0})
+        counts[name] = {
+            "operations": checked.operations,
+            "states": before["states"] + checked.states,
+            "different": before["different"] + checked.different,  # within each call
+        }
+        print(name, counts[name], flush=True)
+
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        work = Path(folder)
+        for name, steps in scenarios.file_steps().items():
+            for exchanges in (True, False):
+                at = work / f"{name} {exchanges}"
+                recorder, seen = scenarios.record_steps(at, steps, exchanges)
+                add(f"{name}, {'exchanged' if exchanges else 'renamed'}",
+                    scenarios.check_steps(recorder, seen, schedules, seed))  # fmt: skip
+        add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
+        collect("treatment", episodes=30, seed=0).save(work / "log")
+        chunks_of(7, Patch())
+        start = scenarios.start_run(read_any(work / "log"))
+        recorder, every = scenarios.record_run(work / "run", start, Patch())
+        checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, work)
+        add("run", checked)
+        whole = all_of(load(work / "run" / "run"))
+        for number, stop in enumerate(random.Random(seed).sample(resumable, min(RESUMED, len(resumable)))):
+            put_tree(stop.tree, work / f"resumed {number}")
+            if all_of(finish(load(work / f"resumed {number}" / "run"))) != whole:
+                raise AssertionError(f"state after operation {stop.after} is not bit-equal")
+            known["resumed"] += 1
+    total = sum(one["states"] for one in counts.values())
+    found = {"rounds": seed + 1, "scenarios": counts, "states": total, "resumed": known["resumed"], "violations": 0}
+    keep(NAME, COMMAND, found)
+    return found
+
+
+if __name__ == "__main__":
+    print(study(int(sys.argv[1]) if len(sys.argv) > 1 else 500))
