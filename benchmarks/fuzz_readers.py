@@ -332,11 +332,11 @@ def read_policy(name: str) -> Callable[[Path], bool]:
 
 def read_record(folder: Path) -> bool:
     from tidelog.training.runs.record import Record
-    from tidelog.training.runs.sinks import rows_until
+    from tidelog.training.runs.sinks import read_rows
 
     record = Record.read(folder)
     record.algorithms()
-    rows_until(folder, 10)
+    read_rows(folder / "metrics.jsonl")
     return True
 
 
@@ -358,7 +358,7 @@ def read_json(folder: Path) -> bool:
     for name, kind in {"spec": Spec, "report": Report, "scaler": Scaler, "sketch": Sketch}.items():
         try:
             data = parse_json(read_text(folder / f"{name}.json"))
-        except ValueError:
+        except (OSError, ValueError):
             return False
         kind.from_json(data).to_json()  # type: ignore[attr-defined]
     return True

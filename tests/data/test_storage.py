@@ -175,7 +175,10 @@ STRUCTURE = {
     "no columns": manifest(columns=[]), "columns of another type": manifest(columns={"a": 1}),
     "columns that are no entries": manifest(columns=[1]), "no spec": manifest(spec=None),
     "another space": manifest(spec={"observation": {}, "action": {"kind": "Path"}, "rewards": None, "masked": False}),
-    "no report": manifest(report=[]), "another level": manifest(report={"source": "", "rows": 1, "problems": [FATAL]}),
+    "no report": manifest(report=[]),
+    "a report in surrogates": manifest(report={"\ud800": 1, "source": "", "rows": 1, "problems": []}),
+    "a key in surrogates": manifest(**{"\ud800": 1}),
+    "another level": manifest(report={"source": "", "rows": 1, "problems": [FATAL]}),
     "a unit of another type": manifest(reward_unit=3), "an unknown key": entry(place=1),
     "a shape of text": entry(shape="3"),
     "a path": entry(file="/etc/passwd"), "a folder above": entry(file="../x.npy"),
@@ -246,11 +249,13 @@ def test_wrong_interactions_with_right_checksums_are_refused(case: str, tmp_path
 SCALES = {"observation": {"x": {"mean": [0.0], "std": [1.0]}}, "reward_scale": 1.0, "reward_shift": 0.0}
 SKETCH = {"episodes": 2, "rewards": True, "smallest": "00" * 7 + "01" + "00" * 7 + "02"}
 WRONG_SCALES: list[dict[str, Any]] = [
+    {"reward_scale": "\ud800"}, {"\ud800": 1}, {"observation": {"\ud800": {"\ud801": 1}}},
     {"observation": []}, {"observation": {"x": {"mean": [0.0]}}}, {"reward_scale": "1"}, {"reward_shift": None},
     {"observation": {"x": {"mean": [0.0], "std": [0.0]}}}, {"observation": {"x": {"mean": [1e39], "std": [1.0]}}},
     {"observation": {"x": {"mean": [0.0, 1.0], "std": [1.0]}}}, {"more": 1}, {"reward_scale": float("nan")},
 ]  # fmt: skip
 WRONG_SKETCHES: list[dict[str, Any]] = [
+    {"smallest": "\ud800"}, {"\ud800": 1},
     {"episodes": "2"}, {"episodes": 1}, {"episodes": 0}, {"smallest": "zz"}, {"smallest": "00"}, {"smallest": ""},
     {"smallest": "00" * 7 + "02" + "00" * 7 + "01"}, {"rewards": 1}, {"more": 1},
 ]  # fmt: skip
@@ -274,6 +279,7 @@ def test_every_field_of_a_spec_has_its_type(log: Log) -> None:
     assert Spec.from_json(sound) == log.spec
     leaves = sound["observation"]
     wrong: list[Any] = [
+        {**sound, "\ud800": 1, "rewards": "\ud800"},
         None,
         [],
         "x",

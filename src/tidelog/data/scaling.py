@@ -102,7 +102,7 @@ class Scaler:
         """Rebuild a scaler from `to_json`; CheckpointError for a field of another type, or unusable numbers."""
         try:
             file = msgspec.convert(data, _ScalerFile)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise CheckpointError(f"the scaler is invalid: {error}. fix: write it again") from error
         with np.errstate(over="ignore"):  # infinite values are refused below
             mean = {name: np.asarray(leaf.mean, np.float32) for name, leaf in file.observation.items()}

@@ -110,7 +110,7 @@ class Report:
 
         try:
             return msgspec.convert(data, cls)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise LogError(f"a saved report is invalid: {error}. fix: validate the log again") from error
 
 

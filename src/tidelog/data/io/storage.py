@@ -94,7 +94,7 @@ def typed_manifest(manifest: Mapping[str, Any], kind: type[Typed]) -> Typed:
     """The fields of a manifest in their types; LogError names a field of another type."""
     try:
         return msgspec.convert(manifest, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise LogError(f"an entry is missing or malformed ({error})") from error
 
 
