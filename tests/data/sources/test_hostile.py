@@ -242,6 +242,14 @@ def test_one_long_slate_does_not_widen_every_row(tmp_path: Path, little_memory: 
     assert problem.rows == (300,)
 
 
+@pytest.mark.parametrize("features", [[], [1e300, 1.0], [None, 1.0], [float("nan"), 2.0]])
+def test_features_that_cannot_be_scaled_are_reported(features: list[float | None]) -> None:
+    table = pl.DataFrame({"i": ["a", "b"][: len(features)], "f": pl.Series(features, dtype=pl.Float64)})
+    frame = pl.DataFrame({"u": [1, 1], "i": ["a", "b"], "t": [1, 2]})
+    report = validate_interactions(frame, user="u", item="i", time="t", item_features=table)
+    assert report.errors[0].check == ("unusable features" if features else "ids without features")
+
+
 @pytest.mark.parametrize("ending", [".csv.gz", ".json.gz"])
 def test_a_gzip_bomb_is_refused_by_its_decompressed_size(ending: str, tmp_path: Path, little_memory: None) -> None:
     path = tmp_path / f"bomb{ending}"
@@ -384,6 +392,15 @@ def validate_arrays(**changes: Any) -> Any:
     return caught.value.report
 
 
+@pytest.mark.parametrize("action", ["1e300", "-1e300", "1e400", "nan"])
+@pytest.mark.parametrize("episode", [None, "e"])
+def test_a_number_that_is_no_code_is_reported(action: str, episode: str | None) -> None:
+    frame = FRAME.with_columns(a=pl.Series(["0", "1", action, "1"]), day_id=pl.Series([1, 1, 2, 2]))
+    report = validate(frame, {**MAPPING, "episode": episode})
+    assert report.errors[0].rows == (3,)
+    validate_arrays(action=np.asarray([[0.0, 1.0], [float(action), 1.0], [1.0, 0.0]]), actions=[2, 2])
+
+
 def test_many_codes_are_a_log_where_they_are_declared_or_plausible() -> None:
     codes = np.arange(3_000) * 60
     assert Log.from_arrays(observation=codes * 1.0, action=codes, reward=codes * 1.0).spec.action.n == codes[-1] + 1
@@ -451,6 +468,8 @@ def test_validate_reports_every_value_of_reagent(key: str, value: Any, tmp_path:
         ("m.toml", "a = " + "[" * 100_000, "recursion"),
         ("m.toml", 'action = "a"\naction = "b"', "overwrite"),
         ("m.toml", "\x00", "cannot be read"),
+        ("m.json", '{"observation": "o", "action": null}', "action is not set"),
+        ("m.json", '{"observation": null, "action": "a"}', "observation is not set"),
         ("m.json", '{"action": "a", "observation": "o", "actions": 1' + "0" * 5000 + "}", "digits"),
     ],
 )

@@ -69,6 +69,9 @@ class Columns:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        for name in ("observation", "action"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"{name} is not set. fix: name a column of the log")
         for field in fields(self):
             _check_names(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))

@@ -119,6 +119,7 @@ def _seconds(gap: Any) -> float | None:
     return float(value)
 
 
+_LARGEST = float(np.finfo(np.float32).max)
 MOST_WORDS = 1_000  # limit of different words in a feature column
 _Entry: TypeAlias = tuple[str | None, float, float]  # an entry of a `Profile`: a word or None, mean, standard deviation
 
@@ -331,12 +332,12 @@ def _feature(table: Table, name: str, found: list[tuple[str, Finding]]) -> tuple
         np.put_along_axis(flags, codes.astype(np.int64), 1.0, axis=1)
         return flags[:, 1:], [(word, 0.0, 1.0) for word in words]
     column = parse.number(series)
-    usable = column.usable & np.isfinite(column.values)
+    usable = column.usable & (np.abs(column.values) <= _LARGEST)
     if not usable.all():
         message = f"{int((~usable).sum()):,} cells without a number in {source}"
         wrong = Finding(series.name, None, message, "a number in every row", "fill the cells")
         found.append(("unusable features", wrong))
     values = np.where(usable, column.values, 0.0).astype(np.float64)
-    mean, std = float(values.mean()), float(values.std())
+    mean, std = (float(values.mean()), float(values.std())) if len(values) else (0.0, 1.0)
     std = std if std > 1e-9 else 1.0
     return ((values - mean) / std).astype(np.float32)[:, None], [(None, mean, std)]
