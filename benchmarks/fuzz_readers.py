@@ -632,11 +632,6 @@ class Child:
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + BEYOND, size + BEYOND))
 
-        def stop(*_: Any) -> None:
-            raise SlowInput
-
-        signal.signal(signal.SIGALRM, stop)
-
     def one(self, data: bytes) -> None:
         if self.seen >= self.inputs:
             return
@@ -668,6 +663,11 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     write_files(files, scratch)
+
+    def stop(*_: Any) -> None:
+        raise SlowInput
+
+    before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         with warnings.catch_warnings():
@@ -685,6 +685,7 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
         return f"{type(error).__name__}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def keep_input(work: Path, name: str, key: str, data: bytes) -> None:
@@ -812,11 +813,6 @@ def minimised(name: str, files: Files, key: str, tries: int = 600) -> Files:
 def minimise(base: Path) -> None:
     """Write small inputs of all findings under tests/data/corpus."""
     CORPUS.mkdir(exist_ok=True)
-
-    def stop(*_: Any) -> None:
-        raise SlowInput
-
-    signal.signal(signal.SIGALRM, stop)
     for path in sorted((base / "findings").glob("*.json")):
         about = json.loads(path.read_text())
         files = unpacked(path.with_name(path.stem).read_bytes())
