@@ -6,7 +6,7 @@
 
 Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, manifests with
 repaired checksums) and by bytes, guided by coverage where `atheris` is installed. A child process reads them with
-1 GB of address space beyond its start and 10 s an input. A finding is any exception that is not a TidelogError, a
+1 GB of address space beyond its start and 10 processor seconds an input. A finding is any exception that is not a TidelogError, a
 report that contradicts its log, a slow input, or the end of the process. Results: benchmarks/results/fuzz_readers.json.
 """
 
@@ -39,7 +39,7 @@ import numpy as np
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 RESULTS = Path(__file__).parent / "results" / "fuzz_readers.json"
 COMMAND = "python -m benchmarks.fuzz_readers --seconds 600"
-BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; seconds an input; seconds without a sign of life
+BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; seconds without a sign of life
 LONGEST = 1 << 16  # bytes of an input
 SAVED_EVERY = 100
 Files = dict[str, bytes]
@@ -667,8 +667,8 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
     def stop(*_: Any) -> None:
         raise SlowInput
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
@@ -684,8 +684,8 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
     except BaseException as error:  # a panic of a library in Rust
         return f"{type(error).__name__}"
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def keep_input(work: Path, name: str, key: str, data: bytes) -> None:
