@@ -227,7 +227,8 @@ class Run:
             )
         for parent in (folder, folder / "best", folder / "checkpoints"):
             tidy(parent)
-        checkpoints.forget([update for update in reversed(self._updates_on_disk) if update > self.update])
+        later = [update for update in reversed(self._updates_on_disk) if update > self.update]
+        checkpoints.forget(later)
         rewind(folder, self._metric_sizes)
         self._engine.discard_later_rollouts()
         if not checkpoints.updates():
