@@ -6,8 +6,9 @@
 
 Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, manifests with
 repaired checksums) and by bytes, guided by coverage where `atheris` is installed. A child process reads them with
-1 GB of address space beyond its start and 10 processor seconds an input. A finding is any exception that is not a TidelogError, a
-report that contradicts its log, a slow input, or the end of the process. Results: benchmarks/results/fuzz_readers.json.
+1 GB of address space beyond its start and 10 processor seconds an input. A finding is any exception that is not a
+TidelogError, a report that contradicts its log, a slow input, or the end of the process. Results:
+benchmarks/results/fuzz_readers.json.
 """
 
 from __future__ import annotations
