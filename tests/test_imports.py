@@ -16,7 +16,7 @@ from tidelog.algorithms.names import ALGORITHMS
 
 SOURCE = Path(tidelog.__file__).parent
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
-    ("types", "errors", "disk", "folders", "input_files", "memory", "notebooks", "number_text"),
+    ("types", "errors", "disk", "terminal_text", "folders", "input_files", "memory", "notebooks", "number_text"),
     ("runtime",),
     ("data", "envs", "losses"),
     ("recommend.interactions",),

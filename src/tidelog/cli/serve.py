@@ -18,6 +18,7 @@ from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
 from tidelog.runtime.way_of_acting import DOES, verdict_line
+from tidelog.terminal_text import printable
 
 
 @dataclass
@@ -69,7 +70,7 @@ def run(words: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
     for note in _notes(policy.manifest["origin"]):
-        print(f"note: {note}", flush=True)  # noqa: T201
+        print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
     if isinstance(policy, Policy):
