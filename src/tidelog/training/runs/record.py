@@ -170,8 +170,11 @@ class Record:
             if body.pop("sha256", None) != digest(body):
                 raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
             file = msgspec.convert(body, RunFile)
-            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        try:
+            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
+        except TidelogError as error:
             raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
         return cls(
             file.algorithm,
