@@ -64,7 +64,7 @@ MISFITS = {
         lambda f: put(f, "hour", {3: "noon", 9: "x"}),
         "column 'hour' is 'noon' in 2 row(s) (3, 9), expected a number",
     ),
-    "empty": (lambda f: put(f, "hour", {2: None}), "column 'hour' is None in 1 row(s) (2), expected a number"),
+    "empty": (lambda f: put(f, "hour", {2: None}), "column 'hour' is empty in 1 row(s) (2), expected a number"),
     "infinite": (lambda f: put(f, "strain", {5: "inf"}), "column 'strain' is 'inf' in 1 row(s) (5), expected a number"),
     "a word": (
         lambda f: put(f, "kidneys", {4: "helthy"}),
