@@ -22,6 +22,9 @@ from tidelog.recommend.interactions.log import text
 from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
 from tidelog.recommend.interactions.tables import Roles
 
+PASSES = 20
+EVENTS_OF_AN_UPDATE = 128 * 10  # batch_size and targets of RecommenderBCQ
+FEWEST_STEPS, MOST_STEPS = 500, 10_000
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
     "validate": "all problems of a log",
@@ -153,7 +156,14 @@ def _with_ranking(table: Description, source: Source) -> Description:
         return table
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
-    return replace(table, ranking=names("interactions")[0], ranking_report=report)
+    steps = steps_for(table.rows)
+    return replace(table, ranking=names("interactions")[0], ranking_report=report, ranking_steps=steps)
+
+
+def steps_for(events: int) -> int:
+    """Updates of a recommender that read a log 20 times, as those of the kept studies did; 500 to 10,000."""
+    steps = round(PASSES * events / EVENTS_OF_AN_UPDATE, -2)
+    return int(min(max(steps, FEWEST_STEPS), MOST_STEPS))
 
 
 def _validate(words: list[str]) -> int:

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
-from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError
+from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, in_json
 
 LOG = logging.getLogger("tidelog.serving")
 EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
@@ -100,7 +100,7 @@ class _Server:
         except RequestError as refusal:
             return _error(refusal.status, str(refusal))
         except SpecError as error:
-            return _error(UNFIT, str(error))
+            return _error(UNFIT, in_json(str(error)))
         except ClientDisconnect:
             return _error(400, "the client disconnected during its request. fix: send it again")
         except Exception:

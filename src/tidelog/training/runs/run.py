@@ -185,7 +185,7 @@ class Run:
         """
         with Screen(self.record.algorithm, progress) as screen:
             held_out = () if self._q_weight_selection is None else self._q_weight_selection.notes
-            for note in (*held_out, *self.notes()):
+            for note in (*self.notes(), *held_out):
                 screen.note(note)
             announce = None
             for now in self.stream():
