@@ -62,13 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         warnings.showwarning = shown_by_python
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, *where: Any) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     """Print a warning of tidelog as one line; another one with its place in the source."""
     own = category.__module__.split(".")[0] == tidelog.__name__
     if own or (category is UserWarning and Path(filename).is_relative_to(Path(tidelog.__file__).parent)):
         print(wrapped(f"tidelog: warning: {message}", sys.stderr), file=sys.stderr)  # noqa: T201
     else:
-        print(warnings.formatwarning(message, category, filename, where[0]), end="", file=sys.stderr)  # noqa: T201
+        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=sys.stderr)  # noqa: T201
 
 
 def _dispatch(words: list[str]) -> int:

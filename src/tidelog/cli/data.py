@@ -22,7 +22,7 @@ from tidelog.recommend.interactions.log import text
 from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
 from tidelog.recommend.interactions.tables import Roles
 
-PASSES = 20
+PASSES = 10
 EVENTS_OF_AN_UPDATE = 128 * 10  # batch_size and targets of RecommenderBCQ
 FEWEST_STEPS, MOST_STEPS = 500, 10_000
 COMMANDS = {
@@ -161,7 +161,7 @@ def _with_ranking(table: Description, source: Source) -> Description:
 
 
 def steps_for(events: int) -> int:
-    """Updates of a recommender that read a log 20 times, as those of the kept studies did; 500 to 10,000."""
+    """Updates of a recommender that read a log 10 times, as those of the study on Online Retail did; 500 to 10,000."""
     steps = round(PASSES * events / EVENTS_OF_AN_UPDATE, -2)
     return int(min(max(steps, FEWEST_STEPS), MOST_STEPS))
 

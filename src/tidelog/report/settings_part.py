@@ -132,7 +132,8 @@ def _hyper(run: SavedRun) -> str:
     """The hyper-parameters of the first algorithm that are set; changed ones are marked, also in the text."""
     config, name_of = run.record.configs[0], run.record.algorithm
     defaults = to_config(ALGORITHMS[name_of]()) if name_of in ALGORITHMS else {}
-    rows, marked = [], []
+    rows: list[tuple[str, str, str]] = []
+    marked: list[int] = []
     for name, value in config.items():
         known = name in defaults
         changed = known and defaults[name] != value

@@ -160,7 +160,7 @@ def _without_bad_rows(named: tuple[str, ...]) -> list[str]:
     read, write = _POLARS[ending]
     good = f"{_GOOD_ROWS}{ending}"
     code = (
-        f'import polars as pl; bad = pl.read_csv("{BAD_ROWS}")["quarantine_row"]; '
+        f'import polars as pl; bad = pl.read_csv("{BAD_ROWS}", infer_schema=False)["quarantine_row"].cast(int); '
         f'pl.{read.format(json.dumps(named[0]))}.with_row_index("n", 1).filter(~pl.col("n").is_in(bad.implode()))'
         f'.drop("n").{write.format(json.dumps(good))}'
     )
