@@ -98,6 +98,7 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
         ([1.0] * 199 + [101.0], "its largest value is 101, and 99 % of those other than 0 are at most 1"),
         ([1.0] * 199 + [100.0], None),
         ([0.0] * 199 + [1.0], None),  # rare, not extreme
+        ([0.0] * 198 + [1.0, 2.0], None),
     ],
 )
 def test_rewards_with_negative_or_extreme_values_are_not_proposed(quantity: list[float], reason: str | None) -> None:

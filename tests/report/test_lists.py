@@ -59,7 +59,7 @@ def test_lists_stand_beside_baselines_with_intervals(shop, run):
 def test_words_and_settings_are_those_of_lists(run):
     said = said_of(run)
     assert re.search(r"\d+ events, \d+ sessions, from", said)
-    for absent in (" steps, ", " episodes", "estimator", "patience", "warm start"):
+    for absent in (" steps, ", " episodes", "estimator", "patience", "warm start", "phase buffer"):
         assert absent not in said, said[max(0, said.find(absent) - 200) :]
     assert "seeds 0" in said
     assert "history 6" in said
@@ -104,8 +104,8 @@ def test_baskets_are_measured_as_baskets_and_repeats_name_the_flag(tmp_path):
         log = read_interactions(tmp_path / f"{name}.csv", user="u", item="i", time="t")
         finish(begin(small(), log, tmp_path / name, steps=2, every=2, held_out=0.3))
         said.append(said_of(tmp_path / name))
-        assert "Lists of 10 items for all 80 users in their first basket from 6.3 on" in said[-1]
-        assert "100% of the log's events have the same time as another event of their user" in said[-1]
+        assert "Lists of 10 items for the first held-out baskets of all 80 users from 6.3 on" in said[-1]
+        assert "100.0% of the log's events have the same time as another event of their user" in said[-1]
         assert "own frequency is best): set it" in said[-1]
         assert "unless `--no-exclude-seen`" in said[-1]
     for rule in ("popularity", "own frequency"):  # the order of the file changes neither

@@ -146,3 +146,5 @@ def test_few_events_at_one_time_are_no_baskets():
     log = tl.read_interactions(tied, user="u", item="i", time="t")
     assert 0.2 < log.basket_share < 0.5
     assert not log.has_baskets
+    users = pl.DataFrame({"u": ["a", "a", "b", "b"], "i": ["x", "y", "x", "y"], "t": [0.0, 1.0, 1.0, 2.0]})
+    assert tl.read_interactions(users, user="u", item="i", time="t").basket_share == 0.0

@@ -76,8 +76,8 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     baskets, rows = found.log.has_baskets, split.test.targets
     cases = held_out_cases(split.test, MOST_CASES)
     number = len(np.unique(found.log.user[rows])) if baskets else len(rows)
-    unit = "users in their first basket" if baskets else "events"
-    scope = f"{'all' if len(cases) == number else 'random'} {len(cases):,} {unit}"
+    scope = f"all {len(cases):,}" if len(cases) == number else f"{len(cases):,} random"
+    scope = f"the first held-out baskets of {scope} users" if baskets else f"{scope} events"
     notes: list[str] = []
     rules: dict[str, Ranker] = {
         "popularity": Popularity.of(split.train),
@@ -97,7 +97,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     )
     if baskets:
         explanation += (
-            f" {found.log.basket_share:.0%} of the log's events have the same time as another event of their user. The "
+            f" {found.log.basket_share:.1%} of the log's events have the same time as another event of their user. The "
             "order within such a basket has no meaning, so all items of a basket count alike, and no rule reads the "
             "last item."
         )

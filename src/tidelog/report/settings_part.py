@@ -104,7 +104,9 @@ def settings(runs: Sequence[SavedRun]) -> str:
     if sum(len(run.record.configs) for run in runs) > 1:
         body.append(_differences(runs))
     for run in runs:
-        options = [(name, value) for name, value in _trained(run) if value != "none"]
+        fields = dataclasses.fields(run.record.options)
+        other = [one.name for one in fields if run.record.environment is None and "fit" not in one.metadata["verbs"]]
+        options = [(name, value) for name, value in _trained(run, other) if value != "none"]
         trained = table(("setting", "value"), options, f"How {run.name} was trained", named=True)
         body.append(folded(f"{run.name}: hyper-parameters, and how it was trained", _hyper(run) + trained))
     return section("Settings", "".join(body), "settings", printed=len(runs) > 1)
@@ -147,9 +149,10 @@ def _hyper(run: SavedRun) -> str:
     return table(("hyper-parameter", "value", "default"), rows, caption, marked=marked, named=True)
 
 
-def _trained(run: SavedRun) -> Iterator[tuple[str, str]]:
+def _trained(run: SavedRun, without: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     for field in dataclasses.fields(run.record.options):
-        yield field.name.replace("_", " "), plain(getattr(run.record.options, field.name))
+        if field.name not in without:
+            yield field.name.replace("_", " "), plain(getattr(run.record.options, field.name))
 
 
 def machine(runs: Sequence[SavedRun]) -> str:
