@@ -1,6 +1,6 @@
 """Stops of the machine at every operation that a run and its files perform, in many states of the disk.
 
-A run with reports, a best policy and checkpoints that are deleted; every kind of file or folder, written and replaced;
+A run with reports and checkpoints that are deleted; every kind of file or folder, written and replaced;
 the ledger of looks. For each operation `tests/faults/simulated_disk.py` draws states that the disk may hold after a
 stop, and each state is checked (`tests/faults/scenarios.py`). Some states of the run are resumed to the end and
 compared bit by bit.

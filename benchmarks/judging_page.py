@@ -285,8 +285,9 @@ def looks() -> str:
     return f"""## Many looks at one log
 
 {found["rows"][0]["policies"]} random policies on logs of noise: logs in which some policy was called better, or worse,
-under four rules. `alone` counts no looks; `ledger` is `tl.judge` asked again and again; `at once` is `tl.judge([...])`;
-`error over looks` is not used by tidelog.
+under several rules. `alone` counts no looks; `ledger` is `tl.judge` asked again and again; `at once` is
+`tl.judge([...])`; `made from results` is one more policy after these thirty, the mixture in the direction of all their
+estimates, as `tl.judge` judges it. `error over looks` and `made from results, level alone` are not used by tidelog.
 
 | problem | rule | some *better* | some *worse* |
 |---|---|---|---|

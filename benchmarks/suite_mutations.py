@@ -742,8 +742,8 @@ MUTATIONS = [
     Mutation(
         "judge: intervals never become wider",
         "ope/verdict/judge.py",
-        "np.maximum(reach / normal_deviate(1.0 - limits.level), 1.0)",
-        "np.minimum(reach / normal_deviate(1.0 - limits.level), 1.0)",
+        "np.maximum(widenings, 1.0), together.tolist()",
+        "np.minimum(widenings, 1.0), together.tolist()",
         "tests/ope/test_ledger.py tests/ope/test_together.py",
     ),
     Mutation(
@@ -856,8 +856,8 @@ MUTATIONS = [
     Mutation(
         "checkpoints: the newest are deleted",
         "training/runs/checkpoints.py",
-        "for old in self.updates()[: -self._keep]:",
-        "for old in self.updates()[self._keep :]:",
+        "self.forget(self.updates()[: -self._keep])",
+        "self.forget(self.updates()[self._keep :])",
         "tests/training/test_checkpoints.py",
     ),
     Mutation(
@@ -869,9 +869,9 @@ MUTATIONS = [
     ),
     Mutation(
         "resume: the best report so far is forgotten",
-        "training/resume.py",
-        "memory=snapshot.memory,",
-        "memory={},",
+        "training/runs/run.py",
+        "None if checkpoint is None else checkpoint.memory",
+        "None",
         "tests/training/test_resume.py",
     ),
     Mutation(
@@ -1126,8 +1126,8 @@ MUTATIONS = [
     Mutation(
         "overwriting: the old file is lost after a failure",
         "cli/targets.py",
-        "                old.rename(target)\n        raise",
-        "                old.unlink()\n        raise",
+        "                disk.DISK.rename(old, target)\n        raise",
+        "                disk.delete(old)\n        raise",
         "tests/cli",
     ),
     Mutation(
@@ -1136,5 +1136,112 @@ MUTATIONS = [
         "{value:.2e}",
         "{value:.1e}",
         "tests/report",
+    ),
+    # the disk
+    Mutation(
+        "disk: a deleted folder loses files before its name",
+        "disk.py",
+        "    DISK.rename(path, aside)\n    DISK.sync(path.parent)\n    _remove(aside)",
+        "    _remove(path)",
+        "tests/faults",
+    ),
+    Mutation(
+        "disk: a deletion is not confirmed before files go",
+        "disk.py",
+        "    DISK.rename(path, aside)\n    DISK.sync(path.parent)\n    _remove(aside)",
+        "    DISK.rename(path, aside)\n    _remove(aside)",
+        "tests/faults",
+    ),
+    Mutation(
+        "disk: a file is renamed before it is synced",
+        "disk.py",
+        "            _like(path, aside)\n            DISK.sync(aside)\n",
+        "            _like(path, aside)\n",
+        "tests/faults",
+    ),
+    Mutation(
+        "disk: the files of a folder are not synced",
+        "disk.py",
+        "        DISK.sync(folder / name)\n",
+        "",
+        "tests/faults",
+    ),
+    Mutation(
+        "disk: new parents are not synced",
+        "disk.py",
+        "            DISK.make_folder(one)\n        DISK.sync(one.parent)",
+        "            DISK.make_folder(one)",
+        "tests/faults",
+    ),
+    Mutation(
+        "disk: a created file has no durable name",
+        "disk.py",
+        '        DISK.write(path, b"")\n        DISK.sync(path.parent)',
+        '        DISK.write(path, b"")',
+        "tests/faults",
+    ),
+    Mutation(
+        "disk: the old folder goes before the new one is durable",
+        "disk.py",
+        "    _confirm(folder, error)\n    if old is not None:\n        _give_up(old)",
+        "    if old is not None:\n        _give_up(old)\n    _confirm(folder, error)",
+        "tests/faults",
+    ),
+    Mutation(
+        "sinks: metrics are not synced before their checkpoint",
+        "training/runs/sinks.py",
+        "        self._file.sync()\n        return",
+        "        return",
+        "tests/faults",
+    ),
+    Mutation(
+        "run: metrics are cut before later checkpoints go",
+        "training/runs/run.py",
+        "checkpoints.forget(later)\n        rewind(folder, self._metric_sizes)",
+        "rewind(folder, self._metric_sizes)\n        checkpoints.forget(later)",
+        "tests/faults",
+    ),
+    Mutation(
+        "ledger: a look is shown before it is synced",
+        "ope/verdict/ledger.py",
+        "            disk.DISK.sync(self.path)\n        except",
+        "        except",
+        "tests/faults",
+    ),
+    Mutation(
+        "lock: two processes train one run",
+        "training/runs/lock.py",
+        "fcntl.LOCK_EX | fcntl.LOCK_NB",
+        "fcntl.LOCK_SH | fcntl.LOCK_NB",
+        "tests/training/test_lock.py",
+    ),
+    Mutation(
+        "record: a changed run.json is accepted",
+        "training/runs/record.py",
+        'if body.pop("sha256", None) != digest(body):',
+        'if body.pop("sha256", None) is None:',
+        "tests/training/test_lock.py tests/training/test_checkpoints.py",
+    ),
+    # looks
+    Mutation(
+        "looks: a choice among shown results costs nothing",
+        "ope/verdict/judge.py",
+        "chosen_deviate(error / count, shown) if shown else normal_deviate(error)",
+        "normal_deviate(error)",
+        "tests/ope/test_ledger.py",
+    ),
+    Mutation(
+        "looks: only the last direction counts",
+        "ope/estimators/intervals.py",
+        "gammaincc([shown / 2.0, (shown + 1) / 2.0], deviate**2 / 2.0).sum()",
+        "gammaincc([shown / 2.0], deviate**2 / 2.0).sum()",
+        "tests/ope/test_intervals.py",
+    ),
+    Mutation(
+        "looks: a part of a table is a new look",
+        "ope/verdict/ledger.py",
+        "and wanted <= identities:",
+        "and wanted == identities:",
+        "tests/ope/test_ledger.py",
     ),
 ]

@@ -53,6 +53,8 @@ def test_only_a_pushed_tag_is_published_and_only_after_the_checks() -> None:
     assert publish["if"] == "github.event_name == 'push' && github.ref_type == 'tag'"
     assert {name for name, job in WORKFLOWS["release"]["jobs"].items() if "permissions" in job} == {"publish"}
     assert all(workflow["permissions"] == {"contents": "read"} for workflow in WORKFLOWS.values())
+    (audit,) = [command for name, command in commands() if name == "release" and "pip_audit" in command]
+    assert "cyclonedx-py environment" in audit
     assert [command for name, command in commands() if name == "release" and "smoke" in command] == [
         "bash .ci/smoke dist/*.whl",
         "bash .ci/smoke dist/*.tar.gz",

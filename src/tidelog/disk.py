@@ -255,8 +255,11 @@ class Appended:
             raise not_written(self.path, problem, CheckpointError) from problem
 
     def sync(self) -> None:
-        """Make everything appended durable."""
-        DISK.sync(self.path)
+        """Make everything appended durable; CheckpointError if the disk does not confirm it."""
+        try:
+            DISK.sync(self.path)
+        except OSError as problem:
+            raise not_written(self.path, problem, CheckpointError) from problem
 
     def close(self) -> None:
         """Close the file."""

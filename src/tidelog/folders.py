@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidelog.disk import Content, replaced_copy, write_folder
 from tidelog.errors import CheckpointError, TidelogError
+from tidelog.input_files import parse_json, read_regular
 
 MANIFEST = "manifest.json"
 LARGEST = 1 << 28  # bytes of a manifest; a log's manifest may hold large vocabularies
@@ -29,12 +30,22 @@ class Kind:
     schema: int
     error: type[TidelogError] = CheckpointError
 
-    def write(self, folder: Path, files: Mapping[str, Content], manifest: Mapping[str, Any]) -> None:
-        """Write files and their manifest; an existing folder is replaced completely or stays unchanged."""
+    def write(
+        self,
+        folder: Path,
+        files: Mapping[str, Content],
+        manifest: Mapping[str, Any],
+        beside: Callable[[bytes], Mapping[str, bytes]] | None = None,
+    ) -> None:
+        """Write files and their manifest; an existing folder is replaced completely or stays unchanged.
+
+        `beside` makes further files from the bytes of the manifest, which does not list them.
+        """
 
         def last(aside: Path) -> dict[str, Content]:
             sums = {name: {"bytes": (aside / name).stat().st_size, "sha256": checksum(aside / name)} for name in files}
-            return {MANIFEST: self.text(manifest, sums)}
+            text = self.text(manifest, sums)
+            return {MANIFEST: text, **({} if beside is None else beside(text))}
 
         write_folder(folder, files, last, self.error)
 
@@ -54,8 +65,8 @@ class Kind:
     def has_other_schema(self, text: bytes) -> bool:
         """Whether bytes are a manifest of this kind with another schema version."""
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
+            data = parse_json(text)
+        except ValueError:
             return False
         return isinstance(data, dict) and data.get("kind") == self.name and data.get("schema") != self.schema
 
@@ -67,13 +78,7 @@ class Kind:
         """The bytes of a folder's manifest; an error if it is missing, not a regular file, or too large."""
         path = folder / MANIFEST
         try:
-            if not path.is_file():
-                path.lstat()  # FileNotFoundError if the path does not exist
-                raise self.error(f"{path} is not a regular file")
-            with path.open("rb") as file:
-                text = file.read(LARGEST + 1)
-            if len(text) > LARGEST:
-                raise self.error(f"{path} has {path.stat().st_size:,} bytes: expected at most {LARGEST:,}")
+            return read_regular(path, LARGEST)
         except (FileNotFoundError, NotADirectoryError):
             copy = replaced_copy(folder)
             if copy is not None:
@@ -83,13 +88,12 @@ class Kind:
             raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}") from None
         except OSError as problem:
             raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
-        return text
 
     def read(self, text: bytes, path: str) -> dict[str, Any]:
         """Parse and check the bytes of a manifest; `path` is named in errors."""
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError) as problem:
+            data = parse_json(text)
+        except ValueError as problem:
             raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
         if not isinstance(data, dict) or data.get("kind") != self.name:
             kind = data.get("kind") if isinstance(data, dict) else None
@@ -99,15 +103,24 @@ class Kind:
                 f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it "
                 f"with the version of tidelog that wrote it, or make the {self.name} again"
             )
-        if data.pop("sha256", None) != digest(data):
+        try:
+            changed = data.pop("sha256", None) != digest(data)
+        except RecursionError:
+            raise self.error(f"{path} is incomplete or cannot be read: its values are nested too deeply") from None
+        if changed:
             raise self.error(f"{path} was changed after it was written: its checksum differs")
+        files = data.get("files")
+        for name, facts in files.items() if isinstance(files, dict) else [("files", None)]:
+            typed = isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
+            if not typed or name in ("", ".", "..") or Path(name).name != name or "\x00" in name:
+                raise self.error(f"{path} lists {name!r}: expected names of files in the folder, with bytes and sha256")
         return data
 
     def file(self, folder: Path, name: str, manifest: Mapping[str, Any], *, whole: bool = True) -> Path:
         """The path of a file whose size and, if `whole`, checksum match the manifest; an error otherwise."""
         path, expected = folder / name, manifest["files"].get(name)
         if expected is None or not path.is_file():
-            raise self.error(f"{path} is missing")
+            raise self.error(f"{path} is missing, or not a file of the manifest")
         size = path.stat().st_size
         if size != expected["bytes"]:
             raise self.error(f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed")

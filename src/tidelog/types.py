@@ -7,7 +7,7 @@ Letters in shapes: `B` batch, `N` steps in a log, `M` stored observations, `A` a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -189,10 +189,22 @@ class Spec:
         return {"observation": leaves, "action": _tagged(self.action), "rewards": self.rewards, "masked": self.masked}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """Rebuild a spec from `to_json`; SpecError for an unknown kind."""
-        leaves = {name: _untagged(leaf) for name, leaf in data["observation"].items()}
-        return cls(leaves, _untagged(data["action"]), data["rewards"], data["masked"])
+    def from_json(cls, data: Any) -> Spec:
+        """Rebuild a spec from `to_json`; SpecError for an unknown kind, or a field of another type or length."""
+        try:
+            leaves = {name: _untagged(leaf) for name, leaf in data["observation"].items()}
+            spec = cls(leaves, _untagged(data["action"]), data["rewards"], data["masked"])
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise SpecError(f"a spec is invalid: {error!r}. fix: write it again") from error
+        for name, part in {**spec.observation, "action": spec.action}.items():
+            if not _is_sound(part):
+                raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}. fix: write it again")
+        actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
+        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile) for leaf in leaves.values())
+        plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
+        if not (actions and inputs and plain and leaves):
+            raise SpecError("a spec has invalid leaves, actions, rewards or masked. fix: write it again")
+        return spec
 
 
 def _tagged(value: Any) -> dict[str, Any]:
@@ -209,6 +221,78 @@ def _untagged(data: Mapping[str, Any]) -> Any:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _is_sound(part: Any) -> bool:
+    """Return whether the fields of a leaf or an action space have the types and lengths of its kind."""
+    if isinstance(part, Vector):
+        return (
+            _is_count(part.size)
+            and _are_names(part.names, part.size)
+            and _all(part.fills, lambda pair: _is_fill(pair, part.names))
+        )
+    if isinstance(part, Codes):
+        sizes = _all(part.sizes, _is_count) and len(part.sizes) > 0
+        return sizes and _are_names(part.names, len(part.sizes)) and _are_vocabularies(part.vocabularies, part.sizes)
+    if isinstance(part, Image):
+        return all(_is_count(size) for size in (part.height, part.width, part.channels))
+    if isinstance(part, History):
+        kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _are_names(part.events, len(part.events))
+        return kinds and _is_count(part.usual) and part.usual <= len(part.events)
+    if isinstance(part, Profile):
+        parts = (part.columns, part.words, part.mean, part.spread)
+        alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
+        words = _all(part.columns, _is_word) and _all(part.words, lambda word: word is None or _is_word(word))
+        return (
+            alike
+            and words
+            and _all(part.mean, _is_number)
+            and _all(part.spread, lambda one: _is_number(one) and one > 0)
+        )
+    if isinstance(part, Catalogue):
+        types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
+        ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
+        unlike = ids and 0 < len(part.ids) == len(set(part.ids))
+        return unlike and isinstance(part.features, tuple) and _are_names(part.features, len(part.features))
+    if isinstance(part, Discrete):
+        return _is_count(part.n) and _are_names(part.names, part.n)
+    if isinstance(part, MultiDiscrete):
+        return _all(part.sizes, _is_count) and len(part.sizes) > 0
+    bounds = _all(part.low, _is_number) and _all(part.high, _is_number) and len(part.low) > 0
+    return bounds and _are_names(part.names, len(part.low))
+
+
+def _is_fill(pair: Any, names: tuple[str, ...]) -> bool:
+    named = isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str) and pair[0] in names
+    return named and _is_number(pair[1])
+
+
+def _are_vocabularies(vocabularies: Any, sizes: tuple[int, ...]) -> bool:
+    """Return whether there are no vocabularies, or for each column none or one value per code."""
+    if vocabularies == ():
+        return True
+    listed = _all(vocabularies, lambda words: _all(words, _is_word))
+    return listed and [len(words) or size for words, size in zip(vocabularies, sizes, strict=False)] == list(sizes)
+
+
+def _are_names(names: Any, count: int) -> bool:
+    return _all(names, _is_word) and len(names) in (0, count)
+
+
+def _all(items: Any, holds: Callable[[Any], bool]) -> bool:
+    return isinstance(items, tuple) and all(holds(item) for item in items)
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
 
 
 class Decision(NamedTuple):

@@ -271,3 +271,16 @@ def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog)
 def test_only_logs_of_decisions_are_followed(here, tidelog):
     done = tidelog("train", "ppg", "--env", "treatment", "--preset", "auto")
     assert (done.code, "PPG has no preset 'auto'" in done.said) == (2, True)
+
+
+def test_train_says_which_algorithms_there_are(tidelog):
+    done = tidelog("train", "--help")
+    assert done.code == 0
+    for name in ("iql", "discrete-bcq", "recommender-bcq", "ppg"):
+        assert f"  {name} " in done.out
+    assert "`tidelog train NAME --help` shows the flags of one" in done.said
+
+
+def test_the_next_command_judges_all_members_at_once(here, tidelog):
+    done = tidelog("train", "bc", *DATA, *SMALL, "--steps", 4, "--seeds", 3, "--out", "three")
+    assert "next: tidelog judge three --all-members --sample" in done.said

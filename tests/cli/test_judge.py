@@ -297,3 +297,15 @@ def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
     assert "the logger's own mean: " in said
     assert " EUR (" in said.partition("the logger's own mean: ")[2]
     assert json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())["reward_unit"] == "EUR"
+
+
+def test_a_verdict_is_saved_before_it_is_printed(run, tidelog, monkeypatch):
+    """Whoever stops the output, as `head` does, loses no verdict."""
+
+    def closed(text):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tidelog.cli.judge.print_line", closed)
+    tidelog("judge", run, "--sample", *QUICK)
+    assert (run / "verdicts" / "member-0-sampled-1.json").exists()
+    assert json.loads((run / "acting.json").read_text())

@@ -80,7 +80,8 @@ SPOILS = [
     Spoil("next observation contradicts the following row", "next_age", (("next_age", 99),)),
     Spoil("next mask contradicts the following row", "n", (("n", "1,0,0"),)),
 ]  # fmt: skip
-ELSEWHERE = {  # errors that name no row of a table that could be read, or that no table has
+ELSEWHERE = {
+    "sparse codes",  # errors that name no row of a table that could be read, or that no table has
     "unreadable file", "unknown mapping key", "bad mapping", "missing column", "ragged rows", "duplicate column name",
     "wrong length", "empty log", "code out of range", "files differ",
 }  # fmt: skip

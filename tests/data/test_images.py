@@ -86,8 +86,8 @@ def test_missing_and_corrupt_files_and_odd_sizes_are_named_by_row(tmp_path: Path
     }  # fmt: skip
     with pytest.raises(LogError, match="unreadable image"):
         read_log(path, COLUMNS)
-    Picture.fromarray(np.zeros((5, 4), np.int32)).save(tmp_path / "shots" / "4.tiff")
-    odd = pl.read_csv(path).with_columns(photo=pl.lit("shots/4.tiff"))
+    Picture.fromarray(np.zeros((5, 4), np.uint16)).save(tmp_path / "shots" / "deep.png")
+    odd = pl.read_csv(path).with_columns(photo=pl.lit("shots/deep.png"))
     assert "mode I" in validate(_written(odd, tmp_path), COLUMNS).errors[0].found
 
 

@@ -136,6 +136,22 @@ def test_a_column_without_any_value_is_an_error() -> None:
     assert not validate(FRAME.head(0), mapping(missing="mean+flag")).ok
 
 
+@pytest.mark.parametrize(
+    ("cells", "check"),
+    [
+        ([None, "x", "y", "1", "z", None], "non-numeric text"),
+        ([None, "x", "nan", "x", "z", None], "non-numeric text"),
+        ([None, "x", "y", "x", "z", "x"], "next observation contradicts the following row"),
+        ([None, "1e39", "2", "1", "1", None], "NaN or infinity"),
+        ([None, "inf", "-inf", "1", "1", None], "NaN or infinity"),
+    ],
+)
+def test_a_column_that_cannot_be_filled_is_reported(cells: list[str | None], check: str) -> None:
+    frame = FRAME.with_columns(x=pl.Series(cells), z=pl.Series(["1", None, *cells[2:]]))
+    report = validate(frame, mapping(missing="mean+flag", next_observation=["z", "y"]))
+    assert check in [one.check for one in report.errors]
+
+
 def test_declared_words_keep_their_codes() -> None:
     frame = FRAME.with_columns(w=pl.Series(list("abaaba")))
     words = ["b", "never", "a"]

@@ -271,4 +271,4 @@ def resumed_in(root: Path, stop: Stop, finished: Callable[[Path], Any]) -> Any:
 
 def start_run(log: tl.Log) -> Callable[[Path], Any]:
     """A run with several reports and checkpoints, some of which are deleted."""
-    return lambda out: begin(bc(), log, out, best="imitation_loss", save_seconds=0.0, keep=2)
+    return lambda out: begin(bc(), log, out, save_seconds=0.0, keep=2)

@@ -109,7 +109,8 @@ class File:
             return self.now()
         content, kind = random.choice(self.since), random.randrange(4)
         durable = self.durable or b""
-        kept = len(durable) if content.startswith(durable) else 0
+        shorter = min(durable, content, key=len)  # what was appended or cut leaves the bytes before it
+        kept = len(shorter) if durable.startswith(shorter) and content.startswith(shorter) else 0
         at = random.randint(kept, len(content))
         return [content, durable, content[:at], content[:at] + bytes(len(content) - at)][kind]
 

@@ -320,7 +320,7 @@ def test_a_folder_whose_manifest_never_ends_is_refused(tmp_path):
         folder.mkdir()
         make(folder / MANIFEST)
         for load in (runtime.load, load_policy):
-            with pytest.raises(CheckpointError, match="is not a regular file"):
+            with pytest.raises(CheckpointError, match="expected a regular file"):
                 load(folder)
 
 

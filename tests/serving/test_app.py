@@ -14,11 +14,11 @@ from tidelog.serving.app import Bounds, application
 from tidelog.serving.endpoints import ActEndpoint
 
 
-def asked(policy, *requests, bounds=None):
+def asked(policy, *requests, bounds=None, hosts=None):
     """Return the answers of a server to (method, path, options), one after the other."""
 
     async def go():
-        transport = httpx.ASGITransport(application(policy, bounds))
+        transport = httpx.ASGITransport(application(policy, bounds, hosts))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return [await client.request(method, path, **options) for method, path, options in requests]
 
@@ -111,22 +111,13 @@ def test_bytes_that_are_no_request_are_refused(name, plain):
     assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
 
 
-def test_a_body_without_a_length_is_cut_at_the_limit(plain):
-    async def parts():
-        for _ in range(100):
-            yield b" " * 1000
-
-    request = ("POST", "/act", {"content": parts(), "headers": JSON})
-    assert asked(plain["iql, choice"], request, bounds=Bounds(body=30_000))[0].status_code == 413
-
-
 def test_a_body_that_does_not_come_and_an_answer_that_takes_long(plain, monkeypatch):
     async def stuck():
         yield b"{"
         await anyio.sleep(30)
 
     quick = Bounds(seconds=0.05)
-    request = ("POST", "/act", {"content": stuck(), "headers": JSON})
+    request = ("POST", "/act", {"content": stuck(), "headers": {**JSON, "content-length": "99"}})
     assert asked(plain["iql, choice"], request, bounds=quick)[0].status_code == 408
     monkeypatch.setattr(ActEndpoint, "compute", lambda acts, asked: __import__("time").sleep(0.5))
     assert act(plain["iql, choice"], {"observations": [ROW] * 20}, bounds=quick).status_code == 503
@@ -198,3 +189,27 @@ def test_one_long_word_does_not_widen_every_row(plain):
     tracemalloc.stop()
     assert answer.status_code == 422
     assert most < 30_000_000
+
+
+def test_a_body_of_unknown_length_is_refused(plain):
+    """A million chunks of one byte would take the time of all others."""
+
+    async def chunks():
+        yield b"{"
+        yield b"}"
+
+    answer = asked(plain["iql, choice"], ("POST", "/act", {"content": chunks(), "headers": JSON}))[0]
+    assert answer.status_code == 411
+    assert answer.json()["error"] == "the length of the body is unknown. fix: send it whole, with Content-Length"
+
+
+@pytest.mark.parametrize(("host", "status"), [
+    ("localhost", 200), ("LOCALHOST:8000", 200), ("[::1]:80", 200), ("[::1]", 200), ("rebound.example", 421), ("", 421),
+    ("localhost.evil", 421), ("localhost@evil", 421), ("localhost x", 421),
+])  # fmt: skip
+def test_other_hosts_are_refused(host, status, plain):
+    request = ("GET", "/health", {"headers": {"Host": host}})
+    answer = asked(plain["iql, choice"], request, hosts=("localhost", "[::1]"))[0]
+    assert answer.status_code == status
+    if status == 421:
+        assert "this server is called [::1], localhost. fix: start it with --allow-host NAME" in answer.json()["error"]

@@ -46,7 +46,7 @@ def half_a_request(port, *, wait):
     """Return the answer to headers that promise more than is sent."""
     with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
         client.sendall(
-            b"POST /act HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+            b"POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
         )
         return client.recv(1000) if wait else b""
 

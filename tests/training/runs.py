@@ -56,7 +56,8 @@ def chunks_of(size, monkeypatch):
 
 def all_of(run):
     """Everything that a resumed run has to repeat: states to the last bit, reports, best policies, metric files."""
-    best = [fingerprint(run.best_policy(member=m.index).params) for m in run.members]
+    members = run.members if run.record.options.best else []
+    best = [fingerprint(run.best_policy(member=one.index).params) for one in members]
     files = [(run.folder / name).read_text() for name in ("metrics.jsonl", "metrics.csv")]
     return [fingerprint(learner) for learner in run.learners()], run.metrics, best, files
 

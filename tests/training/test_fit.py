@@ -21,6 +21,7 @@ from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.fit import online_network_paths, target_names
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
+from tidelog.training.runs.run import overfitting
 from tidelog.training.runs.sinks import read_rows
 
 
@@ -447,3 +448,17 @@ def test_no_cluster_is_trained_on_and_held_out(origin, mapped, tmp_path):
     one = replace(log, cluster=np.zeros(log.steps, np.int32))
     with pytest.raises(LogError, match=r"1 cluster.*fix: "):
         begin(bc(), one)
+
+
+def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
+    """Held-out decisions become less likely after the best report: the note names it."""
+    rows = [
+        {"update": update, "member": member, "seed": member, "held_out/imitation_loss": loss}
+        for member, losses in enumerate([(3.9, 3.85, 3.9), (3.9, 4.2, 5.69)])
+        for update, loss in zip((100, 200, 300), losses, strict=True)
+    ]
+    (note,) = overfitting(rows)
+    assert note.startswith("held_out/imitation_loss rose from 3.9 at update 100 to 5.69: ")
+    assert "train for 100 steps, or keep the best policy with --best held_out/imitation_loss" in note
+    assert overfitting(rows[:3]) == []
+    assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []

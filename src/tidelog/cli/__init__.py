@@ -30,6 +30,7 @@ COMMANDS = {
     "act": "actions for new rows",
     "recommend": "lists of items for users",
     "export": "write a policy as a folder, a zip or ONNX, for other programs",
+    "verify": "check a saved policy: its files, its signature, where it is from",
     "serve": "answer observations over HTTP",
     "collect": "play an environment and save the log",
     "bench": "measure the speed of training on this machine",

@@ -21,6 +21,7 @@ from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.recommend.interactions.log import text
 from tidelog.recommend.interactions.readers import open_interactions, validate_by_roles
 from tidelog.recommend.interactions.tables import Roles
+from tidelog.terminal_text import printable
 
 PASSES = 10
 EVENTS_OF_AN_UPDATE = 128 * 10  # batch_size and targets of RecommenderBCQ
@@ -216,7 +217,7 @@ def _say_written(options: Inspect | Validate, written: list[str]) -> None:
 
 
 def _say(text: str) -> None:
-    print(text)  # noqa: T201
+    print(printable(text))  # noqa: T201
 
 
 def _report(source: Source, columns: str | None) -> Report:

@@ -18,6 +18,8 @@ from tidelog.policies.export.artefact import Logged, export, export_onnx, has_on
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.runtime.artefact_files import check_target
+from tidelog.runtime.signing import sign
+from tidelog.training.runs.provenance import provenance_of
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import JSON_LINES, read_rows
 from tidelog.types import Catalogue
@@ -47,6 +49,8 @@ class Export:
     """for tables: the mapping file"""
     onnx: bool = True
     """include the ONNX file in a folder or zip, if the extra is installed"""
+    sign: File | None = None
+    """sign a folder or zip with this private key, an Ed25519 key in PEM (`tidelog verify` checks it)"""
     overwrite: bool = False
     """replace an older policy at the output"""
     check: bool = False
@@ -65,6 +69,8 @@ def run(words: list[str]) -> int:
     target = _target(options, folder, record)
     if options.to != "onnx":
         check_target(target)
+    if options.sign is not None:
+        check_signing(options.sign, options.to)
     if target.exists() and not options.overwrite:
         raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
     policy = open_policy(options.policy, options.member)
@@ -75,14 +81,28 @@ def run(words: list[str]) -> int:
     if options.to == "onnx":
         comparison = export_onnx(policy, target, logged, overwrite=options.overwrite)
     else:
-        metrics = None if record is None else _metrics(folder, policy.origin)
-        comparison = export(policy, target, onnx=options.onnx and has_onnx(), logged=logged, metrics=metrics)
+        comparison = export(
+            policy,
+            target,
+            onnx=options.onnx and has_onnx(),
+            logged=logged,
+            metrics=None if record is None else _metrics(folder, policy.origin),
+            provenance=None if record is None else provenance_of(folder, record, policy),
+            key=None if options.sign is None else Path(options.sign),
+        )
     _show(comparison, not_compared)
     if options.to != "onnx" and options.onnx and not has_onnx():
         print_line(f"no ONNX file. fix: {install('onnx')}")
     print_notes(policy.notes())
     print_line(f"exported: {target}")
     return 0
+
+
+def check_signing(key: str, to: str) -> None:
+    """Raise ConfigError for a key that cannot sign, before anything is computed."""
+    if to == "onnx":
+        raise ConfigError("--sign needs a manifest, and an .onnx file has none. fix: use --to folder or --to zip")
+    sign(b"", Path(key))
 
 
 def _check(options: Export, folder: Path, record: Record | None) -> int:

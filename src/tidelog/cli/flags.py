@@ -13,13 +13,13 @@ import re
 import textwrap
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import tyro
 
 from tidelog.errors import ConfigError, nearest
+from tidelog.input_files import read_text
 from tidelog.training.runs.options import options_of
 
 T = TypeVar("T")
@@ -234,8 +234,8 @@ def read_config(path: str | None, known: type[Any], words: Sequence[str] = ()) -
     if path is None:
         return []
     try:
-        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        content = tomllib.loads(read_text(path))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
     names = [name for name in flag_names(known) if name != "config"]
     named = {word.split("=")[0] for word in words}

@@ -13,6 +13,7 @@ from tidelog.cli.flags import Column, File, Repeated, RunOrPolicy, parse, source
 from tidelog.cli.tables import print_line, print_notes
 from tidelog.cli.targets import writing
 from tidelog.errors import ConfigError
+from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
 from tidelog.policies.policy import Policy
 from tidelog.recommend.recommendation_tables import recommend_for_table
@@ -97,7 +98,7 @@ def _lines(path: str | None) -> list[str] | None:
     if path is None:
         return None
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = read_text(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     return [line.strip() for line in lines if line.strip()]

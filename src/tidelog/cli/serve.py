@@ -18,6 +18,7 @@ from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
 from tidelog.runtime.way_of_acting import DOES, verdict_line
+from tidelog.terminal_text import printable
 
 
 @dataclass
@@ -38,8 +39,11 @@ class Serve:
     """largest size of a request in bytes"""
     seconds: float = 10.0
     """time limit for headers and a body to arrive, for an answer, and for open requests when the server stops"""
-    connections: int = 256
+    connections: int = 2048
     """largest number of connections at a time; others get status 503"""
+    allow_host: Annotated[tuple[str, ...], "NAME"] = ()
+    """a name by which requests may call this server, besides its address (as in the Host header); may be repeated;
+    default: localhost and its addresses, or any name with an address that other machines reach"""
 
 
 def run(words: list[str]) -> int:
@@ -56,7 +60,7 @@ def run(words: list[str]) -> int:
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
     config = uvicorn.Config(
-        app.application(policy, bounds),
+        app.application(policy, bounds, _hosts(options)),
         log_level="warning",
         access_log=False,
         http=app.idle_timeout_protocol(options.seconds),
@@ -66,7 +70,7 @@ def run(words: list[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
     for note in _notes(policy.manifest["origin"]):
-        print(f"note: {note}", flush=True)  # noqa: T201
+        print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
     if isinstance(policy, Policy):
@@ -74,6 +78,14 @@ def run(words: list[str]) -> int:
     uvicorn.Server(config).run(sockets=[place])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0
+
+
+def _hosts(options: Serve) -> set[str] | None:
+    """The names of the server, or None for any."""
+    own = {"localhost", "127.0.0.1", "[::1]"}
+    if options.host not in {"localhost", "127.0.0.1", "::1"} and not options.allow_host:
+        return None
+    return {*own, options.host.lower(), *(name.lower() for name in options.allow_host)}
 
 
 def _notes(origin: Any) -> list[str]:

@@ -12,23 +12,30 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from tidelog.cli.next_lists import next_command
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
+from tidelog.terminal_text import printable
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
 
 def table(title: str, head: list[str], rows: list[list[str]]) -> None:
     """Print a table; the first column is text, the others are numbers."""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=_cell(title), title_justify="left")
     for i, name in enumerate(head):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        table.add_column(_cell(name), justify="left" if i == 0 else "right")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_cell, row))
     Console().print(table)
+
+
+def _cell(text: str) -> Text:
+    """Plain text: names of users are no markup."""
+    return Text(printable(text))
 
 
 def json_only(wanted: bool) -> AbstractContextManager[Any]:

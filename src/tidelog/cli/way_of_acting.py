@@ -8,6 +8,7 @@ from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
 from tidelog.policies.policy import Policy
 from tidelog.runtime.way_of_acting import DOES, Acting, in_way, verdict_line
+from tidelog.terminal_text import printable
 
 
 def chosen_way(sample: bool, mode: bool) -> Acting | None:
@@ -21,7 +22,7 @@ def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = 
     """Return the policy in the way of the flags, else its declared way, else `otherwise`; warns of another way."""
 
     def tell(sentence: str) -> None:
-        print(f"warning: {sentence}", file=sys.stderr)  # noqa: T201
+        print(printable(f"warning: {sentence}"), file=sys.stderr)  # noqa: T201
 
     return in_way(policy, chosen_way(sample, mode), otherwise, tell)
 

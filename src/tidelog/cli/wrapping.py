@@ -6,11 +6,14 @@ import shutil
 import textwrap
 from typing import TextIO
 
+from tidelog.terminal_text import printable
+
 WHOLE = ("next:", "then:", "tidelog ", "fix: tidelog ")  # lines that begin so hold a command to copy
 
 
 def wrapped(text: str, stream: TextIO) -> str:
-    """Return the text with lines that fit the terminal of a stream, broken at spaces; unchanged for other streams."""
+    """Return printable text with lines that fit the terminal of a stream, broken at spaces; whole for other streams."""
+    text = printable(text)
     if not stream.isatty():
         return text
     columns = max(shutil.get_terminal_size((80, 24)).columns, 40)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -104,13 +105,23 @@ class Sketch:
         }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Sketch:
+    def from_json(cls, data: Any) -> Sketch:
         """Rebuild from `to_json`; CheckpointError for malformed data."""
         try:
-            smallest = np.frombuffer(bytes.fromhex(data["smallest"]), ">u8").astype(np.uint64)
-            return cls(int(data["episodes"]), smallest, bool(data["rewards"]))
-        except (KeyError, TypeError, ValueError) as error:
+            file = msgspec.convert(data, _SketchFile)
+            smallest = np.frombuffer(bytes.fromhex(file.smallest), ">u8").astype(np.uint64)
+        except (ValueError, TypeError) as error:
             raise CheckpointError(f"the sketch of the training episodes is malformed: {error!r}") from error
+        fits = len(smallest) <= min(file.episodes, SIZE) and bool(file.episodes) == bool(len(smallest))
+        if not fits or not (smallest[1:] > smallest[:-1]).all():
+            raise CheckpointError("the sketch of the training episodes is malformed: its fingerprints are not sorted")
+        return cls(file.episodes, smallest, file.rewards)
+
+
+class _SketchFile(msgspec.Struct, forbid_unknown_fields=True):
+    episodes: int
+    rewards: bool
+    smallest: str
 
 
 def episode_hashes(log: LogColumns, ordinals: NDArray[Any] | None = None, *, rewards: bool = True) -> Hashes:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 
 from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.data.statistics import Statistics, describe, moments
-from tidelog.errors import ConfigError
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.types import Vector
 
 RewardScaling: TypeAlias = Callable[[Statistics], tuple[float, float]]
@@ -97,12 +98,33 @@ class Scaler:
         return {"observation": leaves, "reward_scale": self.reward_scale, "reward_shift": self.reward_shift}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Scaler:
-        """Rebuild a scaler from `to_json`."""
-        leaves = data["observation"]
-        mean = {name: np.asarray(leaf["mean"], np.float32) for name, leaf in leaves.items()}
-        std = {name: np.asarray(leaf["std"], np.float32) for name, leaf in leaves.items()}
-        return cls(mean, std, data["reward_scale"], data["reward_shift"])
+    def from_json(cls, data: Any) -> Scaler:
+        """Rebuild a scaler from `to_json`; CheckpointError for a field of another type, or unusable numbers."""
+        try:
+            file = msgspec.convert(data, _ScalerFile)
+        except (msgspec.ValidationError, UnicodeError) as error:
+            raise CheckpointError(f"the scaler is invalid: {error}. fix: write it again") from error
+        with np.errstate(over="ignore"):  # infinite values are refused below
+            mean = {name: np.asarray(leaf.mean, np.float32) for name, leaf in file.observation.items()}
+            std = {name: np.asarray(leaf.std, np.float32) for name, leaf in file.observation.items()}
+        for name in mean:
+            usable = np.isfinite(mean[name]).all() and np.isfinite(std[name]).all() and (std[name] > 0).all()
+            if len(mean[name]) != len(std[name]) or not usable:
+                raise CheckpointError(f"the scaler of '{name}' is invalid: expected finite numbers, std above 0")
+        if not (np.isfinite(file.reward_scale) and np.isfinite(file.reward_shift)):
+            raise CheckpointError("the scaler of rewards is invalid: expected finite numbers. fix: write it again")
+        return cls(mean, std, file.reward_scale, file.reward_shift)
+
+
+class _ScalesFile(msgspec.Struct, forbid_unknown_fields=True):
+    mean: list[float]
+    std: list[float]
+
+
+class _ScalerFile(msgspec.Struct, forbid_unknown_fields=True):
+    observation: dict[str, _ScalesFile]
+    reward_scale: float
+    reward_shift: float
 
 
 class _Rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from tidelog.types import Codes, Discrete, Image, MultiDiscrete
 
 _CHUNK = 65_536
 _PIXELS = 1 << 22
+_MOST_COUNTED = 1_000_000  # codes
 
 
 @dataclass(frozen=True)
@@ -99,11 +100,10 @@ def moments(values: Any) -> tuple[Values, Values]:
 def _actions(log: LogColumns) -> dict[str, Any]:
     space = log.spec.action
     if isinstance(space, Discrete):
-        counts = np.bincount(log.action, minlength=space.n).tolist()
-        return {"counts": dict(zip(space.names or map(str, range(space.n)), counts, strict=True))}
+        return {"counts": _counts(log.action, space.n, space.names)}
     if isinstance(space, MultiDiscrete):
-        columns = (np.bincount(log.action[:, place], minlength=size) for place, size in enumerate(space.sizes))
-        return {"counts": {str(place): counts.tolist() for place, counts in enumerate(columns)}}
+        columns = (_counts(log.action[:, place], size) for place, size in enumerate(space.sizes))
+        return {"counts": {str(place): list(counts.values()) for place, counts in enumerate(columns)}}
     mean, std = moments(log.action)
     low, high = log.action.min(axis=0), log.action.max(axis=0)
     return {"mean": mean.tolist(), "std": std.tolist(), "min": low.tolist(), "max": high.tolist()}
@@ -139,9 +139,19 @@ def _categories(log: LogColumns) -> Iterator[tuple[str, dict[str, int]]]:
         spec = log.spec.observation[name]
         if isinstance(spec, Codes):
             for place, label in enumerate(_labels(log, name)):
-                counts = np.bincount(leaf[:, place], minlength=spec.sizes[place]).tolist()
-                words = spec.vocabularies[place] if spec.vocabularies else tuple(map(str, range(len(counts))))
-                yield label, dict(zip(words, counts, strict=True))
+                words = spec.vocabularies[place] if spec.vocabularies else ()
+                yield label, _counts(leaf[:, place], spec.sizes[place], words)
+
+
+def _counts(codes: Values, size: int, names: Sequence[str] = ()) -> dict[str, int]:
+    """The number of rows with each code by its name; of very many codes, only those that occur."""
+    if size > _MOST_COUNTED:
+        found, counts = np.unique(codes, return_counts=True)
+    else:
+        found, counts = np.arange(size), np.bincount(codes, minlength=size)
+    return {
+        names[code] if names else str(code): count for code, count in zip(found.tolist(), counts.tolist(), strict=True)
+    }
 
 
 def _labels(log: LogColumns, name: str) -> list[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.input_files import parse_json, read_text
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 
@@ -38,7 +38,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        known = json.loads(path.read_text(encoding="utf-8"))
+        known = parse_json(read_text(path))
         if not isinstance(known, dict):
             raise TypeError("it is not an object")
         return known

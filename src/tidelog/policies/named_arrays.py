@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from tidelog.errors import CheckpointError
+from tidelog.input_files import check_regular
 from tidelog.networks.arrays import from_host
 
 Tree = TypeVar("Tree")
@@ -42,6 +43,7 @@ def array_file(tree: Any) -> bytes:
 def read_arrays(path: Path) -> Named:
     """Return the arrays of a safetensors file; CheckpointError for another file."""
     try:
+        check_regular(path)
         return dict(load_file(path))
     except (SafetensorError, OSError, KeyError, ValueError) as error:
         raise CheckpointError(f"{path} is not a valid safetensors file: {error}. fix: save it again") from error

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from tidelog.terminal_text import printable
+
 _LONG = 60  # characters from which a cell may wrap
 _NARROW = 3  # columns of a table that fits on a phone
 
@@ -20,7 +22,7 @@ def page(title: str, lead: str, sections: Sequence[str], kind: str, links: Seque
     name = escape(title)
     inner = "".join(f'<a href="#{escape(anchor, quote=True)}">{escape(label)}</a>' for anchor, label in links)
     nav = f'<nav aria-label="Parts of this page">{inner}</nav>' if links else ""
-    return (
+    return printable(
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{mark(kind)}\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{name} - tidelog</title>\n'
         f"<style>{STYLE}</style>\n</head>\n<body>\n<header><h1>{name}</h1>"

@@ -13,6 +13,7 @@ from pathlib import Path
 from tidelog.data.log import Log
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError
+from tidelog.input_files import open_regular
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, paragraph, section, table
@@ -118,7 +119,7 @@ def _check_target(target: Path) -> None:
     if not target.exists():
         return
     try:
-        with target.open("rb") as file:
+        with open_regular(target) as file:
             ours = mark(KIND).encode() in file.read(1000)
     except OSError as error:
         raise ConfigError(f"{target} exists and cannot be read: {error}. fix: choose another name") from error

@@ -5,7 +5,6 @@ A report is also possible without the logs.
 
 from __future__ import annotations
 
-import json
 import math
 import shlex
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text, source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
+from tidelog.input_files import parse_json, read_text
 from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
@@ -142,7 +142,7 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
 
 def _played(path: Path) -> EvaluationReturns:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(read_text(path))
         returns = tuple(np.asarray(member, np.float64) for member in content["returns"])
         usable = bool(returns) and all(one.ndim == 1 and one.size and np.isfinite(one).all() for one in returns)
         if not usable:

@@ -7,7 +7,8 @@ a name outside the manifest is refused before it is read. Every field of every l
 from __future__ import annotations
 
 import hashlib
-import math
+import io
+import json
 import stat
 import struct
 import zipfile
@@ -23,7 +24,8 @@ from safetensors.numpy import load
 from tidelog.disk import write_file
 from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.folders import LARGEST, MANIFEST, Kind
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, History, Image, MultiDiscrete, Profile, Spec, Vector
+from tidelog.runtime.signing import LARGEST_KEY, SIGNATURE, sign
+from tidelog.types import Discrete, Profile, Spec, Vector
 
 POLICY = Kind("policy", 3)
 WEIGHTS, ONNX = "weights.safetensors", "policy.onnx"
@@ -32,12 +34,11 @@ FIELDS = (
     *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
 )
-OPTIONAL = ("acting", "verdict")  # in no policy that an older tidelog wrote
+OPTIONAL = ("acting", "verdict", "provenance")  # in no policy that an older tidelog wrote
 DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
           struct.error, zlib.error, OverflowError)  # fmt: skip
 NumpyArray = np.ndarray[Any, Any]
-_LEAVES = (Vector, Codes, Image, History, Profile)
 
 
 class Saved:
@@ -61,7 +62,7 @@ class Saved:
         except RecursionError:
             raise CheckpointError(f"{self.where} is nested too deeply. fix: export the policy again") from None
         for info in _members(self.path) if zipped else ():
-            if info.filename not in (MANIFEST, *self.manifest["files"]):
+            if info.filename not in (MANIFEST, SIGNATURE, *self.manifest["files"]):
                 raise CheckpointError(f"{self.path} holds {info.filename!r}, not in its manifest. fix: export it again")
 
     def _check_fields(self) -> None:
@@ -121,6 +122,40 @@ class Saved:
             raise CheckpointError(f"{self.path}/{name} has another checksum than its manifest. fix: export it again")
         return content
 
+    def manifest_text(self) -> bytes:
+        """Return the bytes of the manifest, which a signature is of."""
+        return _member(self.path, MANIFEST) if self.path.is_file() else POLICY.manifest_text(self.path)
+
+    def signature(self) -> bytes | None:
+        """Return the bytes of the signature file, or None without one."""
+        if self.path.is_file():
+            names = {info.filename for info in _members(self.path)}
+            return _member(self.path, SIGNATURE) if SIGNATURE in names else None
+        path = self.path / SIGNATURE
+        if not path.is_file():
+            return None
+        if path.stat().st_size > LARGEST_KEY:
+            raise CheckpointError(
+                f"{path} has {path.stat().st_size:,} bytes: it is not a signature. fix: sign it again"
+            )
+        return path.read_bytes()
+
+    def check_bytes(self) -> None:
+        """Raise CheckpointError if the manifest, or a zip, holds a byte that its contents do not give."""
+        text = self.manifest_text()
+        if json.dumps(json.loads(text), indent=1).encode() != text:
+            raise CheckpointError(f"{self.where} was changed after it was written. fix: fetch it again")
+        if not self.path.is_file():
+            return
+        names = [info.filename for info in _members(self.path)]
+        again = io.BytesIO()
+        _write_zip(again, {name: _member(self.path, name) for name in names})
+        content, expected = self.path.read_bytes(), again.getvalue()
+        if content != expected:
+            pairs = enumerate(zip(content, expected, strict=False))
+            at = next((place for place, (one, two) in pairs if one != two), min(len(content), len(expected)))
+            raise CheckpointError(f"{self.path} was changed after it was written, at byte {at:,}. fix: fetch it again")
+
     def arrays(self) -> dict[str, NumpyArray]:
         """Return the weights by name."""
         try:
@@ -145,23 +180,30 @@ def check_target(path: Path) -> None:
         raise CheckpointError(f"{path} exists and is not a saved policy, nothing was written. fix: choose another path")
 
 
-def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> None:
-    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there."""
+def write(path: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any], key: Path | None = None) -> None:
+    """Write a policy as a folder, or as a zip for a .zip path, atomically; replaces an older policy there.
+
+    `key` is a private key that signs the manifest.
+    """
     check_target(path)
+    signed = None if key is None else lambda text: {SIGNATURE: sign(text, key)}
     if path.suffix != ".zip":
-        POLICY.write(path, files, manifest)
+        POLICY.write(path, files, manifest, signed)
         return
     sums = {name: {"bytes": len(c), "sha256": hashlib.sha256(c).hexdigest()} for name, c in files.items()}
-    contents = {MANIFEST: POLICY.text(manifest, sums), **files}
+    text = POLICY.text(manifest, sums)
+    archive = io.BytesIO()
+    _write_zip(archive, {MANIFEST: text, **files, **({} if signed is None else signed(text))})
+    write_file(path, archive.getvalue(), parents=True)
 
-    def save(aside: Path) -> None:
-        with zipfile.ZipFile(aside, "w", zipfile.ZIP_STORED) as archive:
-            for name, content in contents.items():
-                info = zipfile.ZipInfo(name, DATE)
-                info.external_attr = (stat.S_IFREG | 0o644) << 16
-                archive.writestr(info, content)
 
-    write_file(path, save, parents=True)
+def _write_zip(target: io.BytesIO, contents: Mapping[str, bytes]) -> None:
+    """Write a zip; equal contents give equal bytes."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in contents.items():
+            info = zipfile.ZipInfo(name, DATE)
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, content)
 
 
 def is_at(path: Path) -> bool:
@@ -192,7 +234,7 @@ def _members(path: Path) -> list[zipfile.ZipInfo]:
             raise CheckpointError(
                 f"{path}: {info.filename!r} is not one plain, uncompressed file. fix: export the policy again"
             )
-        if info.filename not in (MANIFEST, *FILES):
+        if info.filename not in (MANIFEST, SIGNATURE, *FILES):
             raise CheckpointError(f"{path} holds {info.filename!r}: {nearest(info.filename, (MANIFEST, *FILES))}")
     if sum(info.file_size for info in members) > path.stat().st_size:
         raise CheckpointError(f"{path} declares array sizes larger than the archive. fix: export the policy again")
@@ -217,17 +259,12 @@ def read_spec(data: Any, where: str) -> Spec:
     """Return the spec of a manifest; CheckpointError names the invalid part."""
     try:
         spec = Spec.from_json(data)
-    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, TidelogError) as error:
-        raise CheckpointError(f"{where}: the spec is invalid: {error}. fix: export it again") from error
-    parts = {**spec.observation, "action": spec.action}
-    for name, part in parts.items():
-        if not _sound(part):
-            raise CheckpointError(f"{where}: the spec of '{name}' is invalid: {part!r:.200}. fix: export it again")
-    actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
-    leaves = all(isinstance(leaf, _LEAVES) for leaf in spec.observation.values())
-    plain = (spec.rewards is None or _count(spec.rewards)) and isinstance(spec.masked, bool)
-    if not (actions and leaves and plain and spec.observation):
-        raise CheckpointError(f"{where}: the spec has invalid leaves, actions, rewards or masked. fix: export it again")
+    except TidelogError as error:
+        raise CheckpointError(f"{where}: the spec is invalid: {error}") from error
+    for name, part in {**spec.observation, "action": spec.action}.items():
+        for field in ("names", "events", "features"):
+            if not isinstance(part, Profile) and len(set(names := getattr(part, field, ()))) < len(names):
+                raise CheckpointError(f"{where}: '{name}' has a name twice: {names!r:.200}. fix: export it again")
     return spec
 
 
@@ -243,76 +280,3 @@ def spec_notes(spec: Spec) -> dict[str, Any]:
     if isinstance(space, Discrete):
         masks = {"actions": space.n, "true": "allowed", "in_the_log": spec.masked}
     return {"masks": masks, "missing": missing}
-
-
-def _sound(part: Any) -> bool:
-    """Return whether the fields of a leaf or an action space have the types and lengths of its kind."""
-    if isinstance(part, Vector):
-        return (
-            _count(part.size)
-            and _unique_names(part.names, part.size)
-            and _all(part.fills, lambda p: _fill(p, part.names))
-        )
-    if isinstance(part, Codes):
-        sizes = _all(part.sizes, _count) and len(part.sizes) > 0
-        return sizes and _unique_names(part.names, len(part.sizes)) and _words(part.vocabularies, part.sizes)
-    if isinstance(part, Image):
-        return all(_count(size) for size in (part.height, part.width, part.channels))
-    if isinstance(part, History):
-        kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _unique_names(part.events, len(part.events))
-        return kinds and _count(part.usual) and part.usual <= len(part.events)
-    if isinstance(part, Profile):
-        parts = (part.columns, part.words, part.mean, part.spread)
-        alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
-        words = _all(part.columns, _word) and _all(part.words, lambda word: word is None or _word(word))
-        return alike and words and _all(part.mean, _number) and _all(part.spread, lambda one: _number(one) and one > 0)
-    if isinstance(part, Catalogue):
-        types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
-        ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
-        unlike = ids and 0 < len(part.ids) == len(set(part.ids))
-        return unlike and isinstance(part.features, tuple) and _unique_names(part.features, len(part.features))
-    if isinstance(part, Discrete):
-        return _count(part.n) and _unique_names(part.names, part.n)
-    if isinstance(part, MultiDiscrete):
-        return _all(part.sizes, _count) and len(part.sizes) > 0
-    bounds = _all(part.low, _number) and _all(part.high, _number) and len(part.low) > 0
-    return bounds and _unique_names(part.names, len(part.low))
-
-
-def _fill(pair: Any, names: tuple[str, ...]) -> bool:
-    return (
-        isinstance(pair, tuple)
-        and len(pair) == 2
-        and isinstance(pair[0], str)
-        and pair[0] in names
-        and _number(pair[1])
-    )
-
-
-def _words(vocabularies: Any, sizes: tuple[int, ...]) -> bool:
-    """Return whether there are no vocabularies, or for each column none or one value per code."""
-    if vocabularies == ():
-        return True
-    listed = _all(vocabularies, lambda words: _all(words, lambda word: isinstance(word, str)))
-    return listed and [len(words) or size for words, size in zip(vocabularies, sizes, strict=False)] == list(sizes)
-
-
-def _all(items: Any, holds: Any) -> bool:
-    return isinstance(items, tuple) and all(holds(item) for item in items)
-
-
-def _word(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _count(value: Any) -> bool:
-    return type(value) is int and value > 0
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
-
-
-def _unique_names(names: Any, count: int) -> bool:
-    words = _all(names, lambda name: isinstance(name, str))
-    return words and len(names) in (0, count) and len(set(names)) == len(names)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -27,6 +29,7 @@ from tidelog.runtime.recommender import Recommender
 from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, in_json
 
 LOG = logging.getLogger("tidelog.serving")
+HOST = re.compile(r"^(.*?|\[.*\])(:\d*)?$", re.DOTALL)  # a name or an address, and a port
 EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 
 
@@ -47,8 +50,13 @@ class Bounds:
     seconds: float = 10.0  # for the body, and again for the answer
 
 
-def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> Starlette:
-    """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`."""
+def application(
+    policy: Policy | Recommender, bounds: Bounds | None = None, hosts: Collection[str] | None = None
+) -> Starlette:
+    """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`.
+
+    `hosts` are the names that a request may call this server; None for any.
+    """
     bounds = bounds or Bounds()
     asks = (
         RecommendEndpoint(policy, bounds.rows) if isinstance(policy, Recommender) else ActEndpoint(policy, bounds.rows)
@@ -71,7 +79,26 @@ def application(policy: Policy | Recommender, bounds: Bounds | None = None) -> S
         """Answer an error outside an answer; the server's log has it."""
         return _error(500, "the answer failed. fix: see the server's log")
 
-    return Starlette(routes=routes, exception_handlers={HTTPException: elsewhere, Exception: broken})
+    checks = [] if hosts is None else [Middleware(_HostCheck, hosts=frozenset(hosts))]
+    return Starlette(routes=routes, middleware=checks, exception_handlers={HTTPException: elsewhere, Exception: broken})
+
+
+class _HostCheck:
+    """Refuses requests for other hosts: a page of another site that points its own name here reaches nothing."""
+
+    def __init__(self, app: Any, hosts: Collection[str]) -> None:
+        self.app, self.hosts = app, hosts
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        names = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] == "http" and (len(names) != 1 or HOST.sub(r"\1", names[0].lower()) not in self.hosts):
+            known = ", ".join(sorted(self.hosts))
+            text = (
+                f"Host '{', '.join(names)[:100]}': this server is called {known}. fix: start it with --allow-host NAME"
+            )
+            await _error(421, text)(scope, receive, send)
+            return
+        await self.app(scope, receive, send)
 
 
 class _Server:
@@ -112,7 +139,9 @@ class _Server:
         if kind != "application/json":
             raise RequestError(415, f"Content-Type '{kind}': expected application/json. fix: set it")
         most, body = self.bounds.body, bytearray()
-        length = request.headers.get("content-length", "0")
+        length = request.headers.get("content-length")
+        if length is None or "transfer-encoding" in request.headers:  # chunks of one byte would take the server's time
+            raise RequestError(411, "the length of the body is unknown. fix: send it whole, with Content-Length")
         too_large = RequestError(
             413, f"the body is larger than {most:,} bytes, the server's limit. fix: send fewer rows"
         )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tidelog.errors import ConfigError, nearest
+from tidelog.input_files import parse_json, read_text
 
 Names: TypeAlias = str | Sequence[str]
 Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
@@ -18,6 +19,8 @@ RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
 _SETTINGS = ("actions", "bounds", "vocabularies", "missing", "terminations", "reward_unit")  # name no columns
 _LONGEST_UNIT = 30
+_LARGEST_FILE = 1 << 26  # bytes of a mapping
+_LARGEST_CODE = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,9 @@ class Columns:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        for name in ("observation", "action"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"{name} is not set. fix: name a column of the log")
         for field in fields(self):
             _check_names(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
@@ -109,7 +115,12 @@ class Columns:
             return dict.fromkeys(observed, self.missing)
         return dict.fromkeys(observed, "error") | dict(self.missing)
 
-    @property
+    @cached_property
+    def categorical_names(self) -> frozenset[str]:
+        """The columns that are declared as categorical."""
+        return frozenset(names(self.categorical))
+
+    @cached_property
     def vocabulary_of(self) -> dict[str, tuple[str, ...]]:
         """Column -> its declared vocabulary."""
         return {name: tuple(words) for name, words in dict(self.vocabularies).items()}
@@ -126,9 +137,9 @@ class Columns:
         """Read a mapping from a TOML or JSON file; ConfigError if it is unreadable or holds an unknown key."""
         path = Path(path)
         try:
-            text = path.read_text(encoding="utf-8-sig")
-            data = json.loads(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+            text = read_text(path, _LARGEST_FILE)
+            data = parse_json(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
         if not isinstance(data, dict):
             raise ConfigError(f"{path} holds a {type(data).__name__}: expected keys and values")
@@ -174,6 +185,8 @@ def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None,
         if not listed or not all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in listed):
             raise ConfigError(f"actions = {actions!r}: expected a whole number of at least 1, or a list of them")
         sizes = tuple(listed)
+        if max(sizes) > _LARGEST_CODE:
+            raise ConfigError(f"actions = {actions!r}: expected at most {_LARGEST_CODE:,}. fix: count the actions")
     if bounds is None:
         return sizes, None
     try:
@@ -225,8 +238,9 @@ def _pairs(field: str, value: Any, kind: type) -> None:
 
 
 def _refuse_unused(field: str, columns: Iterable[str], known: list[str]) -> None:
+    used = frozenset(known)
     for name in columns:
-        if name not in known:
+        if name not in used:
             raise ConfigError(f"{field} names '{name}', which the mapping does not use; {nearest(name, known)}")
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
+
+from tidelog.errors import LogError
 
 Level: TypeAlias = Literal["error", "warning", "note"]
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -102,13 +104,14 @@ class Report:
         return {"source": self.source, "rows": self.rows, "ok": self.ok, "problems": problems}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """Rebuild a report from `to_json`."""
-        problems: list[dict[str, Any]] = [
-            {name: tuple(value) if isinstance(value, list) else value for name, value in problem.items()}
-            for problem in data["problems"]
-        ]
-        return cls(data["source"], data["rows"], tuple(Problem(**problem) for problem in problems))
+    def from_json(cls, data: Any) -> Report:
+        """Rebuild a report from `to_json`; LogError for a field of another type."""
+        import msgspec
+
+        try:
+            return msgspec.convert(data, cls)
+        except (msgspec.ValidationError, UnicodeError) as error:
+            raise LogError(f"a saved report is invalid: {error}. fix: validate the log again") from error
 
 
 def _counted(count: int, noun: str) -> str:

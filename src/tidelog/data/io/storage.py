@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from tokenize import TokenError
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 
 from tidelog.data.core.columns import declared_unit
@@ -15,11 +15,18 @@ from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import unreadable
 from tidelog.data.core.report import Report
+from tidelog.data.io.saved_checks import check_contents, check_structure
+from tidelog.data.sources.npy import read_array, read_header
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
+from tidelog.input_files import open_regular
+from tidelog.memory import shortage
 from tidelog.types import Spec
 
+Typed = TypeVar("Typed")
+
 LOG = Kind("log", 2, LogError)
+_EXTRA = "extra/"
 _FOLDER, _FIX = "a folder that Log.save wrote", "copy the folder again from the original, or save the log again"
 
 
@@ -46,23 +53,49 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     folder = Path(path)
     try:
         manifest = LOG.manifest(folder)
-        entries = manifest["columns"]
-        columns = {entry["column"]: read_column(LOG, folder, entry, manifest, memory_map) for entry in entries}
-    except LogError as error:
-        raise unreadable(folder, str(error), _FOLDER, _FIX) from error
-    try:
+        about = typed_manifest(manifest, LogManifest)
+        columns = read_columns(LOG, folder, about.columns, manifest, memory_map)
+        spec, report = Spec.from_json(about.spec), Report.from_json(about.report)
+        unit = declared_unit(about.reward_unit)
         plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
-        spec = Spec.from_json(manifest["spec"])
-        report = Report.from_json(manifest["report"])
-        unit = declared_unit(manifest.get("reward_unit"))
         observation = {name: columns[f"observation/{name}"] for name in spec.observation}
-    except (KeyError, TypeError, AttributeError, SpecError, ConfigError) as error:
+        extra = {name.removeprefix(_EXTRA): values for name, values in columns.items() if name.startswith(_EXTRA)}
+        check_structure(spec, observation, plain, extra)
+        if not memory_map:
+            check_contents(spec, observation, plain)
+    except (KeyError, ConfigError) as error:
         raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
-    prefix = "extra/"
-    extra = {name.removeprefix(prefix): values for name, values in columns.items() if name.startswith(prefix)}
+    except (LogError, SpecError) as error:
+        raise unreadable(folder, str(error), _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
     return {**known, **plain, "reward_unit": unit}
+
+
+class ColumnEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """The file, type and shape of one column."""
+
+    column: str
+    file: str
+    dtype: str
+    shape: list[int]
+
+
+class LogManifest(msgspec.Struct):
+    """The fields of a log's manifest, besides those of every folder."""
+
+    columns: list[ColumnEntry]
+    spec: dict[str, Any]
+    report: dict[str, Any]
+    reward_unit: str | None = None
+
+
+def typed_manifest(manifest: Mapping[str, Any], kind: type[Typed]) -> Typed:
+    """The fields of a manifest in their types; LogError names a field of another type."""
+    try:
+        return msgspec.convert(manifest, kind)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        raise LogError(f"an entry is missing or malformed ({error})") from error
 
 
 def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
@@ -83,15 +116,31 @@ def write_array(values: Values, path: Path) -> None:
         np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
 
 
-def read_column(
-    kind: Kind, folder: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any], memory_map: bool = False
-) -> Values:
-    """Read one array of a folder; LogError if its type or shape differs from the manifest."""
-    file = kind.file(folder, entry["file"], manifest, whole=not memory_map)
+def read_columns(
+    kind: Kind, folder: Path, entries: Sequence[ColumnEntry], manifest: Mapping[str, Any], memory_map: bool = False
+) -> dict[str, Values]:
+    """Read the arrays of a folder; LogError if one is named twice, or its type or shape differs from the manifest."""
+    names = [entry.column for entry in entries]
+    if len(set(names)) < len(names):
+        raise LogError("a column is listed twice")
+    return {entry.column: _read_column(kind, folder, entry, manifest, memory_map) for entry in entries}
+
+
+def _read_column(kind: Kind, folder: Path, entry: ColumnEntry, manifest: Mapping[str, Any], memory_map: bool) -> Values:
+    file = kind.file(folder, entry.file, manifest, whole=not memory_map)
     try:
-        values: Values = np.load(file, mmap_mode="r" if memory_map else None, allow_pickle=False)
-    except (ValueError, OSError, EOFError, OverflowError, SyntaxError, TokenError) as error:
+        with open_regular(file) as stream:
+            size = file.stat().st_size
+            problem = None if memory_map else shortage(size)
+            if problem is not None:
+                raise LogError(f"{file}: {problem}. fix: open it with memory_map=True")
+            if memory_map:
+                read_header(stream, size)
+            values: Values = (
+                read_array(stream, size) if not memory_map else np.load(file, mmap_mode="r", allow_pickle=False)
+            )
+    except (ValueError, OSError, EOFError, OverflowError) as error:
         raise LogError(f"{file}: not a readable array ({error})") from error
-    if values.dtype.str != entry["dtype"] or list(values.shape) != entry["shape"]:
-        raise LogError(f"{file} holds {values.dtype} {values.shape}: expected {entry['dtype']} {entry['shape']}")
+    if values.dtype.str != entry.dtype or list(values.shape) != entry.shape:
+        raise LogError(f"{file} holds {values.dtype} {values.shape}: expected {entry.dtype} {entry.shape}")
     return values

@@ -5,6 +5,10 @@ No row is dropped: an unreadable value becomes a placeholder, and its row is lis
 
 from __future__ import annotations
 
+import math
+import struct
+import warnings
+import zlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,11 +18,15 @@ import polars as pl
 
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
+from tidelog.input_files import open_regular
+from tidelog.memory import shortage
 
 MISSING_WORDS = ("", "na", "n/a", "null", "none")
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
 _MODES = ("L", "RGB", "RGBA")  # of images
+FORMATS = ("PNG", "JPEG")  # other formats start programs (EPS) or have rarely used decoders
+MOST_PIXELS = 1 << 25  # of one image; 7680 x 4320 fits
 _CONVERTED = {"1": "L", "LA": "RGBA", "P": "RGB", "CMYK": "RGB", "YCbCr": "RGB"}
 
 
@@ -153,7 +161,7 @@ def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Fi
     transparency four.
     """
     named = categories(*many)
-    opened = [_open_image(Path(name)) for name in named[0].vocabulary or ()]
+    opened = _pictures(named[0].vocabulary or (), sum(map(len, many)))
     shapes = Counter(image.shape for image in opened if not isinstance(image, str))
     shape = shapes.most_common(1)[0][0] if shapes else (1, 1, 1)
     images = np.zeros((max(len(opened), 1), *shape), np.uint8)
@@ -166,7 +174,7 @@ def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Fi
         else:
             images[place] = image
     problems = (
-        ("unreadable image", unreadable, "an image file", "use names that are absolute or relative to the table"),
+        ("unreadable image", unreadable, "a PNG or JPEG file", "use names that are absolute or relative to the table"),
         ("changing shapes", other_size, f"images of {_size(shape)}, like most", "resize all images to one size"),
     )
     findings = []
@@ -186,19 +194,44 @@ def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Fi
     return columns, findings
 
 
-def _open_image(path: Path) -> Values | str:
-    """[H, W, C] uint8, or an error message."""
+def _picture(path: Path, decode: bool) -> Values | tuple[int, ...] | str:
+    """[H, W, C] uint8, or only its shape unless `decode`; or an error message."""
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(path) as image:
-            mode = image.mode if image.mode in _MODES else _CONVERTED.get(image.mode)
-            if mode is None:
-                return f"{path}: image mode {image.mode} is not supported"
-            values = np.asarray(image.convert(mode))
-    except (OSError, UnidentifiedImageError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        with (
+            warnings.catch_warnings(),
+            open_regular(path) as stream,
+        ):
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(stream, formats=FORMATS) as image:
+                mode = image.mode if image.mode in _MODES else _CONVERTED.get(image.mode)
+                if mode is None:
+                    return f"{path}: image mode {image.mode} is not supported"
+                if image.width * image.height > MOST_PIXELS:
+                    return f"{path}: {image.width:,} x {image.height:,} pixels, at most {MOST_PIXELS:,}"
+                if not decode:
+                    return (image.height, image.width, len(mode))
+                values = np.asarray(image.convert(mode))
+    except UnidentifiedImageError:
+        return f"{path}: neither {' nor '.join(FORMATS)}"
+    except (OSError, SyntaxError, ValueError, EOFError, OverflowError, MemoryError, struct.error, zlib.error,
+            Image.DecompressionBombError, Image.DecompressionBombWarning) as error:  # fmt: skip
         return f"{path}: {error}"
     return values[..., None] if values.ndim == 2 else values
+
+
+def _pictures(paths: Sequence[str], rows: int) -> list[Values | str]:
+    """[H, W, C] uint8 of each file, or an error message; nothing is decoded if `rows` of them do not fit."""
+    shapes = [_picture(Path(path), False) for path in paths]
+    sizes = [math.prod(shape) for shape in shapes if isinstance(shape, tuple)]
+    problem = shortage(2 * sum(sizes) + rows * max(sizes, default=0))
+    if problem is not None:
+        return [shape if isinstance(shape, str) else f"{path}: {problem}"
+                for path, shape in zip(paths, shapes, strict=True)]  # fmt: skip
+    opened = (shape if isinstance(shape, str) else _picture(Path(path), True)
+              for path, shape in zip(paths, shapes, strict=True))  # fmt: skip
+    return [image for image in opened if not isinstance(image, tuple)]
 
 
 def _size(shape: tuple[int, ...]) -> str:

@@ -83,7 +83,7 @@ class _Filling:
         rule = self.rules.get(now.name, "error")
         absent, after = self._empty(now), self._empty(then)
         after &= self.followed
-        if rule == "error" or not (absent.any() or after.any()) or absent.all():
+        if rule == "error" or not (absent.any() or after.any()) or not (~absent & now.usable).any():
             return [(now, then)]
         if now.vocabulary is not None:
             return [self._codes(now, then, absent, after, rule)]
@@ -103,9 +103,10 @@ class _Filling:
         return empty
 
     def _numbers(self, now: Column, then: Column | None, absent: Values, after: Values, rule: str) -> Filled:
-        mean = float(np.float32(now.values[~absent & now.usable].mean(dtype=np.float64)))
+        with np.errstate(over="ignore", invalid="ignore"):  # a check reports what is not finite
+            mean = float(np.float32(now.values[~absent & now.usable].mean(dtype=np.float64)))
+            values = now.values.astype(np.float32)
         self.fills.append((now.name, mean))
-        values = now.values.astype(np.float32)
         values[absent] = mean
         if rule == "forward":
             values, _ = self._carry_forward(values, absent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -138,26 +139,32 @@ def from_table(table: Table, columns: Columns) -> RawLog:
 
 def unique(header: Sequence[str]) -> list[str]:
     """Distinct names, as Polars requires; the first of equal names stays unchanged."""
-    return [f"{name}\x00{place}" if name in header[:place] else name for place, name in enumerate(header)]
+    known: set[str] = set()
+    names = []
+    for place, name in enumerate(header):
+        names.append(f"{name}\x00{place}" if name in known else name)
+        known.add(name)
+    return names
 
 
 def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
     """The names that appear twice in a header, as findings."""
-    twice = sorted({name for name in header if header.count(name) > 1})
-    counted = [(name, f"{header.count(name)} columns named '{name}'") for name in twice]
+    twice = sorted((name, count) for name, count in Counter(header).items() if count > 1)
     return [
-        ("duplicate column name", Finding(name, None, counts, "distinct names", "rename one of them"))
-        for name, counts in counted
-    ]
+        ("duplicate column name",
+         Finding(name, None, f"{count} columns named '{name}'", "distinct names", "rename one of them"))
+        for name, count in twice
+    ]  # fmt: skip
 
 
 def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
+    present = frozenset(table.columns)
     found = [
         ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
                                    f"a column '{name}'", f"correct the mapping: {nearest(name, table.columns)}"))
-        for name, role in roles.items() if name not in table.columns
+        for name, role in roles.items() if name not in present
     ]  # fmt: skip
     fix = "export the files alike, or read them apart and join the logs with tidelog.concat"
     return found + [
@@ -216,7 +223,7 @@ def _codes(series: pl.Series) -> Column:
 
 
 def _is_word(series: pl.Series, columns: Columns) -> bool:
-    return series.name in names(columns.categorical) or parse.is_categorical(series)
+    return series.name in columns.categorical_names or parse.is_categorical(series)
 
 
 def _action(table: Table, columns: Columns) -> RawAction | None:
@@ -261,14 +268,15 @@ def _features(
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
     block = _Block(table, columns)
+    images = frozenset(names(columns.image))
     for name in names(columns.observation):
         pair = [*_present(table, name), *_present(table, following.get(name))]
         if not table.has(name):
             continue
         words = columns.vocabulary_of.get(name)
-        if name in names(columns.image):
-            images, wrong = parse.read_images([table.paths(series) for series in pair])
-            kinds[name] = [images]
+        if name in images:
+            pictures, wrong = parse.read_images([table.paths(series) for series in pair])
+            kinds[name] = [pictures]
             found += wrong
         elif words or _is_word(pair[0], columns):
             kinds["categorical"].append(parse.categories(*pair, words=words))

@@ -15,14 +15,12 @@ there. Files as downloaded have neither rewards nor masks; these come with a tas
 
 from __future__ import annotations
 
-import lzma
 import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,12 +29,16 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import ROLES, from_arrays
+from tidelog.data.sources.hdf5_guard import check_datasets, own_object
+from tidelog.data.sources.npy import read_array
 from tidelog.data.validation.errors import differences
 from tidelog.errors import nearest
+from tidelog.input_files import check_regular, open_regular
+from tidelog.memory import shortage
 
 T = TypeVar("T")
 _BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
-_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error, lzma.LZMAError, SyntaxError, TokenError)
+_DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error)
 _LEAVES = ("observation", "next_observation")
 _D4RL = ("observations", "actions", "rewards", "terminals")
 _D4RL_READ = (*_D4RL, "timeouts", "next_observations")
@@ -46,12 +48,13 @@ _OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
 _OGBENCH_FILE = "an npz file with observations, actions and terminals"
 _FLAGS = ("terminals", "masks", "valids")
 _AT_ONCE = 1_000_000  # numbers compared at once
+_MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
+_COPIES = 3  # of the arrays in memory while a log is built
 
 
 def raw_archive(path: Path) -> RawLog:
     """Read OGBench's arrays, or else arrays named as in `Log.from_arrays`."""
-    names = _read_npz(path, lambda archive: list(archive.files))
-    return raw_ogbench(path) if set(_OGBENCH) <= set(names) else raw_npz(path)
+    return raw_ogbench(path) if set(_OGBENCH) <= set(_names(path)) else raw_npz(path)
 
 
 def raw_npz(path: str | Path) -> RawLog:
@@ -74,20 +77,51 @@ def raw_npz(path: str | Path) -> RawLog:
     return from_arrays(str(path), **arguments)
 
 
+def _names(path: Path) -> list[str]:
+    return _read_npz(path, lambda archive, members: list(members))
+
+
 def _load_npz(path: str | Path) -> dict[str, Any]:
-    return _read_npz(Path(path), lambda archive: {name: archive[name] for name in archive.files})
+    def read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, Any]:
+        arrays = {}
+        for name, member in members.items():
+            with archive.open(member) as stream:
+                arrays[name] = read_array(stream, member.file_size)
+        return arrays
+
+    return _read_npz(Path(path), read)
 
 
-def _read_npz(path: Path, take: Callable[[Any], T]) -> T:
-    """Take something from an archive; LogError if the file is not an archive, or has objects in it."""
+def _read_npz(path: Path, take: Callable[[zipfile.ZipFile, Mapping[str, zipfile.ZipInfo]], T]) -> T:
+    """Take something from an archive by the names of its arrays; LogError if the file is not an archive of arrays."""
     try:
-        with path.open("rb") as stream:
-            archive = np.load(stream, allow_pickle=False)
-            if not hasattr(archive, "files"):
-                raise ValueError("one array instead of an archive")
-            return take(archive)
+        with open_regular(path) as stream, zipfile.ZipFile(stream) as archive:
+            return take(archive, _members(archive, path.stat().st_size))
     except (*_BROKEN, *_DAMAGED) as error:
         raise unreadable(path, str(error).split("\n")[0], "an npz file", "save it again") from error
+
+
+def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
+    """The members of an archive of `size` bytes by the names of their arrays.
+
+    ValueError if one is doubled, is not an array, or declares more than its packed bytes can hold.
+    """
+    members: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        if name in members:
+            raise ValueError(f"two arrays are named '{name}'")
+        if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"'{name}' is encrypted or packed in an unusual way")
+        if info.file_size > _MOST_PACKED * info.compress_size:
+            raise ValueError(f"'{name}' declares {info.file_size:,} bytes in {info.compress_size:,} packed bytes")
+        members[name] = info
+    if sum(info.compress_size for info in members.values()) > size:
+        raise ValueError("the arrays declare more packed bytes than the file has")
+    problem = shortage(_COPIES * sum(info.file_size for info in members.values()))
+    if problem is not None:
+        raise ValueError(problem)
+    return members
 
 
 def raw_d4rl(path: str | Path) -> RawLog:
@@ -100,11 +134,14 @@ def raw_d4rl(path: str | Path) -> RawLog:
 
     file_path = Path(path)
     try:
+        check_regular(file_path)
         with h5py.File(file_path, "r") as file:
-            read = [name for name in _D4RL_READ if isinstance(file.get(name), h5py.Dataset)]
-            arrays: dict[str, Any] = {name: np.atleast_1d(file[name][()]) for name in read}
-            ignored = [str(name) for name in file if name not in read]
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError) as error:
+            members = {name: own_object(file, name) for name in _D4RL_READ if name in file}
+            datasets = {name: member for name, member in members.items() if isinstance(member, h5py.Dataset)}
+            check_datasets(file_path, ((name, dataset.id) for name, dataset in datasets.items()))
+            arrays: dict[str, Any] = {name: np.atleast_1d(dataset[()]) for name, dataset in datasets.items()}
+            ignored = [str(name) for name in file if name not in datasets]
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
         raise unreadable(file_path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error
     missing = [name for name in _D4RL if name not in arrays]
     if missing:

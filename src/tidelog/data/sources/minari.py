@@ -1,8 +1,13 @@
-"""Minari data sets: T + 1 observations per episode, all of them stored."""
+"""Minari data sets: T + 1 observations per episode, all of them stored.
+
+A folder is checked before Minari opens it: Minari would follow links to other files, open pictures of any format, and
+import the module that a stored environment names.
+"""
 
 from __future__ import annotations
 
-import json
+import io
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +19,16 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing.arrays import from_arrays
+from tidelog.data.parsing.column import MOST_PIXELS
+from tidelog.data.sources.hdf5_guard import check_datasets, every_dataset, own_object
+from tidelog.input_files import check_regular, parse_json, read_regular
+from tidelog.memory import shortage
 
-_BROKEN = (OSError, ValueError, KeyError, TypeError, AssertionError, RuntimeError, json.JSONDecodeError)
+_BROKEN = (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError, ArithmeticError,
+           MemoryError, ImportError)  # fmt: skip
 _DATA_SET = "a Minari data set"
+_LARGEST_METADATA = 1 << 26  # bytes
+_LARGEST_CODE = 2**31 - 1
 _FIELDS = {"reward": "rewards", "terminated": "terminations", "truncated": "truncations"}
 _INFO_NAMES = ("propensity", "weight", "cluster", "action_mask")
 
@@ -87,18 +99,72 @@ def _dataset(source: Any) -> Any:
     if hasattr(source, "iterate_episodes"):
         return source
     import minari
+    from gymnasium.error import Error
+    from minari.storage import get_dataset_path
 
     try:
-        if Path(source).exists():
-            inner = Path(source) / "data"
-            return minari.MinariDataset(inner if inner.is_dir() else Path(source))
-        return minari.load_dataset(str(source))
+        folder = Path(source) if Path(source).exists() else get_dataset_path(str(source))
+        if not folder.exists():
+            raise FileNotFoundError(f"no data set at {folder}")
+        folder = folder / "data" if (folder / "data").is_dir() else folder
+        _check_folder(folder)
+        return minari.MinariDataset(folder)
     except FileNotFoundError as error:
         fix = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
         raise unreadable(source, f"the data set does not exist ({error})", _DATA_SET, fix) from error
-    except _BROKEN as error:
-        found = f"a data set that cannot be opened ({error})"
+    except (*_BROKEN, Error) as error:
+        found = f"a data set that cannot be opened ({str(error) or type(error).__name__})"
         raise unreadable(source, found, _DATA_SET, "download or create it again") from error
+
+
+def _check_folder(folder: Path) -> None:
+    """OSError or ValueError unless a folder holds all of its data, and declares no more than it has."""
+    import h5py
+    from minari.serialization import deserialize_space
+
+    metadata = parse_json(read_regular(folder / "metadata.json", _LARGEST_METADATA))
+    if not isinstance(metadata, dict):
+        raise ValueError("metadata.json is not an object")
+    if metadata.get("data_format") != "hdf5":
+        raise ValueError(f"data_format = {metadata.get('data_format')!r}: expected 'hdf5'")
+    texts = [text for name in ("observation", "action") if isinstance(text := metadata.get(f"{name}_space"), str)]
+    if len(texts) < 2:
+        # Minari would build the environment of env_spec, which may name any module
+        raise ValueError("the metadata do not hold the spaces of observations and actions")
+    spaces = [deserialize_space(parse_json(text)) for text in texts]
+    episodes = metadata.get("total_episodes")
+    path = folder / "main_data.hdf5"
+    check_regular(path)
+    with h5py.File(path, "r") as file:
+        if type(episodes) is not int or not 0 <= episodes <= len(file):
+            raise ValueError(f"total_episodes = {episodes!r}, but the file holds {len(file):,}")
+        check_datasets(path, every_dataset(file))
+        if metadata.get("jpeg_encoding", True):
+            for number in range(episodes):
+                episode = own_object(file, f"episode_{number}")
+                for name, space in zip(("observations", "actions"), spaces, strict=True):
+                    _check_pictures(own_object(episode, name), space)
+
+
+def _check_pictures(member: Any, space: Any) -> None:
+    """ValueError unless encoded pictures are JPEG, and of the size of their space."""
+    from minari.dataset.minari_storage import is_image_space
+    from PIL import Image
+
+    kind = type(space).__name__
+    if kind in ("Dict", "Tuple"):
+        inner = space.spaces.items() if kind == "Dict" else enumerate(space.spaces)
+        for key, below in inner:
+            _check_pictures(own_object(member, str(key) if kind == "Dict" else f"_index_{key}"), below)
+    elif is_image_space(space):
+        frames, pixels = member[()], math.prod(space.shape)
+        problem = shortage(3 * len(frames) * pixels)
+        if pixels > 4 * MOST_PIXELS or problem is not None:
+            raise ValueError(problem or f"pictures of shape {list(space.shape)}: expected at most {MOST_PIXELS} pixels")
+        for frame in frames:
+            with Image.open(io.BytesIO(frame), formats=("JPEG",)) as picture:
+                if picture.size != (space.shape[1], space.shape[0]):
+                    raise ValueError(f"a picture of size {picture.size} where the space has {list(space.shape)}")
 
 
 def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf]]:
@@ -108,6 +174,11 @@ def _flat_space(name: str, space: Any, source: str) -> Iterator[tuple[str, _Leaf
         items = space.items() if kind == "Dict" else enumerate(space)
         for key, inner in items:
             yield from _flat_space(f"{name}/{key}" if name else str(key), inner, source)
+    elif kind in ("Discrete", "MultiDiscrete") and int(np.max(space.n if kind == "Discrete" else space.nvec)) > (
+        _LARGEST_CODE
+    ):
+        fix = "use floats for numbers that are no categories"
+        raise unreadable(source, f"{space} in '{name or 'observation'}'", "at most 2^31 - 1 categories", fix)
     elif kind == "Discrete":
         yield name or "observation", _Leaf((int(space.n),), int(space.start))
     elif kind == "MultiDiscrete" and space.nvec.ndim == 1:

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tidelog.input_files import open_regular
+
 Fields = dict[int, Any]
 _MAGIC = b"PAR1"
 _DATA, _DICTIONARY, _DATA_2 = 0, 2, 3
@@ -20,16 +22,19 @@ _HEADERS = {_DATA: 5, _DICTIONARY: 7, _DATA_2: 8}
 _DEEPEST = 32
 
 
-def refuse_contradictions(path: Path) -> None:
-    """Raise OSError if the counts of footer and pages contradict each other or the size of the file."""
-    with path.open("rb") as stream:
+def refuse_contradictions(path: Path) -> tuple[int, int]:
+    """Return the number of rows, and the bytes of the largest piece of a column after unpacking.
+
+    OSError if the counts of footer and pages contradict each other or the size of the file.
+    """
+    with open_regular(path) as stream:
         if path.stat().st_size < 12:
             raise OSError("the file is too short to be Parquet")
         with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            _walk(data)
+            return _walk(data)
 
 
-def _walk(data: mmap.mmap) -> None:
+def _walk(data: mmap.mmap) -> tuple[int, int]:
     size = int.from_bytes(data[-8:-4], "little")
     if data[:4] != _MAGIC or data[-4:] != _MAGIC or size + 12 > len(data):
         raise OSError("the file is truncated or not Parquet: its first or last bytes are not PAR1")
@@ -38,11 +43,13 @@ def _walk(data: mmap.mmap) -> None:
         for group in footer[4]:
             for chunk in group[1]:
                 _check_chunk(data, chunk[3], group[3])
+        largest = max((chunk[3][6] for group in footer[4] for chunk in group[1]), default=0)
         rows = sum(group[3] for group in footer[4])
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise OSError(f"the Parquet footer or a page header is damaged ({type(error).__name__}: {error})") from error
     if rows != footer[3]:
         raise OSError(f"the Parquet footer counts {footer[3]} rows, its row groups {rows}")
+    return rows, largest
 
 
 def _check_chunk(data: mmap.mmap, chunk: Fields, rows: int) -> None:

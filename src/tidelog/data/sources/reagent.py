@@ -30,7 +30,7 @@ from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources.tables import read_objects
-from tidelog.data.validation.errors import differences
+from tidelog.data.validation.errors import CODES_FIX, differences, most_codes
 
 _MASKS = ("possible_actions_mask", "possible_actions")
 _NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
@@ -38,6 +38,7 @@ _PROPENSITIES = ("action_probability", "propensity")
 _NEEDED = ("mdp_id", "sequence_number", "state_features", "action")
 _KEYS = (*_NEEDED, "next_state_features", "reward", *_PROPENSITIES, *_MASKS, *_NEXT_MASKS)
 _EXPECTED = "one decision a line with mdp_id, sequence_number, state_features and action"
+_DIGITS = 18  # of a feature's number; longer names are words
 _STATE, _NEXT = "state_features.", "next_state_features."
 
 
@@ -54,6 +55,7 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
     _check_keys(path, table.frame, ignored)
     # by episode, in the order of first appearance, and by sequence number
     first, sequence = pl.col("row").min().over("mdp_id"), pl.col("sequence_number").cast(pl.Float64, strict=False)
+    _check_actions(path, table)
     frame, features = _same_features(table.frame.with_row_index("row").sort(first, sequence, "row"))
     frame, notes = _with_ends(frame, features)
     mapping, frame = _mapping(frame.sort("row"), features, missing)
@@ -76,6 +78,35 @@ def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> Non
             values = frame[key].drop_nulls()
             found = f"{len(values):,} lines whose {key} is not a map, such as {values.to_list()[0]!r}"
             raise unreadable(path, found, "maps from feature numbers to values", "write maps", "changing shapes")
+    for key in ("mdp_id", "sequence_number"):
+        if key not in frame.columns:
+            raise unreadable(path, f"{key} is a map", "one value", f"give {key} a value", "changing shapes")
+    single = [*_under(frame, _STATE), *_under(frame, _NEXT), *_under(frame, "action"), "mdp_id", "sequence_number"]
+    lists = [name for name in single if isinstance(frame.schema[name], pl.List)]
+    if lists:
+        raise unreadable(path, f"lists in '{lists[0]}'", "one value", "write one number for each", "changing shapes")
+
+
+def _check_actions(path: str | Path, table: Table) -> None:
+    """LogError if numbered actions are so far apart that their number is not plausible."""
+    frame = table.frame
+    if "action" not in frame.columns or _action_names(frame):
+        return
+    several = [one.cast(pl.Int64, strict=False).drop_nulls() for one in _action_numbers(frame)]
+    values = np.unique(np.concatenate([one.to_numpy() for one in several]))
+    most = most_codes(values)
+    if not len(values) or values[-1] < most:
+        return
+    logged = frame["action"].cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    lines = table.numbers[logged >= most].tolist()
+    found = f"action {values[-1]:,} among {len(values):,} different actions"
+    raise unreadable(path, found, f"actions below {most:,}", CODES_FIX, "sparse codes", lines[:10], len(lines))
+
+
+def _action_numbers(frame: pl.DataFrame) -> list[pl.Series]:
+    """The logged actions, and the allowed actions that masks name."""
+    columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
+    return [frame["action"], *(one.explode() for one in columns if _named(one))]
 
 
 def _under(frame: pl.DataFrame, key: str) -> list[str]:
@@ -86,10 +117,11 @@ def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Give both states all features of either state, in the order of their numbers."""
     current = {name.removeprefix(_STATE) for name in frame.columns if name.startswith(_STATE)}
     following = {name.removeprefix(_NEXT) for name in frame.columns if name.startswith(_NEXT)}
-    numbered = {name: int(name) for name in current | following if name.isdecimal()}
+    numbered = {name: int(name) for name in current | following if name.isdecimal() and len(name) <= _DIGITS}
     features = sorted(current | following, key=lambda name: (name not in numbered, numbered.get(name, 0), name))
     sides = (_STATE, _NEXT) if following else (_STATE,)
-    missing = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in frame.columns]
+    known = frozenset(frame.columns)
+    missing = [f"{side}{name}" for side in sides for name in features if f"{side}{name}" not in known]
     return frame.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing), features
 
 
@@ -177,8 +209,8 @@ def _action_count(frame: pl.DataFrame, words: Sequence[str]) -> int | None:
         return None
     columns = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns]
     widths = [one.list.len().max() for one in columns if not _named(one) and isinstance(one.dtype, pl.List)]
-    numbers = [*(one.explode() for one in columns if _named(one)), frame["action"]]
-    tops = [one.cast(pl.Int64, strict=False).fill_null(-1).to_numpy().max(initial=-1) for one in numbers]
+    tops = [one.cast(pl.Int64, strict=False).fill_null(-1).to_numpy().max(initial=-1)
+            for one in _action_numbers(frame)]  # fmt: skip
     return max([*(int(top) + 1 for top in tops), *(int(str(width)) for width in widths if width is not None)]) or None
 
 

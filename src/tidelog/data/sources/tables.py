@@ -11,10 +11,11 @@ import csv
 import gzip
 import io
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, BinaryIO, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,8 @@ from tidelog.data.sources.parquet_guard import refuse_contradictions
 from tidelog.data.validation.clusters import kind_of
 from tidelog.errors import LogError, nearest
 from tidelog.folders import MANIFEST
+from tidelog.input_files import NotRegularError, check_regular, open_regular, parse_json, read_regular
+from tidelog.memory import available_memory, in_units, shortage
 
 Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
 _TEXT = "text in UTF-8 with one header line"
@@ -35,7 +38,16 @@ _SCALARS = {int, float, bool}
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _ARROW = b"ARROW1"
-_PACKED: dict[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".bz2": bz2.decompress}
+_PACKED: dict[str, Callable[[BinaryIO], Any]] = {
+    ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
+    ".bz2": bz2.BZ2File,
+}
+_AT_ONCE = 1 << 22  # decompressed bytes
+_CELL = 24  # bytes of memory of one cell, beside its text
+_NUMBER = 8
+_ENTRY = 100  # of one value of a JSON object
+MOST_COLUMNS = 10_000
+FIX_MEMORY = "split the file, read a part of it, or use a machine with more memory"
 
 
 def one_table(source: Any, columns: Sequence[str] | None = None) -> Table:
@@ -61,11 +73,17 @@ def one_table(source: Any, columns: Sequence[str] | None = None) -> Table:
             unknown = "".join(path.suffixes[-2:]) or path.name
             fix = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
             raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
-        if not path.is_file():
+        if not os.path.exists(path):
             raise _not_a_table(str(path), "the file does not exist", "check the path")
-        return SOURCES[ending](path, columns)
+        problem = shortage(check_regular(path).st_size)
+        if problem is not None:
+            raise _not_a_table(str(path), problem, FIX_MEMORY)
+        table = SOURCES[ending](path, columns)
+    except NotRegularError as error:
+        raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _not_a_table(str(path), first_error_line(error), "export or copy the file again") from error
+    return table
 
 
 def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
@@ -105,24 +123,26 @@ def read_tsv(path: Path, columns: Sequence[str] | None) -> Table:
 
 def read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
     """Read the named columns of a Parquet file, one at a time."""
-    refuse_contradictions(path)
-    return _select(pl.scan_parquet(path, low_memory=True), path, columns)
+    rows, largest = refuse_contradictions(path)
+    return _selected(pl.scan_parquet(path, low_memory=True), path, columns, rows, largest)
 
 
 def read_arrow(path: Path, columns: Sequence[str] | None) -> Table:
     """Read the named columns of an Arrow file (Feather) or stream."""
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         whole = stream.read(len(_ARROW)) == _ARROW
     frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
-    return _select(frame, path, columns)
+    return _selected(frame, path, columns, int(frame.select(pl.len()).collect().item()))
 
 
-def _select(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None) -> Table:
-    """The named columns, and those named like clusters."""
+def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None, rows: int, unpacked: int = 0) -> Table:
+    """The named columns, and those named like clusters, or else the first column; LogError if they do not fit."""
     present = frame.collect_schema().names()
+    refuse_wide(path, len(present))
     named = set(present if columns is None else columns)
-    used = [name for name in present if name in named or kind_of(name) is not None]
-    return Table.of(frame.select(used or present[:1]), str(path), present)
+    used = [name for name in present if name in named or kind_of(name) is not None] or present[:1]
+    _refuse_large(path, unpacked + _NUMBER * rows * len(used), "a table that fits into memory")
+    return Table.of(frame.select(used), str(path), present)
 
 
 def read_bytes(path: Path, expected: str) -> bytes:
@@ -131,13 +151,14 @@ def read_bytes(path: Path, expected: str) -> bytes:
     LogError if it is truncated, empty or in UTF-16.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise unreadable(path, str(error), expected, "check the path") from error
     unpack = _PACKED.get(path.suffix.lower())
     if unpack is not None:
         try:
-            data = unpack(data)
+            with unpack(io.BytesIO(data)) as stream:
+                data = _unpacked(path, stream, expected)
         except (EOFError, OSError, ValueError, zlib.error) as error:
             raise unreadable(path, f"the compressed file is truncated or damaged ({error})", expected) from error
     if data.startswith(_WIDE_BOMS):
@@ -146,6 +167,32 @@ def read_bytes(path: Path, expected: str) -> bytes:
     if not data.strip():
         raise unreadable(path, "an empty file", expected)
     return data
+
+
+def _unpacked(path: Path, stream: IO[bytes], expected: str) -> bytes:
+    """The contents of a compressed stream; LogError once they take half of the memory that was available."""
+    free = available_memory()
+    most = None if free is None else free // 2
+    content = bytearray()
+    while part := stream.read(_AT_ONCE):
+        content += part
+        if most is not None and len(content) > most:
+            found = f"more than {in_units(most)} of decompressed text; {in_units(free or 0)} of memory are available"
+            raise unreadable(path, found, expected, FIX_MEMORY)
+    return bytes(content)
+
+
+def refuse_wide(path: Path, columns: int) -> None:
+    """Raise LogError for a table of too many columns, which would take memory and time for each."""
+    if columns > MOST_COLUMNS:
+        fix = "keep a feature vector as one column of lists, or in an npz file"
+        raise unreadable(path, f"{columns:,} columns", f"at most {MOST_COLUMNS:,}", fix)
+
+
+def _refuse_large(path: Path, size: int, expected: str) -> None:
+    problem = shortage(size)
+    if problem is not None:
+        raise unreadable(path, problem, expected, FIX_MEMORY)
 
 
 def read_separated(path: Path, separator: str) -> Table:
@@ -160,6 +207,9 @@ def read_separated(path: Path, separator: str) -> Table:
         raise _not_utf8(path, error) from error
     except csv.Error as error:
         raise unreadable(path, f"a header that cannot be read ({error})", _TEXT) from error
+    refuse_wide(path, len(header))
+    cells = data.count(separator.encode()) + data.count(b"\n") + 1
+    _refuse_large(path, len(data) + _CELL * cells, _TEXT)
     try:
         frame = pl.read_csv(data, separator=separator, infer_schema=False, new_columns=unique(header))
     except pl.exceptions.PolarsError as error:
@@ -222,14 +272,16 @@ def read_lines(path: Path, columns: Sequence[str] | None) -> Table:
 
 def read_objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
     """Read JSON objects, one a line, by flat name, for outer keys with `keep(key)`; LogError for broken lines."""
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, tuple[list[int], list[Any]]] = {}  # the rows and the values of each name
     numbers: list[int] = []
     broken: list[tuple[int, str]] = []
-    for number, text in enumerate(read_bytes(path, _LINES).split(b"\n"), 1):
+    data = read_bytes(path, _LINES)
+    _refuse_large(path, len(data) + _ENTRY * (data.count(b",") + data.count(b"\n") + data.count(b"{")), _LINES)
+    for number, text in enumerate(data.split(b"\n"), 1):
         if not text.strip():
             continue
         try:
-            value = json.loads(text)
+            value = parse_json(text)
             if not isinstance(value, dict):
                 raise ValueError(f"{type(value).__name__} instead of an object")
             entries = list(_flat("", {key: inner for key, inner in value.items() if keep(key)}))
@@ -239,20 +291,28 @@ def read_objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
             broken.append((number, str(error)))
             continue
         for name, entry in entries:
-            column = columns.setdefault(name, [])
-            column.extend([None] * (len(numbers) - len(column)))
-            column.append(entry)
+            rows, values = columns.setdefault(name, ([], []))
+            rows.append(len(numbers))
+            values.append(entry)
+        refuse_wide(path, len(columns))
         numbers.append(number)
     if broken:
         lines = [number for number, _ in broken[:_SHOWN]]
         fix = "correct these lines; an incomplete last line means a truncated file"
         found = f"lines that are not a JSON object: {broken[0][1]}"
         raise unreadable(path, found, _LINES, fix, rows=lines, count=len(broken))
-    for values in columns.values():
-        values.extend([None] * (len(numbers) - len(values)))
-    frame = pl.DataFrame([_series(path, name, values) for name, values in columns.items()])
     if not columns:
         raise unreadable(path, "objects without keys", _LINES)
+    _refuse_large(path, _CELL * len(numbers) * len(columns), _LINES)
+    series = []
+    for name, (rows, values) in columns.items():
+        if len(rows) < len(numbers):
+            complete: list[Any] = [None] * len(numbers)
+            for row, entry in zip(rows, values, strict=True):
+                complete[row] = entry
+            values = complete
+        series.append(_series(path, name, values))
+    frame = pl.DataFrame(series)
     return Table(str(path), frame, np.asarray(numbers), frame.columns)
 
 
@@ -271,14 +331,17 @@ def _series(path: Path, name: str, values: list[Any]) -> pl.Series:
         if kinds == {list}:
             inner = {type(item) for value in values if value is not None for item in value} - {type(None)}
             convert: Callable[[Any], Any] = _number if inner <= _SCALARS else _as_text
-            return pl.Series(name, [None if value is None else _each(convert, value) for value in values])
+            lists = [None if value is None else _each(convert, value) for value in values]
+            return pl.Series(name, lists, pl.List(pl.Float64 if convert is _number else pl.String))
         if len(kinds) <= 1 or kinds == {int, float}:
             return pl.Series(name, values, pl.Float64 if float in kinds else None)
         return pl.Series(name, _each(_as_text, values), pl.String)
-    except OverflowError:
+    except (OverflowError, TypeError, pl.exceptions.PolarsError):  # whole numbers beyond 64 bits
         return pl.Series(name, _each(_number, values), pl.Float64)
     except UnicodeError as error:
-        raise unreadable(path, f"text in '{name}' that is not valid Unicode ({error})", _LINES) from error
+        raise unreadable(path, f"text in {name!a} that is not valid Unicode ({error})", _LINES) from error
+    except RecursionError as error:
+        raise unreadable(path, f"lists in {name!a} that are nested too deeply", _LINES) from error
 
 
 def _each(convert: Callable[[Any], Any], values: list[Any]) -> list[Any]:

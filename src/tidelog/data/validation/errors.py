@@ -12,6 +12,9 @@ from tidelog.data.core.registry import check
 
 _LARGEST = float(np.finfo(np.float32).max)
 _AT_ONCE = 1_000_000  # numbers compared at once
+_PLAUSIBLE = 100_000
+_PER_CODE = 100
+CODES_FIX = "correct the code, or write the codes as text, which are numbered"
 
 
 @check("empty log", "error")
@@ -125,6 +128,40 @@ def code_out_of_range(raw: RawLog) -> Iterable[Finding]:
                     yield Finding(
                         column.name, np.flatnonzero(bad), found, "codes from 0", "recode, or categorical=False"
                     )
+
+
+@check("sparse codes", "error")
+def sparse_codes(raw: RawLog) -> Iterable[Finding]:
+    """Codes without a declared number are far apart, as after a typing error: every code below the largest counts."""
+    action = raw.action
+    if action is not None and action.kind != "continuous" and action.sizes is None and raw.action_mask is None:
+        for column in action.columns:
+            yield from _sparse(column, "count actions from 0, write them as text, or declare actions=n")
+    for feature in (*raw.observation.values(), *raw.next_observation.values()):
+        if feature.kind == "codes" and feature.sizes is None:
+            for column in feature.columns:
+                yield from _sparse(column, CODES_FIX)
+
+
+def _sparse(column: Column, advice: str) -> Iterable[Finding]:
+    """A finding for each dimension of a column whose codes exceed what their number makes plausible."""
+    if column.vocabulary is not None:
+        return
+    values = clip_finite(column.values).reshape(len(column.values), -1)
+    for place in range(values.shape[1]):
+        codes = values[:, place]
+        most = most_codes(codes[column.usable])
+        bad = (codes >= most) & column.usable
+        if bad.any():
+            found = f"codes such as {first_values(np.clip(codes[bad], 0, 2**62).astype(np.int64))}"
+            yield Finding(column.name, np.flatnonzero(bad), found, f"codes below {most:,}", advice)
+
+
+def most_codes(codes: Values) -> int:
+    """The number of codes from 0 that is plausible for logged codes [N]: 100,000, or 100 times the different ones."""
+    if not len(codes) or codes.max() < _PLAUSIBLE:
+        return _PLAUSIBLE
+    return max(_PLAUSIBLE, _PER_CODE * len(np.unique(codes)))
 
 
 @check("action out of range", "error")

@@ -67,7 +67,7 @@ def possible_cluster(raw: RawLog) -> Iterable[Finding]:
     actions = None  # [E] discrete actions of a one-step log
     if raw.action is not None and raw.action.kind == "discrete" and len(raw.order.ids) == raw.rows:
         action = raw.action.values[:, 0]
-        ordered = raw.order.sort(action if action.dtype.kind in "iu" else clip_finite(action))
+        ordered = raw.order.sort(action if action.dtype.kind in "iu" else np.clip(clip_finite(action), -1, 2**53))
         actions = np.asarray(ordered.astype(np.int64))
     for one in candidates(labels, returns, actions):
         yield Finding(one.name, None, one.found, "independent episodes, or a cluster column", one.fix)
@@ -309,7 +309,7 @@ def actions_inferred(raw: RawLog) -> Iterable[Finding]:
     if raw.action is None or raw.action.sizes is not None or raw.action.kind == "continuous" or raw.rows == 0:
         return
     values = clip_finite(raw.action.values)
-    sizes = [action_count(raw)] if raw.action.kind == "discrete" else (values.max(axis=0).astype(int) + 1).tolist()
+    sizes = [action_count(raw)] if raw.action.kind == "discrete" else [int(top) + 1 for top in values.max(axis=0)]
     found = f"{', '.join(map(str, sizes))} actions, inferred from the log"
     yield Finding(action_name(raw), None, found, "a declared number of actions", "declare actions= if there are more")
 

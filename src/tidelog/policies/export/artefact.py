@@ -61,8 +61,12 @@ def export(
     onnx: bool = True,
     logged: Logged | None = None,
     metrics: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] | None = None,
+    key: Path | None = None,
 ) -> dict[str, Any]:
     """Write a policy as a folder, a .zip or an .onnx file after a parity check; return the parity record.
+
+    `provenance` is stored in the manifest; the private key in the file `key` signs the manifest.
 
     Raises ExportError, and writes nothing, where a runtime differs from JAX by more than the bound for its actions.
     """
@@ -72,11 +76,12 @@ def export(
     check_target(path)  # before seconds of tracing and comparing
     files, manifest = artefact_contents(policy)
     manifest["metrics"] = None if metrics is None else dict(metrics)
+    manifest |= {} if provenance is None else {"provenance": dict(provenance)}
     if onnx and manifest["recipe"] is not None:
         files[ONNX], manifest["onnx"] = onnx_file(policy)
     record = _compared(policy, files, manifest, logged)
     check_parity(record, _readers_in(record), str(path))
-    write(path, files, manifest | {"parity": record})
+    write(path, files, manifest | {"parity": record}, key)
     return record
 
 

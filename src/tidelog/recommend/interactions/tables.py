@@ -20,11 +20,13 @@ import polars as pl
 
 from tidelog.data.core.order import Order, Values, episode_order
 from tidelog.data.core.raw import Column, FileRows, Finding
+from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table, duplicates, lacking
 from tidelog.data.sources import is_table_file, table_of
 from tidelog.data.sources.files import recorded_source
 from tidelog.errors import ConfigError, nearest
+from tidelog.memory import shortage
 from tidelog.types import Profile
 
 NAMED = ("user", "item", "time", "event", "session", "propensity", "slate")
@@ -117,6 +119,7 @@ def _seconds(gap: Any) -> float | None:
     return float(value)
 
 
+_LARGEST = float(np.finfo(np.float32).max)
 MOST_WORDS = 1_000  # limit of different words in a feature column
 _Entry: TypeAlias = tuple[str | None, float, float]  # an entry of a `Profile`: a word or None, mean, standard deviation
 
@@ -260,7 +263,7 @@ def _items(table: Table, roles: Roles, described: FeatureTable | None) -> tuple[
     words = pl.Series([str(word) for word in catalogue.tolist()], dtype=pl.String)
     missing = np.flatnonzero(chosen.is_null().to_numpy())
     column = Column(roles.item, _codes(chosen, words).fill_null(0).to_numpy(), missing=missing)
-    return column, None if shown is None else _padded(shown, words), catalogue
+    return column, None if shown is None else _padded(table, shown, words), catalogue
 
 
 def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
@@ -268,10 +271,17 @@ def _codes(series: pl.Series, words: pl.Series) -> pl.Series:
     return series.replace_strict(words, numbers, default=None, return_dtype=pl.Int32)
 
 
-def _padded(shown: pl.Series, words: pl.Series) -> Values:
-    """[M, S] int32: codes + 1 of each list, padded with 0."""
+def _padded(table: Table, shown: pl.Series, words: pl.Series) -> Values:
+    """[M, S] int32: codes + 1 of each list, padded with 0; LogError if the longest list makes that too large."""
     lengths = shown.list.len().to_numpy().astype(np.int64)
-    slate = np.zeros((len(shown), max(1, int(lengths.max(initial=0)))), np.int32)
+    longest = max(1, int(lengths.max(initial=0)))
+    problem = shortage(2 * np.dtype(np.int32).itemsize * len(shown) * longest)
+    if problem is not None:
+        rows = table.numbers[lengths == longest].tolist()
+        found = f"{problem}: {len(shown):,} rows, the longest with {longest:,} entries in '{shown.name}'"
+        raise unreadable(table.source, found, "lists of similar lengths", "split the longest lists", rows=rows[:10],
+                         count=len(rows))  # fmt: skip
+    slate = np.zeros((len(shown), longest), np.int32)
     flat = _codes(shown.explode().drop_nulls().cast(pl.String), words).to_numpy()
     ends = np.cumsum(lengths)
     rows = np.repeat(np.arange(len(shown)), lengths)
@@ -294,7 +304,7 @@ def _feature_table(source: Any, key: str, found: list[tuple[str, Finding]]) -> F
     entries: list[_Entry] = []
     for name in table.columns:
         if name != key and table.has(name):
-            values, new = _feature(table.series(name), table.source, found)
+            values, new = _feature(table, name, found)
             parts.append(values)
             columns += [name] * len(new)
             entries += new
@@ -306,8 +316,9 @@ def _feature_table(source: Any, key: str, found: list[tuple[str, Finding]]) -> F
     return FeatureTable(table.source, ids, np.concatenate(parts, axis=1), profile)
 
 
-def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
+def _feature(table: Table, name: str, found: list[tuple[str, Finding]]) -> tuple[Values, list[_Entry]]:
     """One column as numbers [R, F]: standardised, or one flag per word; and the entry of each number."""
+    series, source = table.series(name), table.source
     if isinstance(series.dtype, pl.List | pl.Array) or parse.is_categorical(series):
         lists = word_lists(series)
         words = lists.explode().drop_nulls().unique().sort()
@@ -316,17 +327,17 @@ def _feature(series: pl.Series, source: str, found: list[tuple[str, Finding]]) -
             advice = "drop the column, or group its words into classes"
             found.append(("unusable features", Finding(series.name, None, message, f"at most {MOST_WORDS:,}", advice)))
             return np.zeros((len(series), 0), np.float32), []
-        codes = _padded(lists, words)
+        codes = _padded(table, lists, words)
         flags = np.zeros((len(series), len(words) + 1), np.float32)
         np.put_along_axis(flags, codes.astype(np.int64), 1.0, axis=1)
         return flags[:, 1:], [(word, 0.0, 1.0) for word in words]
     column = parse.number(series)
-    usable = column.usable & np.isfinite(column.values)
+    usable = column.usable & (np.abs(column.values) <= _LARGEST)
     if not usable.all():
         message = f"{int((~usable).sum()):,} cells without a number in {source}"
         wrong = Finding(series.name, None, message, "a number in every row", "fill the cells")
         found.append(("unusable features", wrong))
     values = np.where(usable, column.values, 0.0).astype(np.float64)
-    mean, std = float(values.mean()), float(values.std())
+    mean, std = (float(values.mean()), float(values.std())) if len(values) else (0.0, 1.0)
     std = std if std > 1e-9 else 1.0
     return ((values - mean) / std).astype(np.float32)[:, None], [(None, mean, std)]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -16,6 +14,7 @@ import numpy as np
 from tidelog.algorithms.core.contract import Collecting, StoreSpec
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError, SpaceError, nearest
+from tidelog.memory import available_memory
 from tidelog.training.engine.plan import offloadable_stores
 from tidelog.training.engine.segment_offload import OffloadedStore, size
 
@@ -142,14 +141,3 @@ def _free(storage: Storage) -> tuple[int | None, str, str]:
         free = statistics["bytes_limit"] - statistics.get("bytes_in_use", 0) if "bytes_limit" in statistics else None
         return free, "the device", ", or set phase_buffer to 'host' or 'disk'"
     return available_memory(), "this machine's memory", elsewhere
-
-
-def available_memory() -> int | None:
-    """Return the bytes that a program can allocate without swapping, or None if the system does not report them."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        match = re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())
-        if match:
-            return int(match[1]) * 1024
-    names: Any = getattr(os, "sysconf_names", {})
-    return int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")) if "SC_AVPHYS_PAGES" in names else None

@@ -47,15 +47,7 @@ class Checkpoints:
         return [int(path.name) for path in complete]
 
     def save(self, update: int, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint, then delete all but the last `keep`.
-
-        CheckpointError if the run folder is gone: a moved or deleted run is not created again.
-        """
-        if not self._folder.parent.is_dir():
-            raise CheckpointError(
-                f"{self._folder.parent} was moved or deleted while the run was training. fix: move it back, then "
-                "continue with `tidelog resume`"
-            )
+        """Write a checkpoint, then delete all but the last `keep`."""
         files: dict[str, Any] = {
             f"member-{i}.safetensors": array_file(learner) for i, learner in enumerate(checkpoint.learners)
         }

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, cast
 
+from tidelog.terminal_text import printable
+
 MOST_METRICS = 4
 QUIET_SECONDS = 3.0  # before the first line, and between two lines at first
 LONGEST_PAUSE = 60.0  # seconds between two lines of work that takes hours
@@ -128,10 +130,10 @@ class _Live:
         self._status.stop()
 
     def note(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
 
     def show(self, line: str, share: float) -> None:
-        self._status.update(self._text(line))
+        self._status.update(self._text(printable(line)))
 
 
 class _Lines:
@@ -152,10 +154,10 @@ class _Lines:
         self._thread.join()
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(text), file=sys.stderr, flush=True)  # noqa: T201
 
     def show(self, line: str, share: float) -> None:
-        self._line = line
+        self._line = printable(line)
 
     def _write(self) -> None:
         start = time.monotonic()

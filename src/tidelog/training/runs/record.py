@@ -21,7 +21,7 @@ from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.disk import is_temporary, write_json
-from tidelog.errors import CheckpointError, ConfigError
+from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.folders import digest
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.runs.options import Options
@@ -168,8 +168,11 @@ class Record:
             if body.pop("sha256", None) != digest(body):
                 raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
             file = msgspec.convert(body, RunFile)
-            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        try:
+            spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
+        except TidelogError as error:
             raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
         return cls(
             file.algorithm,

@@ -228,7 +228,8 @@ class Run:
             )
         for parent in (folder, folder / "best", folder / "checkpoints"):
             tidy(parent)
-        checkpoints.forget([update for update in reversed(self._updates_on_disk) if update > self.update])
+        later = [update for update in reversed(self._updates_on_disk) if update > self.update]
+        checkpoints.forget(later)
         rewind(folder, self._metric_sizes)
         self._engine.discard_later_rollouts()
         if not checkpoints.updates():
@@ -326,6 +327,7 @@ class Run:
 
     def _report(self, sinks: list[Sink], lists: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
         """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
+        self._check_folder()
         rows = []
         for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
             state = self._engine.state(member.index)
@@ -365,12 +367,21 @@ class Run:
             raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
         return self.folder / "best" / f"member-{index}"
 
+    def _check_folder(self) -> None:
+        """Raise CheckpointError if the run folder is gone: a moved or deleted run is not created again."""
+        if self.folder is not None and not self.folder.is_dir():
+            raise CheckpointError(
+                f"{self.folder} was moved or deleted while the run was training. fix: move it back, then continue with "
+                "`tidelog resume`"
+            )
+
     def _checkpoints(self) -> Checkpoints:
         if self.folder is None:
             raise CheckpointError("this run has no folder. fix: set one, as in fit(..., out='runs/name')")
         return Checkpoints(self.folder / "checkpoints", self.record.options.keep)
 
     def _save(self, environments: list[Any] | None = None) -> None:
+        self._check_folder()
         if self._saved != (self.update, self._engine.position):  # a round may have no update
             states = self._engine.environments() if environments is None else environments
             memory = self._selection.memory()

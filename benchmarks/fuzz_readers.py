@@ -1,0 +1,866 @@
+"""Fuzz every reader: damaged files give a log, a report or an error of tidelog, soon, and with little memory.
+
+    python -m benchmarks.fuzz_readers --seconds 600          # a piece over all readers; pieces add up
+    python -m benchmarks.fuzz_readers --readers csv npz --inputs 5000
+    python -m benchmarks.fuzz_readers --minimise             # findings become small files under tests/data/corpus
+
+Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, manifests with
+repaired checksums) and by bytes, guided by coverage where `atheris` is installed. A child process reads them with
+1 GB of address space beyond its start and 10 processor seconds an input. A finding is any exception that is not a
+TidelogError, a report that contradicts its log, a slow input, or the end of the process. Results:
+benchmarks/results/fuzz_readers.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
+RESULTS = Path(__file__).parent / "results" / "fuzz_readers.json"
+COMMAND = "python -m benchmarks.fuzz_readers --seconds 600"
+BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; seconds without a sign of life
+LONGEST = 1 << 16  # bytes of an input
+SAVED_EVERY = 100
+Files = dict[str, bytes]
+MAPPING = {
+    "observation": ["o", "w"], "action": "a", "reward": "r", "episode": "e", "step": "s", "terminated": "d",
+    "propensity": "p", "time": "t", "missing": "mean+flag",
+}  # fmt: skip
+ROLES = {"user": "e", "item": "w", "time": "t", "event": "a", "propensity": "p", "slate": "l"}
+
+
+class SlowInput(BaseException):  # no reader may catch it
+    """An input took longer than it may."""
+
+
+class Contradiction(Exception):
+    """The report of a file and what reading it gave differ."""
+
+
+class Reader(NamedTuple):
+    """Files that a seed writes into a folder, and the function that reads the folder; True if the files are valid."""
+
+    seed: Callable[[Path], None]
+    read: Callable[[Path], bool]
+
+
+# Seeds.
+
+
+def frame() -> Any:
+    import polars as pl
+
+    return pl.DataFrame({
+        "e": [1, 1, 1, 2, 2, 3], "s": [0, 1, 2, 0, 1, 0], "o": [0.5, None, 1.5, 2.0, -1.0, 3.0],
+        "w": ["icu", "er", "icu", "er", "home", "icu"], "a": [0, 1, 2, 0, 1, 1], "r": [0.0, 1.0, 0.5, 0.0, 2.0, 1.0],
+        "d": [0, 0, 1, 0, 1, 0], "p": [0.5, 0.25, 1.0, 0.5, 0.3, 0.2], "t": [1.0, 2.0, 3.0, 1.0, 2.0, 1.0],
+        "l": ["icu|er", "er|home", "icu", "er", "home|icu", "icu"],
+    })  # fmt: skip
+
+
+def table(name: str) -> Callable[[Path], None]:
+    def seed(folder: Path) -> None:
+        path = folder / name
+        if name.endswith(".csv.gz"):
+            path.write_bytes(gzip.compress(frame().write_csv().encode()))
+        else:
+            getattr(frame(), {".csv": "write_csv", ".parquet": "write_parquet", ".arrow": "write_ipc",
+                              ".jsonl": "write_ndjson"}[path.suffix])(path)  # fmt: skip
+
+    return seed
+
+
+def arrays() -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        "observation/x": rng.normal(size=(6, 2)).astype(np.float32), "observation/c": np.arange(6) % 3,
+        "action": np.arange(6) % 2, "reward": np.ones(6, np.float32), "episode": np.arange(6) // 3,
+        "terminated": np.arange(6) % 3 == 2, "action_mask": np.ones((6, 2), bool), "actions": np.asarray(2),
+    }  # fmt: skip
+
+
+def seed_npz(folder: Path) -> None:
+    np.savez(folder / "log.npz", **arrays())
+
+
+def seed_ogbench(folder: Path) -> None:
+    np.savez(
+        folder / "log.npz", observations=np.zeros((6, 2), np.float32), actions=np.zeros((6, 1), np.float32),
+        terminals=np.arange(6) % 3 == 2, rewards=np.ones(6), masks=np.ones(6), valids=np.arange(6) % 3 != 2,
+    )  # fmt: skip
+
+
+def seed_d4rl(folder: Path) -> None:
+    import h5py
+
+    with h5py.File(folder / "log.hdf5", "w") as file:
+        file["observations"], file["actions"] = np.zeros((6, 2), np.float32), np.zeros((6, 1), np.float32)
+        file["terminals"], file["timeouts"] = np.arange(6) == 2, np.arange(6) == 5
+        file.create_dataset("rewards", data=np.arange(6.0), chunks=(2,), compression="gzip")
+
+
+def seed_minari(folder: Path) -> None:
+    import h5py
+
+    def box(shape: list[int]) -> dict[str, Any]:
+        size = [[-1.0] * shape[0], [1.0] * shape[0]]
+        return {"type": "Box", "dtype": "float32", "shape": shape, "low": size[0], "high": size[1]}
+
+    code = {"type": "Discrete", "dtype": "int64", "start": 0, "n": 3}
+    about = {
+        "total_episodes": 2, "total_steps": 4, "data_format": "hdf5", "jpeg_encoding": True, "dataset_id": "x/y-v0",
+        "minari_version": "0.5.4", "action_space": json.dumps(code),
+        "observation_space": json.dumps({"type": "Dict", "subspaces": {"x": box([2]), "c": code}}),
+    }  # fmt: skip
+    (folder / "metadata.json").write_text(json.dumps(about))
+    with h5py.File(folder / "main_data.hdf5", "w") as file:
+        for number in range(2):
+            one = file.create_group(f"episode_{number}")
+            one["observations/x"], one["observations/c"] = np.zeros((3, 2), np.float32), np.asarray([0, 1, 2])
+            one["actions"], one["rewards"] = np.asarray([0, 1]), np.asarray([1.0, 2.0])
+            one["terminations"], one["truncations"] = np.asarray([False, True]), np.zeros(2, bool)
+            one["infos/propensity"] = np.full(3, 0.5)
+
+
+def seed_reagent(folder: Path) -> None:
+    rows = [
+        {"mdp_id": str(place // 3), "sequence_number": place % 3, "state_features": {"0": place / 2, "7": 1.0},
+         "action": "ab"[place % 2], "reward": 1.0, "action_probability": 0.5, "possible_actions": ["a", "b"]}
+        for place in range(6)
+    ]  # fmt: skip
+    (folder / "log.json").write_text("\n".join(map(json.dumps, rows)))
+
+
+def seed_mapping(folder: Path) -> None:
+    frame().write_csv(folder / "log.csv")
+    lines = [f"{key} = {json.dumps(value)}" for key, value in MAPPING.items()]
+    (folder / "m.toml").write_text("\n".join([*lines, "actions = 3", "vocabularies = { w = ['er', 'home', 'icu'] }"]))
+    (folder / "m.json").write_text(json.dumps({**MAPPING, "actions": 3, "bounds": None}))
+
+
+def seed_log(folder: Path) -> None:
+    from tidelog.data.io.readers import read_log
+
+    read_log(frame(), {**MAPPING, "extra": ["l"]}).save(folder / "log")
+
+
+def seed_interactions(folder: Path) -> None:
+    import polars as pl
+
+    frame().write_csv(folder / "log.csv")
+    pl.DataFrame({"w": ["icu", "er", "home"], "f": [1.0, 2.0, 3.0], "k": ["x|y", "y", "x"]}).write_csv(folder / "f.csv")
+
+
+def seed_saved_interactions(folder: Path) -> None:
+    from tidelog.recommend.interactions.readers import read_interactions
+
+    seed_interactions(folder)
+    read_interactions(folder / "log.csv", **ROLES, item_features=folder / "f.csv").save(folder / "log")
+    for name in ("log.csv", "f.csv"):
+        (folder / name).unlink()
+
+
+def seed_pictures(folder: Path) -> None:
+    from PIL import Image
+
+    for place, name in enumerate(("0.png", "1.jpg")):
+        Image.fromarray(np.full((3, 4, 3), place * 9, np.uint8)).save(folder / name)
+
+
+def seed_run(folder: Path) -> None:
+    import tidelog as tl
+
+    ends = np.arange(40) % 4 == 3
+    log = tl.Log.from_arrays(
+        observation=np.arange(80.0, dtype=np.float32).reshape(40, 2), action=np.arange(40) % 2,
+        reward=np.arange(40.0, dtype=np.float32), episode=np.repeat(range(10), 4), terminated=ends,
+    )  # fmt: skip
+    log.save(folder / "log")
+    tl.fit(tl.BC(hidden=(4,)), tl.open_log(folder / "log"), steps=2, out=folder / "run", progress=False)
+
+
+def part_of_run(take: Callable[[Path, Path], None]) -> Callable[[Path], None]:
+    def seed(folder: Path) -> None:
+        with tempfile.TemporaryDirectory() as made:
+            seed_run(Path(made))
+            take(Path(made) / "run", folder)
+
+    return seed
+
+
+def _take_record(run: Path, folder: Path) -> None:
+    for name in ("run.json", "metrics.jsonl"):
+        (folder / name).write_bytes((run / name).read_bytes())
+
+
+def _take_checkpoint(run: Path, folder: Path) -> None:
+    last = sorted((run / "checkpoints").iterdir())[-1]
+    (folder / "checkpoints" / last.name).mkdir(parents=True)
+    for path in last.iterdir():
+        (folder / "checkpoints" / last.name / path.name).write_bytes(path.read_bytes())
+
+
+def _take_policy(run: Path, folder: Path) -> None:
+    import tidelog as tl
+
+    tl.load(run).policy().save(folder / "policy")
+
+
+def _take_zip(run: Path, folder: Path) -> None:
+    import tidelog as tl
+
+    tl.load(run).policy().save(folder / "policy.zip")
+
+
+def seed_json(folder: Path) -> None:
+    from tidelog.data.io.readers import read_log
+    from tidelog.data.overlap import Sketch
+    from tidelog.data.scaling import Scaler
+
+    log = read_log(frame(), MAPPING)
+    parts = {"spec": log.spec, "report": log.report, "scaler": Scaler.fit(log), "sketch": Sketch.of(log)}
+    for name, part in parts.items():
+        (folder / f"{name}.json").write_text(json.dumps(part.to_json()))
+
+
+# Readers.
+
+
+def reported(source: Any, mapping: Any) -> bool:
+    """Whether the report has no error; Contradiction unless reading agrees with it."""
+    from tidelog.data.io.readers import read_any, validate
+    from tidelog.errors import LogError, TidelogError
+
+    report = validate(source, mapping)
+    json.dumps(report.to_json())
+    if not report.ok:
+        report.text()
+        return False
+    try:
+        log = read_any(source, mapping)
+    except LogError as error:
+        raise Contradiction("the report has no error, but the log is refused") from error
+    except TidelogError:
+        return False  # a mapping that no table uses, for example
+    log.statistics()
+    log.fingerprint()
+    return True
+
+
+def file_reader(name: str, mapping: Any = None) -> Callable[[Path], bool]:
+    return lambda folder: reported(folder / name, mapping)
+
+
+def read_mapping(folder: Path) -> bool:
+    first, second = (reported(folder / "log.csv", folder / name) for name in ("m.toml", "m.json"))
+    return first and second
+
+
+def read_saved_log(folder: Path) -> bool:
+    from tidelog.data.io.readers import open_log
+    from tidelog.errors import TidelogError
+
+    try:
+        open_log(folder / "log", memory_map=True)
+    except TidelogError:
+        return False
+    log = open_log(folder / "log")
+    log.statistics()
+    log.fingerprint()
+    _ = log.reach, log.clusters, [len(one) for one in log.episodes], log.transitions[:3].next_observation
+    return True
+
+
+def read_interaction_table(folder: Path) -> bool:
+    from tidelog.recommend.interactions.readers import read_interactions, validate_interactions
+
+    roles = {**ROLES, "item_features": folder / "f.csv"}
+    report = validate_interactions(folder / "log.csv", **roles)
+    json.dumps(report.to_json())
+    return report.ok and len(read_interactions(folder / "log.csv", **roles)) > 0
+
+
+def read_saved_interactions(folder: Path) -> bool:
+    from tidelog.recommend.interactions.log import text
+    from tidelog.recommend.interactions.readers import open_interactions
+
+    log = open_interactions(folder / "log")
+    text(log)
+    _ = log.spec, log.histories(np.arange(len(log)), 4), log.fingerprint()
+    return True
+
+
+def read_pictures(folder: Path) -> bool:
+    import polars as pl
+
+    from tidelog.data.io.readers import validate
+
+    table = frame().with_columns(i=pl.Series([str(folder / ("0.png", "1.jpg")[row % 2]) for row in range(6)]))
+    return validate(table, {**MAPPING, "observation": ["o", "i"], "image": "i"}).ok
+
+
+def read_policy(name: str) -> Callable[[Path], bool]:
+    def read(folder: Path) -> bool:
+        from tidelog.runtime.loading import load
+
+        load(folder / name).act({"observation": np.zeros((1, 2), np.float32)})
+        return True
+
+    return read
+
+
+def read_record(folder: Path) -> bool:
+    from tidelog.training.runs.record import Record
+    from tidelog.training.runs.sinks import read_rows
+
+    record = Record.read(folder)
+    record.algorithms()
+    read_rows(folder / "metrics.jsonl")
+    return True
+
+
+def read_checkpoint(folder: Path) -> bool:
+    from tidelog.training.runs.checkpoints import Checkpoints, read_member
+
+    read_member(folder, 0)
+    Checkpoints(folder / "checkpoints", 1).memory()
+    return True
+
+
+def read_json(folder: Path) -> bool:
+    from tidelog.data.core.report import Report
+    from tidelog.data.overlap import Sketch
+    from tidelog.data.scaling import Scaler
+    from tidelog.input_files import parse_json, read_text
+    from tidelog.types import Spec
+
+    for name, kind in {"spec": Spec, "report": Report, "scaler": Scaler, "sketch": Sketch}.items():
+        try:
+            data = parse_json(read_text(folder / f"{name}.json"))
+        except (OSError, ValueError):
+            return False
+        kind.from_json(data).to_json()  # type: ignore[attr-defined]
+    return True
+
+
+READERS: dict[str, Reader] = {
+    "csv": Reader(table("log.csv"), file_reader("log.csv", MAPPING)),
+    "csv.gz": Reader(table("log.csv.gz"), file_reader("log.csv.gz", MAPPING)),
+    "jsonl": Reader(table("log.jsonl"), file_reader("log.jsonl", MAPPING)),
+    "parquet": Reader(table("log.parquet"), file_reader("log.parquet", MAPPING)),
+    "arrow": Reader(table("log.arrow"), file_reader("log.arrow", MAPPING)),
+    "npz": Reader(seed_npz, file_reader("log.npz")),
+    "ogbench": Reader(seed_ogbench, file_reader("log.npz")),
+    "d4rl": Reader(seed_d4rl, file_reader("log.hdf5")),
+    "minari": Reader(seed_minari, lambda folder: reported(folder, None)),
+    "reagent": Reader(seed_reagent, file_reader("log.json")),
+    "mapping": Reader(seed_mapping, read_mapping),
+    "log": Reader(seed_log, read_saved_log),
+    "interactions": Reader(seed_interactions, read_interaction_table),
+    "saved interactions": Reader(seed_saved_interactions, read_saved_interactions),
+    "pictures": Reader(seed_pictures, read_pictures),
+    "policy": Reader(part_of_run(_take_policy), read_policy("policy")),
+    "policy zip": Reader(part_of_run(_take_zip), read_policy("policy.zip")),
+    "run": Reader(part_of_run(_take_record), read_record),
+    "checkpoint": Reader(part_of_run(_take_checkpoint), read_checkpoint),
+    "json": Reader(seed_json, read_json),
+}
+
+
+# Inputs: the files of a folder as one sequence of bytes.
+
+
+def packed(files: Files) -> bytes:
+    parts = []
+    for name, content in sorted(files.items()):
+        encoded = name.encode()
+        parts.append(bytes([len(encoded)]) + encoded + len(content).to_bytes(4, "little") + content)
+    return b"".join(parts)
+
+
+def unpacked(data: bytes) -> Files:
+    """The files of an input, none for bytes that are not packed."""
+    files, at = {}, 0
+    while at < len(data):
+        end = at + 1 + data[at]
+        name = data[at + 1 : end].decode("utf-8", "replace")
+        size = int.from_bytes(data[end : end + 4], "little")
+        files[name], at = data[end + 4 : end + 4 + size], end + 4 + size
+    safe = all(name and not name.startswith("/") and ".." not in name and "\0" not in name for name in files)
+    return files if safe and packed(files) == data else {}
+
+
+def files_in(folder: Path) -> Files:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def write_files(files: Files, folder: Path) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+# Mutations.
+
+ODD_NUMBERS = (0, 1, 2, 7, 127, 128, 255, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63)
+ODD_WORDS = (
+    *("", "NA", "nan", "inf", "-1", "0.5", "1e400", "1e39", "1" + "0" * 18, "9" * 30, "true", "null", "[]", '"'),
+    *("a,b", "\0", "é", "١٢", "2020-01-01", "2020-02-30", "x|y", "1_000", "-0", " 1 ", "[1,2]", "{}"),
+)
+ODD_VALUES: tuple[Any, ...] = (None, True, 0, -1, 1.5, 10**9, 2**63, 10**30, "", "x", "1", [], {}, [1], {"x": 1}, [[1]],
+                               1e400, float("nan"), "\ud800", ["a", None])  # fmt: skip
+
+
+def mutate_bytes(rng: random.Random, data: bytes) -> bytes:
+    """One to three changes of bytes: flips, numbers of one to eight bytes, cuts, copies and moves."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 3)):
+        at = rng.randrange(len(changed) + 1)
+        kind = rng.randrange(6)
+        if kind == 0 and changed:
+            changed[at - 1] ^= 1 << rng.randrange(8)
+        elif kind == 1:
+            width = rng.choice((1, 2, 4, 8))
+            number = (rng.choice(ODD_NUMBERS) + rng.choice((0, 0, -1, len(changed)))) % 256**width
+            changed[at : at + width] = number.to_bytes(width, rng.choice(("little", "big")))
+        elif kind == 2:
+            del changed[at : at + rng.choice((1, 2, 8, 64, len(changed)))]
+        elif kind == 3:
+            changed[at:at] = rng.randbytes(rng.randint(1, 8))
+        elif kind == 4:
+            start = rng.randrange(len(changed) + 1)
+            changed[at:at] = changed[start : start + rng.choice((1, 4, 16, 128))]
+        else:
+            word = rng.choice(ODD_WORDS).encode()
+            changed[at : at + len(word)] = word
+    return bytes(changed)
+
+
+def mutate_json(rng: random.Random, value: Any) -> Any:
+    """Another value in one place: replaced, removed, doubled, renamed."""
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        key = rng.choice(list(value))
+        kind = rng.random()
+        if kind < 0.08:
+            return {name: inner for name, inner in value.items() if name != key}
+        if kind < 0.14:
+            return {(rng.choice((*ODD_WORDS, "/etc/hostname", "../x")) if name == key else name): inner
+                    for name, inner in value.items()}  # fmt: skip
+        return {**value, key: mutate_json(rng, value[key])}
+    if isinstance(value, list) and value and rng.random() < 0.85:
+        at = rng.randrange(len(value))
+        kind = rng.random()
+        if kind < 0.1:
+            return [*value[:at], *value[at + 1 :]]
+        if kind < 0.2:
+            return [*value, value[at]]
+        return [*value[:at], mutate_json(rng, value[at]), *value[at + 1 :]]
+    if isinstance(value, str) and value[:1] in ("{", "[") and rng.random() < 0.7:
+        try:
+            return json.dumps(mutate_json(rng, json.loads(value)))
+        except ValueError:
+            return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and rng.random() < 0.4:
+        return rng.choice((-value, value + 1, value * 10**6, value / 3))
+    return rng.choice(ODD_VALUES)
+
+
+def mutate_text(rng: random.Random, text: str) -> str:
+    """Another cell, a doubled or missing line, or a name twice."""
+    lines = text.split("\n")
+    at = rng.randrange(len(lines))
+    kind = rng.randrange(5)
+    if kind == 0:
+        lines[at:at] = [lines[at]]
+    elif kind == 1:
+        del lines[at]
+    else:
+        cells = lines[at].split(",")
+        place = rng.randrange(len(cells))
+        cells[place] = rng.choice((*ODD_WORDS, rng.choice(cells), cells[place] * 2))
+        lines[at] = ",".join(cells)
+    return "\n".join(lines)
+
+
+def mutate_content(rng: random.Random, name: str, content: bytes) -> bytes:
+    """Change one file in a way that fits its format, or its bytes."""
+    try:
+        if rng.random() < 0.35:
+            return mutate_bytes(rng, content)
+        if name.endswith((".json", ".jsonl")):
+            lines = content.decode().split("\n") if not content.startswith(b"{\n") else [content.decode()]
+            at = rng.randrange(len(lines))
+            lines[at] = json.dumps(mutate_json(rng, json.loads(lines[at])))
+            return "\n".join(lines).encode("utf-8", "surrogatepass")
+        if name.endswith((".csv", ".toml")):
+            return mutate_text(rng, content.decode()).encode()
+        if name.endswith(".gz"):
+            return gzip.compress(mutate_content(rng, name[:-3], gzip.decompress(content)), 1)
+        if name.endswith((".npz", ".zip")):
+            return mutate_zip(rng, content)
+        if name.endswith(".npy"):
+            return mutate_npy(rng, content)
+        if name.endswith(".safetensors"):
+            size = int.from_bytes(content[:8], "little")
+            header = json.dumps(mutate_json(rng, json.loads(content[8 : 8 + size]))).encode()
+            return len(header).to_bytes(8, "little") + header + content[8 + size :]
+    except Exception:  # a file that does not have its format any more
+        return mutate_bytes(rng, content)
+    return mutate_bytes(rng, content)
+
+
+def mutate_zip(rng: random.Random, content: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    at = rng.randrange(len(members))
+    name, inner = members[at]
+    kind = rng.random()
+    if kind < 0.08:
+        members.append(members[at])
+    elif kind < 0.16:
+        members[at] = (rng.choice((name + "x", "../" + name, members[0][0])), inner)
+    elif kind < 0.22:
+        del members[at]
+    else:
+        members[at] = (name, mutate_content(rng, name, inner))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", rng.choice((zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED))) as archive:
+        for name, inner in members:
+            archive.writestr(zipfile.ZipInfo(name), inner)
+    return file.getvalue()
+
+
+def mutate_npy(rng: random.Random, content: bytes) -> bytes:
+    """Change a header, or write the numbers in another type or shape."""
+    if rng.random() < 0.4:
+        end = 10 + int.from_bytes(content[8:10], "little")
+        return content[:8] + content[8:10] + mutate_bytes(rng, content[10:end]) + content[end:]
+    values = np.load(io.BytesIO(content), allow_pickle=False)
+    kind = rng.randrange(5)
+    with np.errstate(all="ignore"):
+        if kind == 0:
+            values = values.astype(rng.choice(("f8", "f4", "i1", "i8", "u8", "?", "U3", "S3", "M8[us]", "c8")))
+        elif kind == 1:
+            values = values.reshape(rng.choice(((-1,), (1, -1), (-1, 1), (-1, 1, 1, 1))))
+        elif kind == 2:
+            values = values[: rng.randrange(len(values) + 1)] if values.ndim else values
+        elif values.size:
+            values = values.copy()
+            odd = np.asarray(rng.choice((0, -1, 1, 7, 2**31 - 1, float("nan"), float("inf"))))
+            values.reshape(-1)[rng.randrange(values.size)] = odd.astype(values.dtype)
+    file = io.BytesIO()
+    np.save(file, values)
+    return file.getvalue()
+
+
+def repaired(files: Files) -> Files:
+    """The same files with the right checksums in every manifest."""
+    from tidelog.folders import Kind
+
+    files = dict(files)
+    for name in [name for name in files if name.split("/")[-1] == "manifest.json"]:
+        try:
+            body = json.loads(files[name])
+            body.pop("sha256", None)
+            folder = name[: -len("manifest.json")]
+            listed = body.get("files")
+            for file in listed if isinstance(listed, dict) else ():
+                content = files.get(folder + file)
+                if content is not None and isinstance(listed[file], dict) and "sha256" in listed[file]:
+                    listed[file] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            for column in body.get("columns", ()):
+                content = files.get(folder + column["file"], b"")
+                values = np.load(io.BytesIO(content), allow_pickle=False)
+                column |= {"dtype": values.dtype.str, "shape": list(values.shape)}
+            kind, listed = Kind(body.pop("kind"), body.pop("schema")), body.pop("files")
+            files[name] = kind.text(body, listed)
+        except Exception:  # a manifest without the structure of one stays as it is
+            continue
+    return files
+
+
+def mutated(data: bytes, seed: int) -> bytes:
+    """An input after one to four changes; most folders with checksums get them right again."""
+    rng = random.Random(seed)
+    files = unpacked(data)
+    if not files:
+        return data
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        name = rng.choice(sorted(files))
+        files[name] = mutate_content(rng, name, files[name])
+    if rng.random() < 0.03 and len(files) > 1:
+        del files[rng.choice(sorted(files))]
+    return packed(repaired(files) if rng.random() < 0.8 else files)
+
+
+# The child: reads inputs, and writes down what came of them.
+
+
+class Child:
+    """Reads the inputs of one reader in a scratch folder."""
+
+    def __init__(self, name: str, work: Path, inputs: int) -> None:
+        self.name, self.reader, self.work, self.inputs = name, READERS[name], work, inputs
+        self.seen, self.counts, self.findings = 0, Counter[str](), Counter[str]()
+        self.scratch = Path(tempfile.mkdtemp(dir=work))
+        self.begun = time.time()
+
+    def limit(self) -> None:
+        """Allow a little more memory than now."""
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + BEYOND, size + BEYOND))
+
+    def one(self, data: bytes) -> None:
+        if self.seen >= self.inputs:
+            return
+        files = unpacked(data)
+        (self.work / "input").write_bytes(data)
+        key = outcome(self.reader, files, self.scratch) if files else "not packed"
+        self.seen += bool(files)
+        self.counts[key if key in ("valid", "caught", "not packed") else "finding"] += 1
+        if key not in ("valid", "caught", "not packed"):
+            self.findings[key] += 1
+            keep_input(self.work, self.name, key, data)
+        if self.seen % SAVED_EVERY == 0 or self.seen >= self.inputs:
+            self.save()
+            if self.seen >= self.inputs:
+                os._exit(0)
+
+    def save(self) -> None:
+        state = {"inputs": self.seen, "counts": self.counts, "findings": self.findings}
+        (self.work / "state.part").write_text(json.dumps(state))
+        (self.work / "state.part").replace(self.work / "state.json")
+
+
+def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWEST) -> str:
+    """`valid`, `caught`, or the name of a finding: its exception and the place where it was raised."""
+    import shutil
+
+    from tidelog.errors import TidelogError
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    write_files(files, scratch)
+
+    def stop(*_: Any) -> None:
+        raise SlowInput
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", RuntimeWarning)
+            return "valid" if reader.read(scratch) else "caught"
+    except TidelogError:
+        return "caught"
+    except (Exception, SlowInput) as error:
+        frames = [
+            one for one in traceback.extract_tb(error.__traceback__) if f"{os.sep}tidelog{os.sep}" in one.filename
+        ]
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else "?"
+        return f"{type(error).__name__} in {place}"
+    except BaseException as error:  # a panic of a library in Rust
+        return f"{type(error).__name__}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def keep_input(work: Path, name: str, key: str, data: bytes) -> None:
+    """Keep the shortest input of a finding."""
+    folder = work.parent / "findings"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{name.replace(' ', '_')}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+    if not path.exists() or len(data) < path.stat().st_size:
+        path.write_bytes(data)
+        Path(f"{path}.json").write_text(json.dumps({"reader": name, "key": key}))
+
+
+def child(name: str, work: Path, inputs: int, seed: int) -> None:
+    guided = importlib.util.find_spec("atheris") is not None
+    if guided:
+        import atheris
+
+        with atheris.instrument_imports(include=["tidelog.data", "tidelog.runtime", "tidelog.recommend.interactions"]):
+            _ = READERS[name], importlib.import_module("tidelog.data.io.readers")
+            for module in ("tidelog.recommend.interactions.readers", "tidelog.runtime.loading"):
+                importlib.import_module(module)
+    one = Child(name, work, inputs)
+    seeds = sorted((work / "seeds").iterdir())
+    for path in seeds:  # also loads every module
+        found = outcome(one.reader, unpacked(path.read_bytes()), one.scratch, 10 * SLOWEST)
+        if found != "valid":
+            raise SystemExit(f"the seed of {name}: {found}")
+    one.limit()
+    pool = [path.read_bytes() for path in seeds]
+    if not guided:
+        rng = random.Random(seed)
+        while one.seen < inputs:
+            one.one(mutated(rng.choice(pool), rng.getrandbits(60)))
+    (work / "grown").mkdir(exist_ok=True)
+    calls = random.Random(seed)
+
+    def custom(data: bytes, most: int, number: int) -> bytes:
+        try:
+            start = data if calls.random() < 0.5 else calls.choice(pool)
+            changed = mutated(start, calls.getrandbits(60) ^ number)
+            return changed if len(changed) <= most else data
+        except BaseException:  # libFuzzer would wait for ever
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(3)
+
+    flags = {"runs": 100 * inputs, "seed": seed % 2**31 or 1, "max_len": LONGEST, "mutate_depth": 1, "len_control": 0,
+             "timeout": 0, "rss_limit_mb": 0, "verbosity": 0, "handle_segv": 0, "handle_abrt": 0}  # fmt: skip
+    words = [f"-{name}={value}" for name, value in flags.items()]
+    atheris.Setup([sys.argv[0], *words, str(work / "grown"), str(work / "seeds")], one.one, custom_mutator=custom)
+    atheris.Fuzz()
+
+
+# The parent: pieces, results, small files.
+
+
+def piece(name: str, base: Path, inputs: int, seed: int) -> dict[str, Any]:
+    """Run one child, and add the end of its process to the findings if it was not orderly."""
+    work = base / name.replace(" ", "_")
+    (work / "seeds").mkdir(parents=True, exist_ok=True)
+    if not any((work / "seeds").iterdir()):
+        with tempfile.TemporaryDirectory() as made:
+            READERS[name].seed(Path(made))
+            (work / "seeds" / "0").write_bytes(packed(files_in(Path(made))))
+    for path in (work / "state.json", work / "input"):
+        path.unlink(missing_ok=True)
+    words = [sys.executable, "-m", "benchmarks.fuzz_readers", "--child", name, "--work", str(work)]
+    with (work / "messages").open("wb") as messages:
+        process = subprocess.Popen(
+            [*words, "--inputs", str(inputs), "--seed", str(seed)], stdout=messages, stderr=messages
+        )
+        while process.poll() is None:
+            time.sleep(0.2)
+            sign = work / "input"
+            if sign.exists() and time.time() - sign.stat().st_mtime > SILENT:
+                process.kill()
+                process.wait()
+    empty: dict[str, Any] = {"inputs": 0, "counts": {}, "findings": {}}
+    state = json.loads((work / "state.json").read_text()) if (work / "state.json").exists() else empty
+    if process.returncode and (work / "input").exists():
+        key = f"the process ended with {process.returncode}"
+        state["findings"][key] = 1
+        keep_input(work, name, key, (work / "input").read_bytes())
+    elif process.returncode:
+        raise SystemExit((work / "messages").read_text())
+    for folder in work.glob("tmp*"):
+        subprocess.run(["rm", "-r", str(folder)], check=False)
+    return state
+
+
+def add(results: dict[str, Any], name: str, state: dict[str, Any], seconds: float, seed: int) -> None:
+    one = results["readers"].setdefault(name, {"inputs": 0, "seconds": 0.0, "counts": {}, "findings": {}, "seeds": []})
+    one["inputs"] += state["inputs"]
+    one["seconds"] = round(one["seconds"] + seconds, 1)
+    one["seeds"].append(seed)
+    for part in ("counts", "findings"):
+        for key, count in state[part].items():
+            one[part][key] = one[part].get(key, 0) + count
+    results["inputs"] = sum(reader["inputs"] for reader in results["readers"].values())
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def still(name: str, files: Files, key: str) -> bool:
+    with tempfile.TemporaryDirectory() as made:
+        return outcome(READERS[name], files, Path(made) / "one") == key
+
+
+def minimised(name: str, files: Files, key: str, tries: int = 600) -> Files:
+    """Files that still give the finding, with parts cut out while that holds."""
+    for part in list(files):
+        size = max(1, len(files[part]) // 2)
+        while size and tries:
+            at = 0
+            while at < len(files[part]) and tries:
+                shorter = {**files, part: files[part][:at] + files[part][at + size :]}
+                tries -= 1
+                if still(name, shorter, key):
+                    files = shorter
+                else:
+                    at += size
+            size //= 2
+    return files
+
+
+def minimise(base: Path) -> None:
+    """Write small inputs of all findings under tests/data/corpus."""
+    CORPUS.mkdir(exist_ok=True)
+    for path in sorted((base / "findings").glob("*.json")):
+        about = json.loads(path.read_text())
+        files = unpacked(path.with_name(path.stem).read_bytes())
+        if still(about["reader"], files, about["key"]):
+            files = minimised(about["reader"], files, about["key"])
+        (CORPUS / path.stem).write_bytes(packed(files))
+        print(f"{path.stem}: {about['key']}, {len(packed(files)):,} bytes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--readers", nargs="+", default=list(READERS), choices=list(READERS))
+    parser.add_argument("--inputs", type=int, default=1_000, help="inputs of one piece of a reader")
+    parser.add_argument("--seconds", type=float, default=0.0, help="go on with pieces until then")
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-fuzz")
+    parser.add_argument("--child", choices=list(READERS))
+    parser.add_argument("--minimise", action="store_true")
+    options = parser.parse_args()
+    if options.child:
+        child(options.child, options.work, options.inputs, options.seed)
+        return
+    if options.minimise:
+        minimise(options.work)
+        return
+    from tidelog.training.runs.record import this_machine
+
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"readers": {}}
+    guided = importlib.util.find_spec("atheris") is not None
+    results = {"command": COMMAND, "machine": this_machine(), "guided by coverage": guided, **known}
+    end = time.time() + options.seconds
+    while True:
+        for name in options.readers:
+            used = results["readers"].get(name, {}).get("seeds", [])
+            seed = options.seed if options.seed is not None else max(used, default=0) + 1
+            begun = time.time()
+            state = piece(name, options.work, options.inputs, seed)
+            add(results, name, state, time.time() - begun, seed)
+            rate = state["inputs"] / max(1e-9, time.time() - begun)
+            print(
+                f"{name}: {state['inputs']:,} inputs, {rate:.0f}/s, {state['findings'] or 'nothing found'}", flush=True
+            )
+            if options.seconds and time.time() > end:
+                return
+        if time.time() > end:
+            return
+
+
+if __name__ == "__main__":
+    main()

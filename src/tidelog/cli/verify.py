@@ -1,0 +1,74 @@
+"""`tidelog verify POLICY --key PUB --chain`: whether a saved policy is complete, signed, and where it is from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from tidelog.cli.flags import File, Folder, RunOrPolicy, parse
+from tidelog.cli.tables import print_line
+from tidelog.errors import CheckpointError, ConfigError
+from tidelog.policies.policy import load_policy
+from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.signing import SIGNATURE, read_signature, verify
+from tidelog.training.runs.provenance import broken_links
+
+
+@dataclass
+class Verify:
+    """Check a saved policy: its files, its signature, and where it is from."""
+
+    policy: tyro.conf.Positional[RunOrPolicy]
+    """a saved policy: a folder or a zip"""
+    key: File | None = None
+    """the signer's public key, an Ed25519 key in PEM; without it nobody's word is checked"""
+    chain: bool = False
+    """also compare log, run, checkpoint, verdict and weights with what the policy says about them"""
+    run: Folder | None = None
+    """with --chain: the run folder, if it is not where it was at the export"""
+
+
+def run(words: list[str]) -> int:
+    """Check a policy, and print what was checked."""
+    options = parse(Verify, words, "verify")
+    if options.run is not None and not options.chain:
+        raise ConfigError("--run is set without --chain. fix: add --chain, or drop --run")
+    path = Path(options.policy)
+    saved = Saved(path)
+    for name in saved.manifest["files"]:
+        saved.read(name)
+    saved.check_bytes()
+    print_line(f"files: all {len(saved.manifest['files'])} have the checksums of the manifest")
+    content = saved.signature()
+    if options.key is not None:
+        if content is None:
+            raise CheckpointError(f"{path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY")
+        where = f"{path}/{SIGNATURE}"
+        key = verify(saved.manifest_text(), read_signature(content, where), Path(options.key), where)
+        print_line(f"signature: valid, by the key {key[:16]}")
+    elif content is None:
+        print_line("signature: none, so nobody vouches for this policy")
+    else:
+        key = read_signature(content, f"{path}/{SIGNATURE}").key
+        print_line(f"signature: by the key {key[:16]}, not checked. fix: name the signer's public key with --key")
+    return _check_chain(options, saved) if options.chain else 0
+
+
+def _check_chain(options: Verify, saved: Saved) -> int:
+    """Print each link; CheckpointError if one is broken."""
+    provenance = saved.manifest.get("provenance")
+    if provenance is None:
+        raise CheckpointError(f"{saved.path} carries no provenance. fix: export it from its run again")
+    folder = None if options.run is None else Path(options.run)
+    links = broken_links(provenance, load_policy(saved.path), folder)
+    for name, sentence, _ in links:
+        print_line(f"{name}: {sentence}")
+    broken = [name for name, _, holds in links if not holds]
+    if broken:
+        raise CheckpointError(
+            f"{saved.path}: the chain is broken at {', '.join(broken)}. fix: export the policy again from a run that "
+            "you trust"
+        )
+    return 0

@@ -1,0 +1,91 @@
+"""The memory that this process can still take, under the limits of the machine, its control group and the process."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+_MEMINFO = Path("/proc/meminfo")
+_STATUS = Path("/proc/self/status")
+_GROUPS = Path("/proc/self/cgroup")
+_MOUNT = Path("/sys/fs/cgroup")
+_UNLIMITED = 1 << 60  # a control group without a limit reports 2^63 or so
+
+
+def available_memory() -> int | None:
+    """The bytes that this process can allocate without swapping, or None if the system does not report them.
+
+    The least of the machine's free memory, what the control groups (v1 or v2) leave, and what RLIMIT_AS and RLIMIT_DATA
+    leave.
+    """
+    return min([*_of_machine(), *_of_groups(), *_of_process()], default=None)
+
+
+def shortage(needed: int) -> str | None:
+    """The sentence that says why so many bytes cannot be allocated; None if they can be, or if nobody knows."""
+    free = available_memory()
+    if free is None or needed <= free:
+        return None
+    return f"about {in_units(needed)} of memory are needed, {in_units(free)} are available"
+
+
+def in_units(size: int) -> str:
+    """A number of bytes in MB, or in GB from one billion on."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+def _of_machine() -> Iterator[int]:
+    free = _kilobytes(_MEMINFO, "MemAvailable")
+    if free is not None:
+        yield free
+    elif "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
+        yield int(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+
+
+def _of_groups() -> Iterator[int]:
+    """What each control group above this process leaves; a container may show its own group as the root."""
+    for line in _text(_GROUPS).splitlines():
+        _, kinds, name = (*line.split(":", 2), "", "")[:3]
+        if kinds not in ("", "memory"):
+            continue
+        root, files = (_MOUNT, ("memory.max", "memory.current")) if not kinds else (
+            _MOUNT / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"))  # fmt: skip
+        group = root / name.lstrip("/")
+        for folder in [group, *group.parents]:
+            limit, used = (_text(folder / file).strip() for file in files)
+            if limit.isdecimal() and used.isdecimal() and int(limit) < _UNLIMITED:
+                yield max(0, int(limit) - int(used) + _reclaimable(folder))
+            if folder == root:
+                break
+
+
+def _reclaimable(folder: Path) -> int:
+    """The bytes of cached files in a control group, which the system frees before it refuses memory."""
+    match = re.search(r"^(?:total_)?inactive_file (\d+)$", _text(folder / "memory.stat"), re.MULTILINE)
+    return int(match[1]) if match else 0
+
+
+def _of_process() -> Iterator[int]:
+    try:
+        import resource
+    except ImportError:  # only POSIX has limits of processes
+        return
+    for limit, field in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        most, used = resource.getrlimit(limit)[0], _kilobytes(_STATUS, field)
+        if most != resource.RLIM_INFINITY and used is not None:
+            yield max(0, most - used)
+
+
+def _kilobytes(path: Path, field: str) -> int | None:
+    match = re.search(rf"^{field}:\s+(\d+) kB", _text(path), re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _text(path: Path) -> str:
+    """The content of a small file of the system; empty if there is none or it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,74 @@
+"""Words of users and files that would change a terminal, a table or a page are shown as they are."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.training.runs import bc
+from tidelog.cli.tables import print_line, table
+from tidelog.terminal_text import printable
+from tidelog.training.runs.progress import Screen
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07[red]bold[/red] \x9b31m \u202eexe.txt\x00"
+SHOWN = r"\u001b[2J\u001b]0;owned\u0007[red]bold[/red] \u009b31m \u202eexe.txt\u0000"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_control_characters_are_shown():
+    assert printable(HOSTILE) == SHOWN
+    assert json.loads(printable(json.dumps(HOSTILE + "\x7f", ensure_ascii=False))) == HOSTILE + "\x7f"
+    assert printable("two\nlines\tand ä, 漢字, 🙂") == "two\nlines\tand ä, 漢字, 🙂"
+
+
+@pytest.mark.parametrize("write", [
+    lambda: print_line(HOSTILE),
+    lambda: table(HOSTILE, ["name", HOSTILE], [[HOSTILE, "1"]]),
+])  # fmt: skip
+def test_no_sink_of_the_commands_obeys_them(write, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    write()
+    out = capsys.readouterr().out
+    assert SHOWN in out
+    assert not CONTROL.search(out)
+
+
+def test_notes_and_progress_show_them(capfd):
+    with Screen(HOSTILE, None) as screen:
+        screen.note(HOSTILE)
+    err = capfd.readouterr().err
+    assert f"{SHOWN}" in err
+    assert not CONTROL.search(err)
+
+
+def test_a_log_with_hostile_words_goes_through_the_commands(tmp_path, tidelog, monkeypatch):
+    """Column names, words, actions and the name of an evaluator; the report escapes markup."""
+    monkeypatch.chdir(tmp_path)
+    name, words = "a[/]\x1b[31m", ["<script>alert(1)</script>", "=cmd|'/c calc'!A1", "\x1b[2J"]
+    rows = np.arange(60)
+    frame = pl.DataFrame({
+        "episode": rows // 3, name: rows / 60, "word": [words[at % 3] for at in rows],
+        "action": [f"[b]{at % 2}\x1b[0m" for at in rows], "reward": rows % 2, "terminated": rows % 3 == 2,
+    })  # fmt: skip
+    frame.write_parquet("log.parquet")
+    inspected = tidelog("data", "inspect", "--data", "log.parquet")
+    assert inspected.code == 0, inspected.err
+    log = tl.read_log("log.parquet", tl.Columns(
+        episode="episode", observation=[name, "word"], categorical=["word"], action="action", reward="reward",
+        terminated="terminated",
+    ))  # fmt: skip
+    log.save("log")
+    evaluate = {"[/oops]\x1b[2J": lambda policy: 1.0}
+    tl.fit(bc(), log, 4, every=2, out="run", evaluate=evaluate, held_out=0.3, progress=False)
+    done = [inspected, tidelog("data", "inspect", "--data", "log")]
+    done += [tidelog("judge", "run", "--sample", "--replicates", 1000), tidelog("report", "run")]
+    for one in done[1:]:
+        assert one.code == 0, one.err
+    for one in done:
+        assert not CONTROL.search(one.out + one.err), one.out
+    page = (tmp_path / "report.html").read_text()
+    assert "<script>alert" not in page
+    assert "\x1b" not in page

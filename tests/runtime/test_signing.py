@@ -1,0 +1,140 @@
+"""Signed policies: every changed byte is named, and the chain from the log to the weights is compared."""
+
+import json
+import shutil
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+
+from tests.training.logs import log, origin, saved
+from tests.training.runs import bc, begin, finish
+from tidelog import judge
+from tidelog.cli import main
+from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
+from tidelog.policies.declared import remember
+from tidelog.training.runs.policies import policy_of_run
+
+__all__ = ["log", "origin", "saved"]
+
+
+def pem(path, private):
+    path.write_bytes(
+        private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    public = private.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    path.with_suffix(".pub").write_bytes(public)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(origin, tmp_path_factory):
+    """A judged run, a key, another one, and its policy signed as a folder and as a zip."""
+    folder = tmp_path_factory.mktemp("signed")
+    run = finish(begin(bc(), origin, folder / "run", steps=14))
+    policy = policy_of_run(folder / "run")
+    verdict = judge(policy, held_out_part(folder / "run", run.record, None)[0], True, ledger=False, progress=False)
+    store_verdict(verdict, folder / "run", "member-0")
+    remember(folder / "run", policy)
+    key = pem(folder / "key.pem", ed25519.Ed25519PrivateKey.generate())
+    pem(folder / "other.pem", ed25519.Ed25519PrivateKey.generate())
+    for to in ("folder", "zip"):
+        words = ["export", folder / "run", "--to", to, "--no-onnx", "--sign", key]
+        assert main([*map(str, words)]) == 0
+    shutil.move(folder / "run" / "policy", folder / "policy")
+    shutil.move(folder / "run" / "policy.zip", folder / "policy.zip")
+    return folder
+
+
+def verify(capsys, *words):
+    capsys.readouterr()
+    code = main(["verify", *map(str, words)])
+    said = capsys.readouterr()
+    return code, " ".join((said.out + said.err).split())
+
+
+@pytest.mark.parametrize("name", ["policy", "policy.zip"])
+def test_a_signed_policy_is_verified_with_its_chain(name, made, capsys):
+    code, said = verify(capsys, made / name, "--key", made / "key.pub", "--chain")
+    assert code == 0, said
+    for part in (
+        "files: all 1 have the checksums of the manifest", "signature: valid, by the key", "run.json is unchanged",
+        "0000000014/manifest.json is unchanged", "verdicts/member-0-1.json is unchanged",
+        "log: is the one that the run learnt from", "weights: are those that were exported",
+    ):  # fmt: skip
+        assert part in said
+    assert "not checked. fix: name the signer's public key with --key" in verify(capsys, made / name)[1]
+
+
+@pytest.mark.parametrize("stride", [301, pytest.param(11, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", ["policy", "policy.zip"])
+def test_every_flipped_byte_is_named(name, stride, made, tmp_path, capsys):
+    target = tmp_path / name
+    files = [made / name] if name.endswith(".zip") else sorted((made / name).iterdir())
+    for file in files:
+        content = file.read_bytes()
+        for at in [*range(0, len(content), min(stride, len(content) // 8)), len(content) - 1]:
+            shutil.rmtree(target) if target.is_dir() else target.unlink(missing_ok=True)
+            copy = shutil.copytree if (made / name).is_dir() else shutil.copy
+            copy(made / name, target)
+            changed = bytearray(content)
+            changed[at] ^= 1
+            (target if target.is_file() else target / file.name).write_bytes(bytes(changed))
+            code, said = verify(capsys, target, "--key", made / "key.pub")
+            assert code == 2, (file.name, at)
+            assert str(target) in said, (file.name, at, said)
+
+
+def test_other_keys_and_unsigned_policies_are_refused(made, tmp_path, capsys):
+    code, said = verify(capsys, made / "policy", "--key", made / "other.pub")
+    assert code == 2
+    assert "was made with the key" in said
+    shutil.copytree(made / "policy", tmp_path / "bare")
+    (tmp_path / "bare" / "signature.json").unlink()
+    code, said = verify(capsys, tmp_path / "bare", "--key", made / "key.pub")
+    assert code == 2
+    assert "is not signed: it has no signature.json. fix: export it again with --sign KEY" in said
+    code, said = verify(capsys, tmp_path / "bare")
+    assert code == 0
+    assert "signature: none, so nobody vouches for this policy" in said
+    rsa_key = pem(tmp_path / "rsa.pem", rsa.generate_private_key(65537, 2048))
+    (tmp_path / "text").write_text("no key")
+    reasons = {
+        rsa_key: "expected an Ed25519 private key",
+        tmp_path / "text": "is not a private key in PEM",
+        tmp_path / "nowhere": "is not a file",
+    }
+    target = tmp_path / "x.zip"
+    for key, reason in reasons.items():
+        assert main(["export", str(made / "run"), "--to", "zip", "--out", str(target), "--sign", str(key)]) == 2
+        said = " ".join(capsys.readouterr().err.split())
+        assert reason in said
+        assert "openssl genpkey -algorithm ed25519" in said
+        assert not target.exists()
+    assert main(["export", str(made / "run"), "--to", "onnx", "--sign", str(made / "key.pem")]) == 2
+    assert "an .onnx file has none" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_broken_link_of_the_chain_is_named(made, tmp_path, capsys):
+    moved = tmp_path / "moved"
+    shutil.copytree(made / "run", moved)
+    words = [made / "policy", "--chain", "--run", moved]
+    assert verify(capsys, *words)[0] == 0
+    (verdict,) = (moved / "verdicts").glob("*.json")
+    content = json.loads(verdict.read_text())
+    verdict.write_text(json.dumps(content | {"decision": "better"}))
+    code, said = verify(capsys, *words)
+    assert code == 2
+    assert "verdict: " in said
+    assert "the chain is broken at verdict" in said
+    verdict.unlink()
+    code, said = verify(capsys, *words)
+    assert code == 0
+    assert "is not here any more" in said
+    manifest = moved / "checkpoints" / "0000000014" / "manifest.json"
+    manifest.write_text(manifest.read_text() + " ")
+    assert "the chain is broken at checkpoint" in verify(capsys, *words)[1]

@@ -1,0 +1,107 @@
+"""One process trains a run at a time, and a run folder that goes away ends its run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+from tests.training.runs import all_of, bc, begin, chunks_of, finish, stop_at
+from tidelog import CheckpointError, load, resume
+from tidelog.training.runs import lock
+
+
+@pytest.fixture
+def halted(origin, tmp_path, monkeypatch):
+    """A run that stopped in its middle."""
+    chunks_of(7, monkeypatch)
+    stop_at(begin(bc(), origin, tmp_path / "run", best="imitation_loss", save_seconds=0.0), 14)
+    return tmp_path / "run"
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from tidelog.training.runs.lock import locked
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_killed(halted):
+    """The refusal names the process; nothing is broken by hand after a kill."""
+    before = {path: path.read_bytes() for path in (halted / "checkpoints").rglob("*") if path.is_file()}
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(halted)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout.readline() == "locked\n"
+        said = rf"is being trained by process {holder.pid} on .* since .*\. fix: wait for it, or stop it"
+        with pytest.raises(CheckpointError, match=said):
+            resume(halted)
+        with pytest.raises(CheckpointError, match=said):
+            finish(load(halted))
+        assert load(halted).update == 14, "reading is allowed"
+        holder.kill()
+    assert {path: path.read_bytes() for path in (halted / "checkpoints").rglob("*") if path.is_file()} == before
+    assert finish(load(halted)).update == 42
+    assert (halted / lock.FILE).read_text() == ""
+
+
+def test_a_run_that_went_on_since_it_was_loaded_is_refused(halted):
+    early, late = load(halted), load(halted)
+    whole = all_of(finish(late))
+    with pytest.raises(CheckpointError, match="was trained by another process since it was loaded"):
+        finish(early)
+    assert all_of(load(halted)) == whole
+
+
+def test_an_unknown_owner_and_a_missing_lock_are_said(halted, monkeypatch):
+    with lock.locked(halted):
+        (halted / lock.FILE).write_text("")
+        with pytest.raises(CheckpointError, match="is being trained by another process"), lock.locked(halted):
+            pass
+
+    def unsupported(handle, how):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with pytest.warns(UserWarning, match="cannot be locked .* make sure that no other process"):
+        assert finish(load(halted)).update == 42
+
+
+def test_a_run_folder_that_was_deleted_or_moved_ends_the_run(halted, tmp_path):
+    """It does not come back with half of its files."""
+    run = load(halted)
+    stream = run.stream()
+    next(stream)
+    halted.rename(tmp_path / "moved")
+    with pytest.raises(CheckpointError, match="was moved or deleted while the run was training"):
+        list(stream)
+    assert not halted.exists()
+    shutil.move(tmp_path / "moved", halted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert finish(load(halted)).update == 42
+
+
+def test_a_changed_record_is_refused(halted):
+    content = json.loads((halted / "run.json").read_text())
+    content["configs"][0]["learning_rate"] = 0.5
+    (halted / "run.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"run\.json was changed after it was written: its checksum differs"):
+        load(halted)
+
+
+def test_metrics_that_are_lost_are_said_and_a_lost_table_is_written_again(halted):
+    """The last checkpoint knows how long both files were."""
+    table = (halted / "metrics.csv").read_bytes()
+    (halted / "metrics.csv").unlink()
+    stop_at(load(halted), 21)
+    assert (halted / "metrics.csv").read_bytes() == table
+    os.truncate(halted / "metrics.jsonl", 10)
+    with pytest.raises(CheckpointError, match=r"metrics\.jsonl differs from what it was at the checkpoint \(10 of"):
+        load(halted)
