@@ -2,9 +2,12 @@
 
 import ast
 import inspect
+import os
 import re
+import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -12,9 +15,11 @@ from pathlib import Path
 import pytest
 
 import tidelog
+import tidelog as tl
 from tidelog.algorithms.names import ALGORITHMS
 
 SOURCE = Path(tidelog.__file__).parent
+ROOT = Path(__file__).parents[1]
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
     ("types", "errors", "disk", "terminal_text", "folders", "input_files", "memory", "notebooks", "number_text"),
     ("runtime",),
@@ -168,6 +173,31 @@ def test_a_saved_policy_needs_numpy_and_safetensors_alone() -> None:
             used = {room(module.removeprefix("tidelog.")) for module in imported(tree)}
             above = {"errors", "types", "disk", "folders", "input_files", "memory", "notebooks"}
             assert used <= {"runtime", *above, room(name)}, name
+
+
+@pytest.mark.full
+def test_a_saved_policy_runs_where_only_numpy_and_safetensors_are_installed(tmp_path: Path) -> None:
+    """With the commands of docs/artefact.md, in an environment of its own."""
+    log = tl.collect("treatment", episodes=20, seed=0)
+    policy = tl.fit(tl.BC(hidden=(8,)), log, 2, progress=False).policy()
+    policy.save(tmp_path / "policy.zip")
+    row = {"severity": 3, "strain": 1, "toxicity": 0, "hour": 8, "kidneys": "impaired"}
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    shutil.copytree(ROOT, tmp_path / "tidelog", ignore=shutil.ignore_patterns(".*", "build", "tests", "benchmarks"))
+    page = (ROOT / "docs" / "artefact.md").read_text()
+    commands = re.findall(r"^pip (install .+)$", page, re.MULTILINE)
+    assert commands == ["install --no-deps tidelog/", "install numpy safetensors"]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    for command in commands:
+        done = subprocess.run(
+            [python, "-m", "pip", *command.split()], cwd=tmp_path, env=own, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.skip(f"pip cannot install packages here: {done.stderr[-200:]}")
+    script = f"from tidelog import runtime; print(runtime.load('policy.zip')({row!r}))"
+    done = subprocess.run([python, "-c", script], cwd=tmp_path, env=own, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.strip()) == ("", str(policy(row)))
 
 
 def test_importing_is_cheap(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Settings that follow a log: each rule by hand, what may not decide, and who takes part."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -118,3 +119,19 @@ def test_an_algorithm_of_ones_own_takes_part_by_its_declarations(log):
 def test_a_log_without_rewards_is_for_cloning(log):
     found = tl.suggest(tl.BC, replace(log, reward=None))
     assert found.algorithm == tl.BC(hidden=(64, 64), learning_rate=1e-3)
+
+
+def test_the_discount_allows_a_small_share_of_episodes_that_were_cut_off(log):
+    """As the end of training does, which cuts off the last episode of each copy."""
+
+    def with_cuts(count):
+        terminated, last = np.array(log.terminated), np.asarray(log.starts[1:] - 1)
+        terminated[last[-count:]] = False
+        return replace(log, terminated=terminated)
+
+    few, many = (int(len(log.episode_ids) * share) for share in (0.04, 0.06))
+    found = tl.suggest(tl.IQL, with_cuts(few))
+    assert found.algorithm.discount == 1.0
+    shares = re.search(r"the environment ends ([0-9.]+) % of the episodes", found.settings["discount"].reason)
+    assert float(shares[1]) == pytest.approx(100 * (1 - few / len(log.episode_ids)), abs=0.1)
+    assert tl.suggest(tl.IQL, with_cuts(many)).algorithm.discount == 0.99

@@ -65,3 +65,32 @@ def test_act_leaves_unknown_words_out_where_it_is_told_to(tidelog, run, here):
     assert done.code == 0, done.err
     assert pl.read_csv("actions.csv").height == 9
     assert pl.read_csv("skipped.csv")["unknown"].to_list() == ["kidneys: odd"]
+
+
+def test_all_unreadable_columns_of_new_rows_are_listed_and_the_verdict_only_with_actions(tidelog, run, here):
+    frame = pl.read_csv("visits.csv").with_columns(pl.col("severity").cast(pl.String), pl.col("hour").cast(pl.String))
+    frame[100, "severity"], frame[7, "hour"], frame[3, "kidneys"] = "many", "", "helthy"
+    frame.write_csv("new.csv")
+    done = tidelog("act", run, "--data", "new.csv", "--out", "acted.csv")
+    assert done.code == 2
+    for part in (
+        "'severity' is 'many' in 1 row(s) (101), expected a number",
+        "'hour' is",
+        "'kidneys' is 'helthy' in 1",
+    ):
+        assert part in done.err
+    assert "fix: correct the cells, or leave the rows out" in done.err
+    assert "most likely action" not in done.out
+    assert not (here / "acted.csv").exists()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not ONNX, reason="needs the extra onnx")
+@pytest.mark.parametrize("way", ["--mode", "--sample"])
+def test_an_export_prints_what_its_onnx_file_needs(way, tidelog, run, tmp_path):
+    done = tidelog("export", run, "--to", "onnx", "--out", tmp_path / "policy.onnx", way)
+    assert done.code == 0, done.err
+    optional = " (optional)" if way == "--mode" else ""
+    needs = f"ONNX inputs: categorical, numeric, mask (optional), noise{optional}; outputs: action, probabilities"
+    assert needs in done.out
+    assert ("the input 'noise' is required" in done.out) is (way == "--sample")

@@ -164,3 +164,54 @@ def test_what_is_not_clear_is_said() -> None:
     text = " ".join(describe_table(frame).text().split())
     for said in ("'dones' often also marks time limits", "log-probability", "10 in 'x'", "# actions = 2"):
         assert said in text
+
+
+def stays(**columns: list[object]) -> pl.DataFrame:
+    """Four episodes of three rows, not in the order of their steps."""
+    order = [2, 0, 1] * 4
+    frame = {"stay": [one for one in "abcd" for _ in range(3)], "step": order, "dose": [0, 1, 0] * 4,
+             "action": [0, 1, 1] * 4, "reward": [0.5, 1.0, 0.25] * 4,
+             "lactate": [0.1 * one for one in range(12)]}  # fmt: skip
+    return pl.DataFrame({**frame, **columns})
+
+
+@pytest.mark.parametrize(
+    ("flags", "reward", "terminated"),
+    [
+        ([1, 0, 0] * 4, True, "stay_over"),  # the last step of each episode
+        ([1, 0, 0] * 4, False, "stay_over"),
+        ([1, 0, 0] * 3 + [0, 0, 0], True, "stay_over"),
+        ([1, 0, 0] * 3 + [0, 0, 0], False, None),  # may be a reward at the end
+        ([1, 0, 0] + [0, 0, 0] * 3, True, None),
+        ([1, 0, 1] * 4, True, None),
+        ([0, 0, 1] * 4, True, None),  # the last row in the file, and not the last step
+    ],
+)
+def test_the_end_of_episodes_is_found_by_content(flags: list[int], reward: bool, terminated: str | None) -> None:
+    frame = stays(stay_over=flags)
+    described = describe_table(frame if reward else frame.drop("reward"))
+    assert described.proposed is not None
+    assert described.proposed.terminated in (terminated, None if terminated else False)
+    assert ("stay_over' is 1 on last rows" in " ".join(described.notes)) is (terminated is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "propensity"),
+    [
+        ("clinician_probability", [0.2, 0.5, 1.0] * 4, True),
+        ("logging_propens", [0.2, 0.5, 0.3] * 4, True),
+        ("clinician_probability", [0.0, 0.5, 1.0] * 4, False),
+        ("clinician_probability", [0.2, 0.5, 1.1] * 4, False),
+        ("clinician_share", [0.2, 0.5, 1.0] * 4, False),
+    ],
+)
+def test_a_propensity_is_found_by_content(name: str, values: list[float], propensity: bool) -> None:
+    described = describe_table(stays(**{name: values}))
+    assert described.proposed is not None
+    assert (described.proposed.propensity == name) is propensity
+
+
+def test_unused_columns_have_their_reason() -> None:
+    frame = stays(when=["2020-01-01"] * 12, nothing=[None] * 12).with_columns(later=pl.lit("2021-01-01"))
+    (note,) = (one for one in describe_table(frame).notes if one.startswith("not used"))
+    assert "when (a time), nothing (has no value), later (a time)" in note

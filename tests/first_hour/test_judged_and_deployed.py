@@ -46,10 +46,11 @@ def load_run_policy(folder):
     return policy_of_run(folder)
 
 
-def test_the_other_way_is_possible_with_a_warning_and_without_the_verdict(judged, tidelog):
+def test_the_other_way_is_possible_with_a_note_and_without_the_verdict(judged, tidelog):
     done = tidelog("act", judged, "--data", "visits.csv", "--mode", "--out", "one.csv")
     assert done.code == 0
-    assert "warning: the policy was declared to be one that samples its actions" in done.err
+    note = "note: a verdict on this policy holds where it samples its actions, which --mode changes\n"
+    assert done.err == note
     assert "no verdict" in done.out
     refused = tidelog("act", judged, "--data", "visits.csv", "--mode", "--seed", 3, "--out", "two.csv")
     assert refused.code == 2
@@ -77,7 +78,7 @@ def test_the_artefact_carries_the_way_and_the_verdict(judged, tidelog):
         assert policy.verdict["decision"] == verdict["decision"]
         assert policy.verdict["date"] == verdict["context"]["date"]
     other = tidelog("export", judged, "--mode", "--to", "zip", "--out", "mode.zip", "--no-onnx")
-    assert "warning" in other.err
+    assert "note: a verdict on this policy holds where it samples" in other.err
     assert Saved("mode.zip").manifest["acting"] == "mode"
     assert Saved("mode.zip").manifest["verdict"] is None
 

@@ -1,20 +1,171 @@
-"""An environment of one's own from the shell: what `--env` says where its module is not found.
+"""An environment of one's own from the shell: a run that its failure ended continues with the command that is printed.
 
 `tests/first_hour/test_docs.py` runs the module and the commands of docs/environments.md.
 """
 
+import re
+import shlex
 import subprocess
 import sys
 
+import gymnasium
+import pytest
+
+import tidelog as tl
+from tidelog.cli import main
+
 # as the installed script does, which does not look for modules in the working folder
 SCRIPT = "import sys; sys.path = [one for one in sys.path if one]; from tidelog.cli import main; sys.exit(main())"
+MODULE = """
+import pathlib
+import gymnasium
+import numpy as np
 
 
-def test_a_module_that_is_not_there_is_named(tmp_path):
-    words = [sys.executable, "-c", SCRIPT, "collect", "--env", "my_modul:Steer-v0", "--episodes", "1", "--out", "log"]
-    (tmp_path / "my_module.py").write_text("")
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "the module 'my_modul'" in done.stderr
-    assert "--plugin my_modul" in done.stderr
+class Steer(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 4
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        Steer.steps, self.left = Steer.steps + 1, self.left - 1
+        reward = float("nan") if Steer.steps > 40 and pathlib.Path("broken").exists() else 1.0
+        return np.zeros(1, np.float32), reward, self.left == 0, False, {}
+
+
+gymnasium.register("Steer-v0", Steer)
+"""
+ENV = "steering:Steer-v0"
+TINY = [
+    "--environments",
+    "2",
+    "--rollout-steps",
+    "8",
+    "--steps",
+    "96",
+    "--every",
+    "16",
+    "--minibatches",
+    "2",
+    "--hidden",
+    "4",
+]
+TRAIN = ["train", "ppo", "--env", ENV, *TINY, "--out", "runs/the house"]
+
+
+@pytest.fixture
+def forget(tmp_path, monkeypatch):
+    """What a new process has: no module of one's own, and no working folder on the path."""
+
+    def forget():
+        gymnasium.registry.pop("Steer-v0", None)
+        sys.modules.pop("steering", None)
+        monkeypatch.setattr(sys, "path", [one for one in sys.path if one and one != str(tmp_path)])
+
+    yield forget
+    forget()
+
+
+@pytest.fixture
+def house(tmp_path, monkeypatch, capsys, forget):
+    """A working folder with a module, and a way to call a command as in a process of its own."""
+    (tmp_path / "steering.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        forget()
+        capsys.readouterr()
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as leaving:
+            code = leaving.code
+        said = capsys.readouterr()
+        return code, " ".join((said.out + said.err).split())
+
+    return call
+
+
+def test_a_run_continues_with_the_command_that_its_failure_printed(house, tmp_path, monkeypatch, forget):
+    (tmp_path / "broken").touch()
+    code, said = house(*TRAIN)
+    assert code == 4
+    (command,) = re.findall(r"continue with `tidelog (.*?)`", said)
+    (tmp_path / "broken").unlink()
+    code, said = house("resume", "runs/the house")  # a run folder imports no module by itself
+    assert code == 2
+    assert f"`tidelog {command}`" in said
+    assert "steering" not in sys.modules
+    code, said = house("resume", "runs/the house", "--env", "other:Steer-v0")
+    assert code == 2
+    assert "is not an environment of runs/the house" in said
+    code, said = house(*shlex.split(command))
+    assert code == 0, said
+    assert "resuming runs/the house" in said
+    forget()  # in Python, the module or the name is needed too
+    with pytest.raises(tl.ConfigError, match=r"does not import by itself.*`import steering` first"):
+        tl.load("runs/the house")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert tl.load("runs/the house", env=ENV).finished
+
+
+@pytest.mark.full
+def test_an_environment_of_evaluations_is_named_again_too(house):
+    code, said = house("collect", "--env", ENV, "--episodes", "8", "--out", "log")
+    assert code == 0, said
+    train = ["train", "bc", "--data", "log", "--hidden", "4", "--steps", "4", "--every", "2", "--out", "runs/bc"]
+    code, said = house(*train, "--evaluate", f"sampled:{ENV}=2")
+    assert code == 0, said
+    back = ["resume", "runs/bc", "--checkpoint", "0"]
+    code, said = house(*back)
+    assert code == 2
+    assert f"`tidelog resume runs/bc --env {ENV}`" in said
+    assert house(*back, "--env", ENV)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "parts"),
+    [
+        ("steering:Seter-v0", ["no environment 'steering:Seter-v0'", "did you mean 'steering:Steer-v0'?"]),
+        ("steerin:Steer-v0", ["did you mean 'steering:Steer-v0'?", "which does not exist here"]),
+        ("nothing:Steer-v0", ["start in the folder of the module"]),
+        (
+            "no_import:Steer-v0",
+            ["line 2 of", "no_import.py: the package 'no_such' is not", "fix: install no_such"],
+        ),
+        ("no_text:Steer-v0", ["line 1 of", "no_text.py: SyntaxError", "fix: correct the module"]),
+        ("no_code:Steer-v0", ["line 3 of", "no_code.py: ZeroDivisionError", "fix: correct the module"]),
+    ],
+)
+def test_a_wrong_name_of_an_environment_of_ones_own(env, parts, house, tmp_path):
+    (tmp_path / "no_import.py").write_text("import gymnasium\nimport no_such.parts\n")
+    (tmp_path / "no_text.py").write_text("def (\n")
+    (tmp_path / "no_code.py").write_text("import gymnasium\n\n1 / 0\n")
+    code, said = house("collect", "--env", env, "--episodes", "1", "--out", "log")
+    assert code == 2
+    for part in parts:
+        assert part in said
+    for word in ("--plugin", "gymnasium:", "..", "registration"):
+        assert word not in said
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.full
+def test_the_printed_command_continues_a_run_in_a_new_process(tmp_path):
+    (tmp_path / "steering.py").write_text(MODULE)
+    (tmp_path / "broken").touch()
+
+    def shell(words):
+        words = [sys.executable, "-c", SCRIPT, *words]
+        return subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    failed = shell(TRAIN)
+    assert failed.returncode == 4, failed.stderr
+    (tmp_path / "broken").unlink()
+    (command,) = re.findall(r"`tidelog (.*?)`", " ".join(failed.stderr.split()))
+    done = shell(shlex.split(command))
+    assert done.returncode == 0, done.stderr

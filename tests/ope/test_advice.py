@@ -1,14 +1,17 @@
 """The advice of an unsupported verdict can be followed, and does not ask for what is there already."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.ope.cases import QUICK, Told, best_treatments, treated
-from tidelog.ope.verdict.checks import has_density
-from tidelog.ope.verdict.judge import judge
+from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, treated
+from tests.ope.test_verdict import clicked
+from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, has_density
+from tidelog.ope.verdict.decide import Case, decide
+from tidelog.ope.verdict.judge import Comparison, judge
 
 ASKED = "record the probability"
 
@@ -63,3 +66,37 @@ def test_what_was_learnt_from_is_refused_before_anything_is_fitted():
     assert "learnt from" in found.reasons[0]
     assert told == []
     assert len(found.estimates) == 0
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "advice"),
+    [
+        (tl.IQL(temperature=3.0), "lower temperature, now 3 (--temperature 1)"),
+        (tl.DiscreteBCQ(threshold=0.3), "raise threshold, now 0.3 (--threshold 0.53)"),
+        (tl.IQL(temperature=0.0), "stays closer to the logger's decisions"),
+        (tl.BC(), "stays closer to the logger's decisions"),
+        (None, "stays closer to the logger's decisions"),
+    ],
+)
+def test_the_policys_own_algorithm_says_how_to_stay_closer_to_the_logger(algorithm, advice):
+    assert advice in closer_advice(SimpleNamespace(algorithm=algorithm))
+
+
+def test_the_verdict_on_a_policy_names_its_own_setting():
+    policy = SimpleNamespace(algorithm=tl.DiscreteBCQ(threshold=0.1))
+    gathered = SimpleNamespace(policy=bandit(), cloning=None, history=(), drift=())
+    comparison = Comparison("mine", policy, True, NOTHING_KNOWN, (), gathered, False)
+    narrow = dataclasses.replace(QUICK, effective_episodes=590.0)
+    findings = decide(comparison.case(SimpleNamespace(limits=narrow, seed=0))).findings
+    (advice,) = (one.advice for one in findings if one.rule == "effective_sample_size")
+    assert "raise threshold, now 0.1" in advice
+
+
+def test_rare_rewards_are_named_only_where_rewards_are_rare():
+    rare, common = (few_episodes_finding(1.0, QUICK, visits=False, rare=one)[0].advice for one in (True, False))
+    assert "rare rewards" in rare
+    assert "rare rewards" not in common
+    assert "closer to the logger" in common
+    few = Case(clicked(np.arange(210, 600, 45)), None, NOTHING_KNOWN, QUICK)
+    assert few.rare_rewards
+    assert not few._replace(policy=clicked(np.arange(0, 600, 3))).rare_rewards

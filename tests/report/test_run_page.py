@@ -580,3 +580,29 @@ def test_runs_of_one_name_are_told_apart(runs):
     assert "later/bc" in said
     with pytest.raises(CheckpointError, match="is no run folder"):
         report_of([runs / "nowhere"], runs / "report.html")
+
+
+def in_environment(run, name="treatment"):
+    """Make a run one that learnt in an environment."""
+    record = json.loads((run / "run.json").read_text())
+    write_record(run, record | {"data": {"environment": name, "named": True}, "held_out_episodes": []})
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = [row | {"decisions": 2 * row["update"], "collect/return": 0.5} for row in rows]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_runs_that_learnt_in_an_environment_have_all_but_a_verdict(runs):
+    shutil.rmtree(runs / "bc" / "checkpoints")  # so that the lengths of its metrics are not compared
+    in_environment(runs / "bc")
+    played(runs / "bc", "treatment", [[0.0, 1.0], [1.0, 1.0]])
+    _, page, said = page_of([runs / "bc"], runs / "one.html")
+    assert "84 of 42 decisions, from the environment treatment" in said
+    assert "learnt in the environment treatment, so there is no log to judge it on" in said
+    assert f"tidelog evaluate {runs / 'bc'} --env treatment" in said
+    in_order(said, "No verdict", "Returns, treatment", "Evaluations during training", "collect/return", "hyper-param")
+    assert not {"data", "actions", "estimates"} & {
+        attributes.get("id") for tag, attributes in page.tags if tag == "section"
+    }
+    _, _, said = page_of([runs / "bc", runs / "iql"], runs / "both.html")
+    assert "none: learnt in an environment" in said
+    in_order(said, "No verdict", "This run was not judged yet", "Actions of log and policy")

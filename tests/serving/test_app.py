@@ -1,8 +1,10 @@
 """Answers to a client: those of the NumPy runtime, and for all else a status and a sentence."""
 
 import json
+import shlex
 import time
 import tracemalloc
+from pathlib import Path
 
 import anyio
 import httpx
@@ -10,8 +12,9 @@ import numpy as np
 import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
+from tidelog.cli import serve
 from tidelog.serving.app import Bounds, application
-from tidelog.serving.endpoints import ActEndpoint
+from tidelog.serving.endpoints import ActEndpoint, example
 
 
 def asked(policy, *requests, bounds=None, hosts=None):
@@ -189,6 +192,24 @@ def test_one_long_word_does_not_widen_every_row(plain):
     tracemalloc.stop()
     assert answer.status_code == 422
     assert most < 30_000_000
+
+
+def test_the_example_of_a_policy_is_answered(plain):
+    body = example(plain["iql, choice"])
+    assert set(body["observation"]) == set(ROW)
+    assert act(plain["iql, choice"], body).status_code == 200
+    assert example(plain["discrete bcq, pictures"]) is None
+
+
+def test_the_printed_command_asks_with_the_example(plain, tmp_path, monkeypatch):
+    body = example(plain["iql, choice"])
+    for longest in (1000, 10):
+        monkeypatch.setattr(serve, "LONGEST_EXAMPLE", longest)
+        (line,) = serve._example(plain["iql, choice"], "http://here/act")
+        words = shlex.split(line)
+        data = words[words.index("-d") + 1]
+        assert json.loads(Path(data[1:]).read_text() if longest == 10 else data) == body
+        assert words[:3] == ["try:", "curl", "http://here/act"]
 
 
 def test_a_body_of_unknown_length_is_refused(plain):

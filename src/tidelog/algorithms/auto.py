@@ -6,7 +6,8 @@ judging decides nothing. `benchmarks/auto_preset.py` compares them with the cons
 
 * Updates: `PASSES` over the training decisions; at least `FEWEST`, unless these are `MOST_PASSES`; at most `MOST`.
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
-* Discount: 1 if the environment ends all episodes, within `SHORT` decisions; the judge compares undiscounted returns.
+* Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
+  undiscounted returns.
 * Temperature, for logs with few different observations: weights `exp(T A)` of normal advantages with the deviation `d`
   over episodes of `H` decisions leave `exp(-H T**2 d**2)` of the log's episodes effective. `T` leaves `EFFECTIVE` of
   the held-out ones: a sharper policy may be better, but the log could not show it. `d` is taken to be `PART` of the
@@ -34,6 +35,7 @@ PASSES, MOST_PASSES = 50, 400
 FEWEST, MOST = 5_000, 100_000  # updates
 SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
 SHORT = 100
+ENDED = 0.95  # share of episodes: a log that was collected in training cuts off the last episode of each copy
 EFFECTIVE = 100  # twice what the judge asks for (`ope/verdict/limits.py`)
 LEAST_SHARE, MOST_SHARE = 0.1, 0.5  # of the held-out episodes
 PART = 0.25
@@ -47,7 +49,7 @@ class Facts(NamedTuple):
 
     decisions: int
     longest: int
-    ended: bool  # whether the environment ended every episode
+    ended: float  # share of the episodes that the environment ended
     held_out: int  # number of held-out episodes; of all if none are
     log: Log
     episodes: NDArray[np.int64]  # ordinals of the training episodes
@@ -107,7 +109,7 @@ def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
     return Facts(
         decisions=int(lengths.sum()),
         longest=int(lengths.max()),
-        ended=bool(np.asarray(log.terminated)[last].all()),
+        ended=float(np.asarray(log.terminated)[last].mean()),
         held_out=len(held_out_episodes),
         log=log,
         episodes=train,
@@ -137,9 +139,10 @@ def learning_rate(facts: Facts) -> Setting | None:
 
 def discount(facts: Facts) -> Setting | None:
     """None of the future is discounted where it is short and certain to end."""
-    if not facts.ended or facts.longest > SHORT:
+    if facts.ended < ENDED or facts.longest > SHORT:
         return None
-    return Setting(1.0, f"the environment ends every episode, after at most {facts.longest:,} decisions")
+    share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g} % of the episodes"
+    return Setting(1.0, f"the environment ends {share}, after at most {facts.longest:,} decisions")
 
 
 def temperature(facts: Facts) -> Setting | None:

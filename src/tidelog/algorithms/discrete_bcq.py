@@ -245,7 +245,12 @@ class DiscreteBCQ:
     """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708)."""
 
     threshold: float = number(
-        0.3, least=0.0, most=1.0, help="smallest probability relative to the most likely action", group=MAIN
+        0.3,
+        least=0.0,
+        most=1.0,
+        help="smallest probability relative to the most likely action",
+        group=MAIN,
+        role="support threshold",
     )
     logit_penalty: float = number(0.01, least=0.0, help="weight of the imitator's mean squared logit")
     discount: float = fields.discount(0.99)

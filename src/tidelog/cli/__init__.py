@@ -10,7 +10,6 @@ import importlib
 import sys
 import warnings
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ COMMANDS = {
     "bench": "measure the speed of training on this machine",
 }
 PLUGIN = "--plugin"
-ENVIRONMENT = "--env"
+ENVIRONMENTS = ("--env", "--evaluate")
 INTERRUPTED = "tidelog: interrupted"
 
 
@@ -93,12 +92,10 @@ def _dispatch(words: list[str]) -> int:
 def _without_plugins(words: list[str]) -> list[str]:
     """Import the modules after every `--plugin` and return the other words; ConfigError where one fails.
 
-    A module that `--env` names is found in the working folder too.
+    A module that `--env` or `--evaluate` names is found in the working folder too.
     """
     rest, plugins = [], []
-    environments = [word.partition("=")[2] for word in words if word.startswith(f"{ENVIRONMENT}=")]
-    environments += [value for word, value in pairwise(words) if word == ENVIRONMENT]
-    if any(map(_own_module, environments)):
+    if any(map(_own_module, _environments(words))):
         sys.path.insert(0, str(Path.cwd()))
     given = iter(words)
     for word in given:
@@ -112,6 +109,17 @@ def _without_plugins(words: list[str]) -> list[str]:
         for plugin in plugins:
             algorithms.load_plugin(plugin)
     return rest
+
+
+def _environments(words: list[str]) -> list[str]:
+    """The environments' names after `--env` and `--evaluate`, which takes several."""
+    names, flag = [], ""
+    for word in words:
+        if word.startswith("--"):
+            flag, _, word = word.partition("=")
+        if flag in ENVIRONMENTS and word:
+            names.append(word.removeprefix("sampled:"))
+    return names
 
 
 def _own_module(name: str) -> bool:

@@ -58,13 +58,13 @@ def run(words: list[str]) -> int:
     policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
-    print_way(policy)
     with writing(target, skipped_file, overwrite=options.overwrite):
         if skipped_file is None:
             acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
         else:
             acted = _known(policy, options, skipped_file)
         write_table(acted, target)
+    print_way(policy)
     print_line(f"{len(acted):,} rows with their actions: {target}")
     return 0
 

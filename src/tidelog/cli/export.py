@@ -15,6 +15,7 @@ from tidelog.cli.tables import print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
+from tidelog.policies.export.onnx import onnx_facts
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.runtime.artefact_files import check_target
@@ -91,11 +92,28 @@ def run(words: list[str]) -> int:
             key=None if options.sign is None else Path(options.sign),
         )
     _show(comparison, not_compared)
+    for line in _onnx_lines(target):
+        print_line(line)
     if options.to != "onnx" and options.onnx and not has_onnx():
         print_line(f"no ONNX file. fix: {install('onnx')}")
     print_notes(policy.notes())
     print_line(f"exported: {target}")
     return 0
+
+
+def _onnx_lines(target: Path) -> list[str]:
+    """The inputs and outputs of the ONNX file that was written, if there is one."""
+    facts = onnx_facts(target)
+    if facts is None:
+        return []
+    inputs = [f"{one['name']}{' (optional)' if one['optional'] else ''}" for one in facts["inputs"]]
+    lines = [f"ONNX inputs: {', '.join(inputs)}; outputs: {', '.join(facts['outputs'])}"]
+    if any(one["name"] == "noise" and not one["optional"] for one in facts["inputs"]):
+        lines.append(
+            "the input 'noise' is required, because this policy samples its actions: pass random numbers "
+            "(docs/artefact.md), or export it with --mode, which takes its most likely actions"
+        )
+    return lines
 
 
 def check_signing(key: str, to: str) -> None:

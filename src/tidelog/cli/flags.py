@@ -29,6 +29,7 @@ RunFolder: TypeAlias = Annotated[str, "RUN"]
 RunOrPolicy: TypeAlias = Annotated[str, "RUN|POLICY"]
 Column: TypeAlias = Annotated[str, "COLUMN"]
 Env: TypeAlias = Annotated[str, "ENV"]
+EnvNames: TypeAlias = Annotated[tuple[Env, ...], tyro.conf.UseAppendAction]  # `--env A --env B`
 LogName: TypeAlias = Annotated[str, "LOG"]
 Sources: TypeAlias = Annotated[tuple[tuple[LogName, ...], ...], tyro.conf.UseAppendAction]  # `--data A B --data C`
 # `--data A --data B`, in commands with arguments without a flag, which would be taken for further files

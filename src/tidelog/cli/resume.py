@@ -8,8 +8,10 @@ from pathlib import Path
 import tyro
 
 from tidelog.cli.environment_flags import SinkName, sink_of
-from tidelog.cli.flags import RunFolder, parse
+from tidelog.cli.flags import EnvNames, RunFolder, parse
 from tidelog.cli.tables import print_line, train_and_show
+from tidelog.envs.registry import import_module, module_of
+from tidelog.errors import ConfigError
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
 
@@ -20,6 +22,9 @@ class Resume:
 
     run: tyro.conf.Positional[RunFolder]
     """the run folder"""
+    env: EnvNames = ()
+    """the run's environment again, if it is of your own module (MODULE:NAME): a run folder imports no module by itself;
+    repeat the flag for those of its evaluations"""
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
@@ -31,7 +36,7 @@ class Resume:
 def run(words: list[str]) -> int:
     """Resume a run and print the result."""
     options = parse(Resume, words, "resume")
-    Record.read(Path(options.run))  # before a sink creates a folder there
+    _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
@@ -43,3 +48,17 @@ def run(words: list[str]) -> int:
     if not options.quiet:
         print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return train_and_show(training, options.quiet)
+
+
+def _import_environments(record: Record, options: Resume) -> None:
+    """Import the modules of the run's environments that --env names; ConfigError for those of others."""
+    for name in options.env:
+        if name not in record.environments():
+            named = ", ".join(record.environments()) or "none"
+            raise ConfigError(
+                f"--env {name} is not an environment of {options.run} (it has: {named}). fix: "
+                f"`{record.resume_command(Path(options.run))}`"
+            )
+        module = module_of(name)
+        if module is not None:
+            import_module(module, name)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
+import shlex
 import signal
 import socket
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +16,16 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from tidelog.cli.flags import parse
+from tidelog.disk import write_file
 from tidelog.errors import ConfigError, ExportError, install
+from tidelog.folders import digest
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
 from tidelog.runtime.way_of_acting import DOES, verdict_line
 from tidelog.terminal_text import printable
+
+LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file
 
 
 @dataclass
@@ -75,9 +82,27 @@ def run(words: list[str]) -> int:
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
     if isinstance(policy, Policy):
         print(f"the policy {DOES[policy.acting or 'mode']}\n{verdict_line(policy.verdict)}", flush=True)  # noqa: T201
+        for line in _example(policy, f"http://{host}:{port}/act"):
+            print(line, flush=True)  # noqa: T201
     uvicorn.Server(config).run(sockets=[place])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0
+
+
+def _example(policy: Policy, address: str) -> list[str]:
+    """A ready command that asks the server; a long observation is in a temporary file."""
+    from tidelog.serving.endpoints import example
+
+    body = example(policy)
+    if body is None:
+        return []
+    text = json.dumps(body)
+    data = shlex.quote(text)
+    if len(text) > LONGEST_EXAMPLE:
+        path = Path(tempfile.gettempdir()) / f"tidelog-observation-{digest(body)[:12]}.json"
+        write_file(path, text.encode(), ConfigError)
+        data = shlex.quote(f"@{path}")
+    return [f"try: curl {address} -H 'Content-Type: application/json' -d {data}"]
 
 
 def _hosts(options: Serve) -> set[str] | None:

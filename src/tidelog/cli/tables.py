@@ -67,7 +67,8 @@ def train_and_show(run: Run, quiet: bool = False) -> int:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return 4
     except (KeyboardInterrupt, SystemExit):  # the progress is saved; the signal is raised again
-        where = f"saved at {run.unit[:-1]} {run.done:,}; `tidelog resume {run.folder}` continues it"
+        again = run.record.resume_command(Path(str(run.folder)))
+        where = f"saved at {run.unit[:-1]} {run.done:,}; `{again}` continues it"
         print(f"tidelog: {where}", file=sys.stderr)  # noqa: T201
         raise
     return 0
@@ -98,7 +99,7 @@ def _next_commands(run: Run) -> list[str]:
     if feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
         return [*commands, f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}"]
-    return [*commands, f"tidelog evaluate {folder} --env {record.environment or 'NAME'}"]
+    return [*commands, f"tidelog evaluate {folder} --env {shlex.quote(record.environment or 'NAME')}"]
 
 
 def _number(value: Any) -> str:

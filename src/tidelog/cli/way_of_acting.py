@@ -8,7 +8,6 @@ from tidelog.cli.tables import print_line
 from tidelog.errors import ConfigError
 from tidelog.policies.policy import Policy
 from tidelog.runtime.way_of_acting import DOES, Acting, in_way, verdict_line
-from tidelog.terminal_text import printable
 
 
 def chosen_way(sample: bool, mode: bool) -> Acting | None:
@@ -19,10 +18,11 @@ def chosen_way(sample: bool, mode: bool) -> Acting | None:
 
 
 def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = "mode") -> Policy:
-    """Return the policy in the way of the flags, else its declared way, else `otherwise`; warns of another way."""
+    """Return the policy in the way of the flags, else its declared way, else `otherwise`; a note names another."""
 
-    def tell(sentence: str) -> None:
-        print(printable(f"warning: {sentence}"), file=sys.stderr)  # noqa: T201
+    def tell(_: str) -> None:
+        holds = f"a verdict on this policy holds where it {DOES[policy.acting or 'mode']}"
+        print(f"note: {holds}, which {'--mode' if mode else '--sample'} changes", file=sys.stderr)  # noqa: T201
 
     return in_way(policy, chosen_way(sample, mode), otherwise, tell)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterable
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.envs.protocol import Environment, positive
@@ -57,6 +61,27 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     if hasattr(name_or_env, "observation_space") or callable(name_or_env):
         return _from_gymnasium(name_or_env, count)
     raise ConfigError(f"found a {type(name_or_env).__name__}: expected an environment or the name of one")
+
+
+def module_of(name: str) -> str | None:
+    """The module that registers an environment, such as `my_module` of "my_module:Steer-v0"; None without one."""
+    module, colon, _ = name.partition(":")
+    is_kind = module in (*_FROM_FILE, "envpool", "jax")
+    return module if colon and not is_kind and all(part.isidentifier() for part in module.split(".")) else None
+
+
+def check_imported(names: Iterable[str], command: str) -> None:
+    """Raise ConfigError where the module of an environment's name in a file is not imported yet.
+
+    A file must not decide which modules run: the user names the module again, with `command` or by importing it.
+    """
+    for name in names:
+        module = module_of(name)
+        if module is not None and module not in sys.modules:
+            raise ConfigError(
+                f"the run's environment {name!r} is of the module '{module}', which a run folder does not import by "
+                f"itself. fix: `{command}`; in Python, `import {module}` first"
+            )
 
 
 @cache
@@ -113,21 +138,63 @@ def _from_gymnasium(source: Any, count: int) -> Environment:
 
     from tidelog.envs.vector import vectorised
 
+    module = module_of(source) if isinstance(source, str) else None
+    if module is not None:
+        import_module(module, source)
     try:
         many = vectorised(source, count) if isinstance(source, str) and count > 1 else None
         return many or _one_by_one(source, count)
     except error.DependencyNotInstalled as missing:
         raise ConfigError(f"{source} needs a package that is not installed: {missing}") from missing
     except (error.Error, ImportError) as broken:
-        module, colon, _ = source.partition(":") if isinstance(source, str) else ("", "", "")
-        if colon and isinstance(broken, ModuleNotFoundError) and module.replace(".", "_").isidentifier():
-            raise ConfigError(
-                f"the module '{module}' of the environment {source!r} cannot be imported: {broken}. fix: start in its "
-                f"folder, or add --plugin {module}; in Python, put its folder on sys.path"
-            ) from broken
-        if isinstance(source, str) and source not in gymnasium.registry:
+        if module is not None and source.partition(":")[2] not in gymnasium.registry:
+            raise ConfigError(_unknown(source, _of_module(module), "")) from broken
+        if module is None and isinstance(source, str) and source not in gymnasium.registry:
             raise ConfigError(_unknown(source, [*gymnasium.registry], f"gymnasium: {broken}")) from broken
         raise ConfigError(f"gymnasium cannot make {source}: {broken}") from broken
+
+
+def import_module(module: str, source: str) -> None:
+    """Import the module of an environment; ConfigError where it does not exist, or where its own code raises."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever another author's module raises
+        name = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{name}."):
+            raise ConfigError(_no_module(module, source)) from error
+        if isinstance(error, SyntaxError):
+            file, line, problem = error.filename, error.lineno, f"SyntaxError: {error.msg}"
+        else:
+            frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one.filename]
+            file, line, problem = frames[-1].filename, frames[-1].lineno, f"{type(error).__name__}: {error}"
+        fix = "correct the module"
+        if isinstance(error, ModuleNotFoundError):
+            problem, fix = f"the package '{name}' is not installed", f"install {name}, or correct the module"
+        raise ConfigError(
+            f"the module '{module}' of the environment {source!r} fails in line {line} of {file}: {problem}. fix: {fix}"
+        ) from error
+
+
+def _no_module(module: str, source: str) -> str:
+    """What is wrong with the name of a module that does not exist, with the nearest of the working folder."""
+    here = [path.stem for path in Path().glob("*.py")] + [path.parent.name for path in Path().glob("*/__init__.py")]
+    close = difflib.get_close_matches(module, here, n=1)
+    fix = "start in the folder of the module; in Python, put its folder on sys.path"
+    if close:
+        fix = f"did you mean '{close[0]}:{source.partition(':')[2]}'? This folder has the module '{close[0]}'"
+    return f"the environment {source!r} names the module '{module}', which does not exist here. fix: {fix}"
+
+
+def _of_module(module: str) -> list[str]:
+    """The ids that gymnasium knows, with the module in front where gymnasium does not bring them."""
+    import gymnasium
+
+    ids = []
+    for name, spec in gymnasium.registry.items():
+        entry = spec.entry_point
+        origin = entry if isinstance(entry, str) else getattr(entry, "__module__", "")
+        ids.append(name if origin.startswith("gymnasium.") else f"{module}:{name}")
+    return ids
 
 
 def _one_by_one(source: Any, count: int) -> Environment:
@@ -170,4 +237,4 @@ def _unknown(name: str, registered: list[str], reason: str) -> str:
     known = sorted({*_BUILT_IN, *_FUNCTIONAL, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
-    return f"there is no environment {name!r}: {hint} ({reason})"
+    return f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}"

@@ -118,10 +118,8 @@ def _with_actions(
 ) -> pl.DataFrame:
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
-    leaves = {
-        name: np.concatenate([*_by_file(frame_filled, files, partial(_leaf, leaf=leaf))])
-        for name, leaf in spec.observation.items()
-    }
+    parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec))]
+    leaves = {name: np.concatenate([part[name] for part in parts]) for name in spec.observation}
     masks = [*_by_file(frame, files, partial(_mask, spec=policy.spec, mapping=mapping))]
     allowed = None if masks[0] is None else np.concatenate(masks)
     if policy.spec.masked and allowed is None:
@@ -230,18 +228,32 @@ def _act(
     return back, likely
 
 
-def _leaf(frame: pl.DataFrame, leaf: Leaf) -> np.ndarray[Any, Any]:
+def _leaves(frame: pl.DataFrame, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the leaves of a table's rows; SpecError names every column with an unreadable cell."""
+    problems: list[str] = []
+    leaves = {name: _leaf(frame, leaf, problems) for name, leaf in spec.observation.items()}
+    if problems:
+        raise SpecError(f"{'; '.join(problems)}. fix: correct the cells, or leave the rows out")
+    return leaves
+
+
+def _leaf(frame: pl.DataFrame, leaf: Leaf, problems: list[str]) -> np.ndarray[Any, Any]:
     if isinstance(leaf, Image):
         raise SpecError("this policy reads pictures, and tables hold none. fix: call the policy from Python")
     if isinstance(leaf, Codes):
         if not leaf.vocabularies:
-            return np.stack([_counted(frame[n], size) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1)
-        return np.stack([_codes(frame[n], v) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1)
+            return np.stack(
+                [_counted(frame[n], size, problems) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1
+            )
+        return np.stack(
+            [_codes(frame[n], v, problems) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1
+        )
     fills = dict(leaf.fills)
-    return fill_features(leaf, [_numbers(frame[name], name in fills) for name in column_names(leaf)])
+    return fill_features(leaf, [_numbers(frame[name], problems, name in fills) for name in column_names(leaf)])
 
 
-def _numbers(series: pl.Series, may_lack: bool = False) -> np.ndarray[Any, Any]:
+def _numbers(series: pl.Series, problems: list[str], may_lack: bool = False) -> np.ndarray[Any, Any]:
+    """Return the numbers of a column; `problems` gets a sentence about cells that hold none, which are 0 then."""
     column = parse.number(series)
     if may_lack:
         values = np.asarray(column.values, np.float32).copy()
@@ -249,24 +261,22 @@ def _numbers(series: pl.Series, may_lack: bool = False) -> np.ndarray[Any, Any]:
         column = replace(column, values=values, missing=column.missing[:0])
     bad = np.flatnonzero(~(column.usable & (np.isfinite(column.values) | (may_lack & np.isnan(column.values)))))
     if len(bad):
-        raise SpecError(
-            f"column '{series.name}' is {series[int(bad[0])]!r} in {_rows(bad)}, expected a number. fix: fill it in"
-        )
+        found = "empty" if series[int(bad[0])] is None else repr(series[int(bad[0])])
+        problems.append(f"column '{series.name}' is {found} in {_rows(bad)}, expected a number")
+        return np.zeros(len(series), np.float32)
     return np.asarray(column.values)
 
 
-def _counted(series: pl.Series, size: int) -> np.ndarray[Any, Any]:
+def _counted(series: pl.Series, size: int, problems: list[str]) -> np.ndarray[Any, Any]:
     """Return the codes of a log whose columns were codes."""
-    codes = _numbers(series)
+    codes = _numbers(series, problems)
     bad = np.flatnonzero((codes % 1 != 0) | (codes < 0) | (codes >= size))
     if len(bad):
-        raise SpecError(
-            f"column '{series.name}' has invalid codes in {_rows(bad)}, expected 0 to {size - 1}. fix: correct them"
-        )
+        problems.append(f"column '{series.name}' has invalid codes in {_rows(bad)}, expected 0 to {size - 1}")
     return codes.astype(np.int32)
 
 
-def _codes(series: pl.Series, words: tuple[str, ...]) -> np.ndarray[Any, Any]:
+def _codes(series: pl.Series, words: tuple[str, ...], problems: list[str]) -> np.ndarray[Any, Any]:
     known = pl.Series(words, dtype=pl.String)
     text = series.cast(pl.String).fill_null("")
     codes = text.replace_strict(
@@ -275,10 +285,9 @@ def _codes(series: pl.Series, words: tuple[str, ...]) -> np.ndarray[Any, Any]:
     bad = np.flatnonzero(codes.is_null().to_numpy())
     if len(bad):
         word = text[int(bad[0])] or "(an empty cell)"
-        raise SpecError(
-            f"column '{series.name}' is {word!r} in {_rows(bad)}, unknown in the policy's log: {nearest(word, words)}"
-        )
-    return codes.to_numpy()
+        problem = f"column '{series.name}' is {word!r} in {_rows(bad)}, unknown in the policy's log"
+        problems.append(f"{problem}: {nearest(word, words)}".removesuffix("."))
+    return codes.fill_null(0).to_numpy()
 
 
 def _rows(bad: np.ndarray[Any, Any]) -> str:

@@ -80,7 +80,7 @@ def learning(runs: Sequence[SavedRun]) -> str:
     losses, evaluations, others = list[str](), list[str](), list[str]()
     seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row if name not in KEYS]
     for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen):  # as its training loss is called
-        evaluated = metric.startswith("play/") or metric in own
+        evaluated = metric.startswith(("play/", "collect/return")) or metric in own
         (evaluations if evaluated else losses if "loss" in metric else others).append(metric)
     held_out = "events" if all(map(ranks, runs)) else "episodes"
     kinds = {

@@ -13,7 +13,7 @@ from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean
 from tidelog.report.charts import Source, Values, ridges
 from tidelog.report.frame import command, figure, grid, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
-from tidelog.report.saved import EvaluationReturns, LogSource, SavedRun, fingerprint, quoted
+from tidelog.report.saved import EvaluationReturns, LogSource, SavedRun, evaluate_command, fingerprint
 
 _MOST_RESAMPLED = 10_000  # returns
 _HEAD = ("", "episodes", "mean", "95 % interval", "median", "mean of the middle half (IQM)", "5 % to 95 %")
@@ -40,7 +40,7 @@ def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
     if not envs:
         body += [_only_logged(loggers, across_axis)] if loggers else []
         advice = "No policy was evaluated. If there is an environment, this command adds its returns:"
-        body += [paragraph(advice), command(f"tidelog evaluate {quoted(runs[0].path)} --env NAME")]
+        body += [paragraph(advice), command(evaluate_command(runs[0]))]
     return section("Returns", "".join(body), "returns")
 
 

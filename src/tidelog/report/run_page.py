@@ -48,15 +48,17 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
     """The page as text."""
     logs = logs_of(runs, log)
     decide = [run for run in runs if not ranks(run)]
-    theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, decide)}
+    logged = [run for run in decide if run.has_log]
+    theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, logged)}
+    judged = [run for run in decide if run.has_log or run.verdicts]
     sections = {
         "verdict": _summary(runs) if decide or len(runs) > 1 else "",
         "lists": lists(runs, logs),
-        "estimates": estimates(decide) if decide else "",
-        "actions": coverage(decide, theirs) if decide else "",
+        "estimates": estimates(judged) if judged else "",
+        "actions": coverage(decide, theirs) if logged else "",
         "returns": returns(decide, theirs) if decide else "",
         "learning": learning(runs),
-        "data": data(runs, logs),
+        "data": data(runs, logs) if logs else "",
         "settings": settings(runs),
         "machine": machine(runs),
     }
@@ -66,8 +68,8 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         run = runs[0]
         options = run.record.options
         seeds = f"{len(options.seeds):,} seed{'' if len(options.seeds) == 1 else 's'}"
-        updates = f"{run.update:,} of {options.steps:,} updates"
-        lead = f"{run.record.algorithm}, {seeds}, {updates}, from {source(run.record, short=True)}."
+        done = f"{run.done:,} of {options.steps:,} {run.unit}"
+        lead = f"{run.record.algorithm}, {seeds}, {done}, from {source(run.record, short=True)}."
     if not decide:  # lists are the results
         sections = {"lists": sections["lists"], **sections}
     links = [(name, _LINKS[name]) for name, text in sections.items() if text]
@@ -93,20 +95,21 @@ def _summary(runs: Sequence[SavedRun]) -> str:
         for run in runs
         if not ranks(run)
     ]
-    title = "Runs" if all(map(ranks, runs)) else "Verdicts"
+    title = "Runs" if all(ranks(run) or not (run.has_log or run.verdicts) for run in runs) else "Verdicts"
     return section(title, "".join(body), "verdict")
 
 
+_NONE = {True: "none yet", False: "none: learnt in an environment"}
 _HEAD = ("run", "verdict", "algorithm", "seeds", "updates", "held out", "log")
 
 
 def _row(run: SavedRun) -> list[str]:
     settings = run.record.options
-    decision = headline(run).verdict.decision if run.verdicts else "lists" if ranks(run) else "none yet"
-    updates = f"{run.update:,} of {settings.steps:,}"
+    decision = headline(run).verdict.decision if run.verdicts else "lists" if ranks(run) else _NONE[run.has_log]
+    done = f"{run.done:,} of {settings.steps:,}{'' if run.unit == 'updates' else f' {run.unit}'}"
     held_out = f"{settings.held_out:.0%} of the time" if ranks(run) else f"{len(run.record.held_out):,}"
     seeds = f"{len(settings.seeds):,}"
-    return [run.name, decision, run.record.algorithm, seeds, updates, held_out, source(run.record, short=True)]
+    return [run.name, decision, run.record.algorithm, seeds, done, held_out, source(run.record, short=True)]
 
 
 def _check_target(target: Path) -> None:

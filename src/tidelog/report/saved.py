@@ -67,6 +67,21 @@ class SavedRun:
         """Update of the last report."""
         return int(max(row["update"] for row in self.rows))
 
+    @property
+    def unit(self) -> str:
+        """The unit of the run's steps: updates over a log, decisions in an environment."""
+        return "updates" if self.record.environment is None else "decisions"
+
+    @property
+    def done(self) -> int:
+        """Steps of each member at the last report."""
+        return self.update if self.unit == "updates" else int(max(row.get("decisions", 0) for row in self.rows))
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the run learnt from a log, alone or before an environment."""
+        return self.record.data.fingerprint is not None
+
     def label(self, config: int) -> str:
         """Name of one algorithm of a population, by its differing settings; the run's name if it has one algorithm."""
         configs = self.record.configs
@@ -113,7 +128,8 @@ def _read(path: Path, name: str) -> SavedRun:
     if not rows:
         raise ConfigError(
             f"{path} has no metrics yet, so there is nothing to show: its first report is at update "
-            f"{min(record.options.every, record.options.steps):,}. fix: continue with `tidelog resume {path}`"
+            f"{min(record.options.every, record.options.steps):,}. fix: continue with "
+            f"`{record.resume_command(path)}`"
         )
     evaluations = tuple(_played(file) for file in sorted((path / "evaluations").glob("*.json")))
     verdicts = read_verdicts(path / "verdicts")
@@ -122,10 +138,12 @@ def _read(path: Path, name: str) -> SavedRun:
 
 def _checked_record(path: Path, record: Record) -> Record:
     origin = record.data.origin
-    if record.data.fingerprint is None or (origin is not None and not {"source", "columns"} <= set(origin)):
+    in_environment = record.environment is not None and not record.is_finetuned
+    if (record.data.fingerprint is None and not in_environment) or (
+        origin is not None and not {"source", "columns"} <= set(origin)
+    ):
         raise CheckpointError(
-            f"{path / 'run.json'} does not name the log that the run learnt from. fix: restore the file, or report a "
-            "run over a log"
+            f"{path / 'run.json'} does not name the log that the run learnt from. fix: restore the file"
         )
     return record
 
@@ -176,6 +194,13 @@ def quoted(path: Path) -> str:
     return shlex.quote(str(path))
 
 
+def evaluate_command(run: SavedRun) -> str:
+    """The command that plays a run's policies in its environment, or in one that the reader names."""
+    data = run.record.data
+    name = shlex.quote(data.environment) if data.environment is not None and data.named else "NAME"
+    return f"tidelog evaluate {quoted(run.path)} --env {name}"
+
+
 class LogSource(NamedTuple):
     """A log, or the reason why there is none."""
 
@@ -189,13 +214,20 @@ def logs_of(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> 
     if log is not None:
         mine = [run for run in runs if _same(log, run.record)]
         if not mine:
+            other = next((run for run in runs if run.has_log), None)
+            theirs = (
+                "they learnt in environments"
+                if other is None
+                else (f"the log of {other.path} had {other.record.data.steps:,} and {other.record.data.episodes:,}")
+            )
             raise LogError(
                 f"no run of the report learnt from this log of {log.steps:,} steps, {len(log.episodes):,} episodes: "
-                f"the log of {runs[0].path} had {runs[0].record.data.steps:,} and "
-                f"{runs[0].record.data.episodes:,}. fix: omit the log, or pass the run's own"
+                f"{theirs}. fix: omit the log, or pass the run's own"
             )
         logs[fingerprint(mine[0])] = LogSource(log, "")
     for run in runs:
+        if not run.has_log:
+            continue
         mark = fingerprint(run)
         if mark not in logs or logs[mark].log is None:
             logs[mark] = _reopened(run.record)
@@ -210,6 +242,8 @@ def fingerprint(run: SavedRun) -> str:
 def source(record: Record, *, short: bool = False) -> str:
     """Source of a run's log, as text: its files, and which part of them; `short` leaves out the folder."""
     origin = record.data.origin
+    if record.data.fingerprint is None:
+        return f"the environment {record.environment}"
     if origin is None:
         return "a log in memory"
     files = source_text(origin)

@@ -14,7 +14,7 @@ from tidelog.number_text import three_digits
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, folded, heading, paragraph, section, table, tiles
-from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, quoted, ranks, source
+from tidelog.report.saved import LogSource, SavedRun, fingerprint, plain, ranks, source
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.selection import Selection
 
@@ -90,12 +90,19 @@ def facts(run: SavedRun) -> str:
         [
             (record.algorithm, "algorithm"),
             (f"{len(record.options.seeds):,}", "seeds"),
-            (f"{run.update:,}", f"of {record.options.steps:,} updates"),
-            (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
-            (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
-            (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
+            (f"{run.done:,}", f"of {record.options.steps:,} {run.unit}"),
+            *(_log_facts(run) if run.has_log else []),
         ]
     )
+
+
+def _log_facts(run: SavedRun) -> list[tuple[str, str]]:
+    record = run.record
+    return [
+        (f"{record.data.episodes:,}", "sessions in the log" if ranks(run) else "episodes in the log"),
+        (f"{record.data.steps:,}", "events in the log" if ranks(run) else "steps in the log"),
+        (f"{record.options.held_out:.0%}" if ranks(run) else f"{len(record.held_out):,}", _HELD[ranks(run)]),
+    ]
 
 
 def settings(runs: Sequence[SavedRun]) -> str:
@@ -166,7 +173,7 @@ def machine(runs: Sequence[SavedRun]) -> str:
 
 def _state(run: SavedRun) -> str:
     steps, saved = run.record.options.steps, ", ".join(f"{update:,}" for update in run.checkpoints)
-    where = f"{run.name}: last report at update {run.update:,} of {steps:,}; "
+    where = f"{run.name}: last report at {run.unit[:-1]} {run.done:,} of {steps:,}; "
     where += f"complete checkpoints at {saved}." if saved else "no complete checkpoint."
     try:
         memory = Checkpoints(run.path / "checkpoints", 1).memory() if run.checkpoints else {}
@@ -176,8 +183,8 @@ def _state(run: SavedRun) -> str:
     best = selection.best_member()
     if best is not None:
         where += f" Best {run.record.options.best}: {three_digits(selection.best[best])}, member {best}."
-    if run.update >= steps:
+    if run.done >= steps:
         return paragraph(where + " It is complete.")
     if selection.exhausted:
         return paragraph(where + " It stopped early, because its reports no longer improved.")
-    return paragraph(where + " Continue with:") + command(f"tidelog resume {quoted(run.path)}")
+    return paragraph(where + " Continue with:") + command(run.record.resume_command(run.path))

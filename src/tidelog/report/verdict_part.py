@@ -30,7 +30,7 @@ from tidelog.report.frame import (
     table,
     with_picture,
 )
-from tidelog.report.saved import SavedRun, file_name, plain, source
+from tidelog.report.saved import SavedRun, evaluate_command, file_name, plain, source
 
 # decision -> class of the style sheet, sign, label, meaning
 WORDS = {
@@ -55,7 +55,8 @@ def headline(run: SavedRun) -> SavedVerdict:
 def banner(run: SavedRun) -> str:
     """The decision of the headline as text, sign and colour, or a note that there is none."""
     if not run.verdicts:
-        return '<p class="banner none"><span><b>No verdict yet</b></span></p>'
+        word = "No verdict yet" if run.has_log else "No verdict"
+        return f'<p class="banner none"><span><b>{word}</b></span></p>'
     kind, sign, word, meaning = WORDS[headline(run).verdict.decision]
     return (
         f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
@@ -111,6 +112,12 @@ def _day(saved: SavedVerdict) -> str:
 
 
 def _none(run: SavedRun) -> str:
+    if not run.has_log:
+        text = (
+            f"This run learnt in the environment {run.record.environment}, so there is no log to judge it on. Its "
+            "returns there show how good it is; this command plays its policies:"
+        )
+        return paragraph(text) + command(evaluate_command(run))
     held_out = len(run.record.held_out)
     text = f"This run was not judged yet. This command judges it on its {held_out:,} held-out episodes:"
     if not held_out:

@@ -5,8 +5,10 @@ Invalid input is a `RequestError` with the status and a sentence that names the 
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +20,7 @@ from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender
 from tidelog.runtime.way_of_acting import other_way
-from tidelog.types import Codes, Discrete, Image, Spec
+from tidelog.types import Codes, Discrete, Image, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
@@ -32,6 +34,7 @@ QUICK_ROWS = 8  # rows of a quick answer
 QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
 MOST_ITEMS = 100_000  # items in one answer
 LARGEST = 3e38  # largest float32, about
+MOST_NAMED = 5  # names in an answer
 DEEPEST = 5  # lists within lists: a batch of pictures has four
 
 
@@ -234,6 +237,25 @@ def _check_choices(choices: dict[str, Any], rows: int) -> None:
             _check_ids(choices[name], name)
 
 
+def example(policy: Policy) -> dict[str, Any] | None:
+    """Return the body of a request with the policy's own features: means of the log, first categories; None without.
+
+    A feature that was not standardised has its fill, or 0.
+    """
+    spec, scaled = policy.spec, policy.manifest["scaler"]["observation"]
+    if not _features(spec) or any(isinstance(leaf, Image) for leaf in spec.observation.values()):
+        return None
+    row: dict[str, Any] = {}
+    for key, leaf in spec.observation.items():
+        if isinstance(leaf, Vector):
+            values = dict(zip(leaf.names, scaled[key]["mean"], strict=True)) if key in scaled else dict(leaf.fills)
+            row |= {name: float(f"{values.get(name, 0.0):.3g}") for name in column_names(leaf)}
+        elif isinstance(leaf, Codes):
+            words = leaf.vocabularies or ((),) * len(leaf.names)
+            row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}
+    return {ONE[0]: row}
+
+
 # Words and fields of JSON.
 
 IN_JSON = {  # what an error says for Python and the command line, and for a request; the longer first
@@ -296,6 +318,7 @@ def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArra
         columns = _gathered(rows, where)
         if named and not set(columns) & _features(spec):
             return {name: _batched(_array(values, name)) for name, values in columns.items()}
+        _check_names(columns, spec)
         return {name: _column(values, name, spec, where) for name, values in columns.items()}
     if any(isinstance(row, Mapping) for row in rows):
         raise RequestError(UNFIT, f"'{where}' mixes observations by name and by position. fix: use one form")
@@ -325,14 +348,54 @@ def _gathered(rows: list[Any], where: str) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in names}
 
 
+def _check_names(columns: Mapping[str, Any], spec: Spec) -> None:
+    """Raise RequestError for names that are no features, with the nearest features that were not sent."""
+    features = _features(spec)
+    unknown = [name for name in columns if name not in features]
+    if not unknown or not features:
+        return
+    absent = [name for name in sorted(features) if name not in columns]
+    close = {name: difflib.get_close_matches(name, absent or features, n=1, cutoff=0.6) for name in unknown}
+    named = ", ".join(f"'{name:.40}'" for name in unknown[:MOST_NAMED])
+    more = f" and {len(unknown) - MOST_NAMED:,} more" if len(unknown) > MOST_NAMED else ""
+    meant = " or ".join(dict.fromkeys(f"'{names[0]}'" for names in close.values() if names))
+    fix = f"did you mean {meant}?" if meant else f"fix: leave {'it' if len(unknown) == 1 else 'them'} out"
+    lacks = f"; not sent: {', '.join(absent[:MOST_NAMED])}" if absent else ""
+    raise RequestError(UNFIT, f"unknown feature{'s' if len(unknown) > 1 else ''} {named}{more}: {fix}{lacks}")
+
+
+def as_sent(message: str, asked: Any) -> str:
+    """Return a message about a row with the place of that row in the request; none for a single observation."""
+    place = "" if asked.single else r" in observations[\1]"
+    return re.sub(r" in row (\d+)", place, message, count=1)
+
+
+def _place(where: str, row: int) -> str:
+    """Return the name of a row as the client sent it: alone, or in a list."""
+    return where if where == ONE[0] else f"{where}[{row}]"
+
+
 def _column(values: list[Any], name: str, spec: Spec, where: str) -> NumpyArray:
     """Return one feature of every row: numbers, or categories; null where it is missing."""
+    fillable = name in _fillable(spec)
     for i, value in enumerate(values):
+        place = _place(where, i)
         if isinstance(value, list | dict):
-            raise RequestError(UNFIT, f"{where}[{i}]: '{name}' is a {_kind(value)}, expected one value. fix: send one")
+            raise RequestError(UNFIT, f"{place}: '{name}' is a {_kind(value)}, expected one value. fix: send one")
+        if value is None and not fillable:
+            raise RequestError(UNFIT, f"{place}: '{name}' is null, but the log has a value in every row. fix: send one")
     if _has_words(name, spec):
         return np.asarray([None if v is None else v if isinstance(v, str) else str(v) for v in values], object)
-    return np.asarray([_number(value, name, i, where) for i, value in enumerate(values)])
+    return np.asarray([_number(value, name, _place(where, i)) for i, value in enumerate(values)])
+
+
+def _fillable(spec: Spec) -> set[str]:
+    """Return the features that may be null: with a fill, or with an empty category."""
+    names = {name for leaf in spec.observation.values() if isinstance(leaf, Vector) for name, _ in leaf.fills}
+    for leaf in spec.observation.values():
+        if isinstance(leaf, Codes):
+            names |= {name for name, words in zip(leaf.names, leaf.vocabularies, strict=False) if "" in words}
+    return names
 
 
 def _has_words(name: str, spec: Spec) -> bool:
@@ -342,17 +405,15 @@ def _has_words(name: str, spec: Spec) -> bool:
     return False
 
 
-def _number(value: Any, name: str, row: int, where: str) -> float:
+def _number(value: Any, name: str, place: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, str):
-        raise RequestError(UNFIT, f"{where}[{row}]: '{name}' is a string, expected a number. fix: send a number")
+        raise RequestError(UNFIT, f"{place}: '{name}' is a string, expected a number. fix: send a number")
     try:
         return float(value)
     except OverflowError:
-        raise RequestError(
-            UNFIT, f"{where}[{row}]: '{name}' is too large for a float. fix: send a smaller number"
-        ) from None
+        raise RequestError(UNFIT, f"{place}: '{name}' is too large for a float. fix: send a smaller number") from None
 
 
 def _array(values: Any, name: str) -> NumpyArray:

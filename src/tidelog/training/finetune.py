@@ -161,6 +161,8 @@ def reopened_finetuning(
             f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
             "resume(folder, env=env)"
         )
+    if env is None:
+        record.check_imported(path, [str(record.environment)])
     env = record.environment if env is None else env
     assignment = assign_environments(env, 1, [member.seed for member in members], log_out is not None)
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))

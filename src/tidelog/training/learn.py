@@ -171,6 +171,8 @@ def reopened(
             f"the run's environment {record.environment} has no registered name. fix: pass it again, as in "
             "resume(folder, env=env)"
         )
+    if env is None:
+        record.check_imported(path, [str(record.environment)])
     assignment = _assign_environments(record.environment if env is None else env, members, log_out is not None)
     if assignment.spec != record.spec:
         raise CheckpointError(

@@ -114,22 +114,26 @@ def field_of(series: pl.Series) -> Field:
 
 
 def infer_columns(
-    fields: Sequence[Field], rows: int, nested: Callable[[str, str], bool] = lambda inner, outer: True
+    fields: Sequence[Field],
+    rows: int,
+    nested: Callable[[str, str], bool] = lambda inner, outer: True,
+    ends: Callable[[str, str | None, str], float] = lambda episode, step, column: 0.0,
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
-    `nested(episode, column)` says whether a column has one value in each episode.
+    `nested(episode, column)` says whether a column has one value in each episode. `ends(episode, step, flag)` is the
+    share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows.
     """
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
-    _ends(named, rows, proposal)
+    _ends(named, rows, ends, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
     _actions(named, proposal)
     _observations(named, rows, proposal)
     _interactions(named, proposal)
-    _note_the_rest(named, proposal)
+    _note_the_rest(named, rows, proposal)
     return proposal
 
 
@@ -187,7 +191,7 @@ def _fits(role: str, one: Field, rows: int) -> bool:
     return one.kind in NUMERIC
 
 
-def _ends(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
+def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
     """Assign the roles of one column each."""
     for role, known in _SINGLE.items():
         called = sorted((one for one in named if _plain(one) in known), key=lambda one: known.index(_plain(one)))
@@ -198,12 +202,43 @@ def _ends(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     times = [one for one in named if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
+    _by_content(named, ends, proposal)
     if "episode" not in proposal.mapping:
         proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
         proposal.mapping.setdefault("terminated", True)
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
                           "set `terminated = true` if every episode terminated")  # fmt: skip
+
+
+def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
+    """Assign the end of episodes and the propensity to the one column whose values show it, whatever its exact name.
+
+    A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere.
+    """
+    left = [one for one in named if one.name not in roles_of(proposal.mapping) and not one.empty]
+    episode, step = proposal.mapping.get("episode"), proposal.mapping.get("step")
+    least = _MOST_ENDS if "reward" in proposal.mapping else 1.0
+    flags = [one for one in left if one.kind == "flag" and one.unique == 2]
+    last = [one.name for one in flags if episode is not None and ends(episode, step, one.name) >= least]
+    probable = [
+        one.name
+        for one in left
+        if one.kind == "number"
+        and 0.0 < (one.low or 0.0) <= (one.high or 0.0) <= 1.0
+        and any(word.startswith(("prob", "propens")) for word in _words(one.name))
+    ]
+    where = {
+        "terminated": (last, "is 1 on last rows of episodes only"),
+        "propensity": (probable, "is read as the probability of the logged action"),
+    }
+    for role, (names, why) in where.items():
+        if len(names) == 1 and role not in proposal.mapping:
+            proposal.mapping[role] = names[0]
+            proposal.notes.append(f"'{names[0]}' {why}: change `{role}` if wrong")
+
+
+_MOST_ENDS = 0.5  # share of episodes
 
 
 def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
@@ -374,11 +409,12 @@ def _rewards_of_events(named: Sequence[Field], roles: dict[str, str]) -> list[st
             f"'{kinds[0].name}'"]  # fmt: skip
 
 
-def _note_the_rest(named: Sequence[Field], proposal: Proposal) -> None:
+def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     used = roles_of(proposal.mapping)
-    unused = [one.name for one in named if one.name not in used and one.name not in proposal.interactions.values()]
+    unused = [one for one in named if one.name not in used and one.name not in proposal.interactions.values()]
     if unused:
-        proposal.notes.append(f"not used: {_some(unused)}; `extra` keeps columns in the log")
+        listed = _some([f"{one.name}{_why_unused(one, rows)}" for one in unused])
+        proposal.notes.append(f"not used: {listed}; `extra` keeps columns in the log")
     empty = [one for one in named if one.empty and one.name in used]
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
@@ -389,6 +425,13 @@ def _note_the_rest(named: Sequence[Field], proposal: Proposal) -> None:
     logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
     if logarithms:
         proposal.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` needs the probability itself")
+
+
+def _why_unused(one: Field, rows: int) -> str:
+    """Why a column has no role, in brackets, where its kind or its values say so."""
+    kinds = {"empty": "has no value", "time": "a time", "list": "lists of numbers"}
+    why = kinds.get(one.kind, "an identifier: nearly every row has its own" if _is_identity(one, rows) else "")
+    return f" ({why})" if why else ""
 
 
 def _some(names: Sequence[str]) -> str:

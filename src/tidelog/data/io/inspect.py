@@ -16,6 +16,8 @@ from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
 from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
 from tidelog.data.log import Log
+from tidelog.data.parsing.column import flag as parse_flag
+from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import from_table
 from tidelog.data.sources import table_of
 
@@ -183,7 +185,15 @@ def describe_table(source: Any) -> Description:
         pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
         return pairs.n_unique() == pairs["episode"].n_unique()
 
-    proposal = infer_columns(measured, table.rows, nested)
+    def ends(episode: str, step: str | None, column: str) -> float:
+        flag = parse_flag(table.series(column)).values == 1
+        order = pl.int_range(table.rows, eager=True) if step is None else parse_number(table.series(step)).values
+        rows = pl.DataFrame({"episode": table.series(episode), "order": order, "flag": flag})
+        last = rows.sort("order", maintain_order=True).group_by("episode").last()
+        count = int(last["flag"].sum())
+        return count / len(last) if count == flag.sum() and len(last) < table.rows else 0.0
+
+    proposal = infer_columns(measured, table.rows, nested, ends)
     roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None

@@ -9,6 +9,7 @@ Letters: `E` episodes.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ RECORDED = "record the probability of each decision (the `propensity` column)"
 CHECKED = "check the propensity column against the logger's code"
 SHORTER = "give less weight to late rewards (discount=0.9, --discount 0.9): the log says little about them"
 VARY = "let the logger vary its decisions more"
+CLOSER = "judge a policy that stays closer to the logger's decisions"
 VARIED = f"{VARY}, and record the probability of each decision"
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
@@ -134,26 +136,50 @@ def _no_propensities(log: Log) -> list[Finding]:
     return []
 
 
+def closer_advice(policy: Any) -> str:
+    """Advice to train the policy closer to the logger, by the hyper-parameter of its algorithm that does this."""
+    algorithm = getattr(policy, "algorithm", None)
+    for field in dataclasses.fields(algorithm) if dataclasses.is_dataclass(algorithm) else ():
+        role, value = (
+            field.metadata.get("role"),
+            getattr(algorithm, field.name),
+        )
+        flag = f"--{field.name.replace('_', '-')}"
+        if role == "inverse temperature" and value > 0:
+            return f"train it closer to the logger: lower {field.name}, now {value:g} ({flag} {value / 3:.2g})"
+        if role == "support threshold" and value < 1:
+            higher = value + (1.0 - value) / 3
+            return f"train it closer to the logger: raise {field.name}, now {value:g} ({flag} {higher:.2g})"
+    return CLOSER
+
+
 def _varied(estimated: bool) -> str:
     """Advice for a log that shows too little; probabilities that are recorded need not be asked for."""
     return VARIED if estimated else VARY
 
 
 def support_findings(
-    support: Support, limits: Limits, *, deterministic: bool = False, visits: bool = False, estimated: bool = False
+    support: Support,
+    limits: Limits,
+    *,
+    deterministic: bool = False,
+    visits: bool = False,
+    estimated: bool = False,
+    closer: str = CLOSER,
 ) -> list[Finding]:
     """Every violated limit on support, worst kind first.
 
     `deterministic`: the policy could be sampled instead. `visits`: the support is that of occupancy ratios.
-    `estimated`: propensities were estimated.
+    `estimated`: propensities were estimated. `closer`: how to train the policy closer to the logger.
     """
+    vary = f"{closer}; or {_varied(estimated)}"
     findings, mass, size = [], support.unsupported_mass, support.effective_sample_size
     if not (mass is None or mass <= limits.unsupported_mass):
         sentence = (
             f"{mass:.1%} of the policy's actions are hardly in the log (the logger took them with less than a tenth of "
             f"the probability of a uniform choice); at most {limits.unsupported_mass:.1%} is allowed"
         )
-        findings.append(Finding("unsupported_mass", sentence, _varied(estimated)))
+        findings.append(Finding("unsupported_mass", sentence, vary))
     needed = max(limits.effective_episodes, limits.effective_share * support.episodes)
     if not size >= needed:
         sentence = (
@@ -162,20 +188,20 @@ def support_findings(
         )
         times = f"about {math.ceil(needed / size):,} times as many episodes" if size >= 1 else "many more episodes"
         more = f"collect {times} of this kind"
-        advice = _varied(estimated) if size < limits.effective_share * support.episodes else more
+        advice = vary if size < limits.effective_share * support.episodes else f"{closer}; or {more}"
         findings.append(Finding("effective_sample_size", sentence, advice))
     if not support.largest_weight <= limits.largest_weight:
         sentence = (
             f"a single episode has {support.largest_weight:.1%} of the total weight; at most "
             f"{limits.largest_weight:.1%} is allowed"
         )
-        findings.append(Finding("largest_weight", sentence, _varied(estimated)))
+        findings.append(Finding("largest_weight", sentence, vary))
     if not support.pareto_k <= limits.pareto_k:
         sentence = (
             f"a few episodes have very large weights, so the average is unreliable: the weights are heavy-tailed "
             f"(Pareto k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
         )
-        findings.append(Finding("pareto_k", sentence, _varied(estimated)))
+        findings.append(Finding("pareto_k", sentence, vary))
     findings += _mean_weight(support, limits, visits, estimated)
     if findings and deterministic:
         findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
@@ -207,7 +233,9 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     return [Finding("mean_weight", sentence, check)]
 
 
-def excess_finding(excess: float, units: int, limits: Limits, *, estimated: bool) -> list[Finding]:
+def excess_finding(
+    excess: float, units: int, limits: Limits, *, estimated: bool, closer: str = CLOSER
+) -> list[Finding]:
     """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
     `excess` is the share without the logger's own rare actions, `units` the number of episodes, or of clusters.
@@ -219,7 +247,7 @@ def excess_finding(excess: float, units: int, limits: Limits, *, estimated: bool
         f"the log does not show {excess:.1%} of the policy's decisions (upper 95% limit {high:.1%}, without the share "
         f"of the logger's own rare actions); the limit is {limits.unshown_share:.1%}"
     )
-    return [Finding("unshown_share", sentence, f"{_varied(estimated)}; keep the policy closer to the log")]
+    return [Finding("unshown_share", sentence, f"{closer}; or {_varied(estimated)}")]
 
 
 def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
@@ -233,7 +261,9 @@ def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
     return [Finding("habit", sentence, f"{_varied(estimated)}; {SHORTER}")]
 
 
-def unshown_finding(share: float, bound: Interval, side: str, episodes: int, *, estimated: bool) -> Finding:
+def unshown_finding(
+    share: float, bound: Interval, side: str, episodes: int, *, estimated: bool, closer: str = CLOSER
+) -> Finding:
     """The verdict fails if the decisions that the log does not show earn the worst (or best) return."""
     which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
     much = f"{share:.1%} of the policy's decisions" if share < 1.0 else "the policy's decisions"
@@ -241,8 +271,7 @@ def unshown_finding(share: float, bound: Interval, side: str, episodes: int, *, 
         f"the log does not show {much}; if they earned the {which} return in these {episodes:,} episodes, the "
         f"difference could be {three_digits(end, sign=True)}"
     )
-    closer = "keep the policy closer to the log (a smaller threshold or weight)"
-    return Finding("unshown", sentence, f"{_varied(estimated)}; {closer}")
+    return Finding("unshown", sentence, f"{closer}; or {_varied(estimated)}")
 
 
 def assumption_findings(
@@ -274,11 +303,13 @@ def assumption_findings(
     return findings
 
 
-def few_episodes_finding(episodes: float, limits: Limits, *, visits: bool) -> list[Finding]:
+def few_episodes_finding(
+    episodes: float, limits: Limits, *, visits: bool, rare: bool, closer: str = CLOSER
+) -> list[Finding]:
     """Whether enough episodes carry the difference; `visits`: whether occupancy ratios estimate it.
 
     Products of ratios are short of episodes if rewards are rare, occupancy ratios if states are. The latter need more
-    episodes, because no logged return bounds what they estimate.
+    episodes, because no logged return bounds what they estimate. `rare`: whether few logged returns differ from most.
     """
     least = limits.carrying_episodes if visits else limits.earning_episodes
     if not episodes < least:
@@ -289,9 +320,12 @@ def few_episodes_finding(episodes: float, limits: Limits, *, visits: bool) -> li
             f"{rests}, because the policy often visits states that the log rarely contains; at least {least:g} are "
             "needed"
         )
-        return [Finding("carrying_episodes", sentence, "judge a policy closer to the logger, or collect more episodes")]
+        return [Finding("carrying_episodes", sentence, f"{closer}; or collect more episodes")]
+    advice = "collect more episodes, because rare rewards occur too seldom here"
+    if not rare:
+        advice = f"{closer}; or collect more episodes"
     sentence = f"{rests} whose return is unlike most others; at least {least:g} are needed"
-    return [Finding("earning_episodes", sentence, "collect more episodes, because rare rewards occur too seldom here")]
+    return [Finding("earning_episodes", sentence, advice)]
 
 
 def range_finding(estimate: float, low: float, high: float) -> list[Finding]:

@@ -27,6 +27,7 @@ from tidelog.ope.estimators.sequential import CELLS, logged_return
 from tidelog.ope.estimators.support import Estimates, Support, effective_number, episode_weights
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.verdict.checks import (
+    CLOSER,
     Finding,
     Reuse,
     assumption_findings,
@@ -44,6 +45,7 @@ from tidelog.ope.verdict.results import Decision
 from tidelog.policies.statistics import Interval
 
 METHOD = "bca"
+RARE = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
 ROUNDING = 1e-6  # relative to the largest sum of an episode's absolute rewards; models are 32-bit
 BY_STEP = (
@@ -65,6 +67,7 @@ class Case(NamedTuple):
     densities: bool = False  # whether actions are continuous
     history: Sequence[Dependence] = ()  # whether the episode's history adds information to the observation
     drift: Sequence[Dependence] = ()  # whether the time of a row adds information to the observation
+    closer: str = CLOSER  # advice to train the policy closer to the logger
     widening: float = 1.0  # of the deciding intervals, for earlier looks and other policies (`simultaneous`)
 
     @property
@@ -126,6 +129,11 @@ class Case(NamedTuple):
         expected = self._effective_influences(logged) * effective_episodes / evidence.units
         return min(difference, expected * max(1.0, self._deviation_ratio(logged)))
 
+    @property
+    def rare_rewards(self) -> bool:
+        """Whether few logged returns differ from most."""
+        return self._effective_influences(logged_return(self.policy)) < RARE * self.policy.units
+
     def _deviation_ratio(self, logged: Ratios) -> float:
         """How far returns lie from the logger's mean under the policy, over how far they lie under the logger."""
         squares = np.square(logged.contributions - logged.estimate)
@@ -175,6 +183,8 @@ class Undecided(NamedTuple):
     unshown: float = 0.0  # share of the policy's decisions that no other episode shows the logger taking
     bound: Interval | None = None  # the difference for the worst to the best logged return of that share
     excess: float = 0.0  # that share minus the logger's own
+    rare: bool = True  # whether few logged returns differ from most
+    closer: str = CLOSER
     units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
 
 
@@ -240,6 +250,8 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
         unshown,
         None if side == "no difference shown" or not unshown else case.bound(difference),
         excess_unshown(case.policy),
+        case.rare_rewards,
+        case.closer,
         case.policy.units,
     )
 
@@ -251,9 +263,16 @@ def apply_limits(
     violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
     if found.able:
         violations += support_findings(
-            found.support, limits, deterministic=deterministic, visits=found.visits, estimated=found.estimated
+            found.support,
+            limits,
+            deterministic=deterministic,
+            visits=found.visits,
+            estimated=found.estimated,
+            closer=found.closer,
         )
-        violations += few_episodes_finding(found.earning, limits, visits=found.visits)
+        violations += few_episodes_finding(
+            found.earning, limits, visits=found.visits, rare=found.rare, closer=found.closer
+        )
         violations += unshown_share_findings(found, limits)
     if violations:
         return "unsupported", violations
@@ -272,7 +291,7 @@ def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
     units = found.support.episodes if found.units is None else found.units
     if found.side == "no difference shown":
         return []
-    return excess_finding(found.excess, units, limits, estimated=found.estimated)
+    return excess_finding(found.excess, units, limits, estimated=found.estimated, closer=found.closer)
 
 
 def reported_difference(found: Undecided, decision: Decision) -> Interval:
@@ -286,13 +305,14 @@ def _bound_findings(found: Undecided) -> list[Finding]:
     """Whether the verdict fails if unshown decisions earn the worst, or the best, return of the log."""
     if found.bound is None or (found.bound.low > 0 if found.side == "better" else found.bound.high < 0):
         return []
-    return [unshown_finding(found.unshown, found.bound, found.side, found.support.episodes, estimated=found.estimated)]
+    episodes, closer = found.support.episodes, found.closer
+    return [unshown_finding(found.unshown, found.bound, found.side, episodes, estimated=found.estimated, closer=closer)]
 
 
 def _unable(case: Case, difference: Interval) -> list[Finding]:
     if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
         return _out_of_range(case, difference)
-    advice = "judge a policy that stays closer to the logger's decisions"
+    advice = case.closer
     if case.deciding == "drl" and not case.able:
         sentence = (
             f"episodes have up to {case.policy.horizon:,} decisions: products of probabilities carry no information "

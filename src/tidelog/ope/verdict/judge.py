@@ -47,6 +47,7 @@ from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import (
     Finding,
     Reuse,
+    closer_advice,
     has_density,
     overlap_finding,
     reuse_of,
@@ -258,6 +259,7 @@ class Comparison:
             history=self.gathered.history,
             drift=self.gathered.drift,
             widening=widening,
+            closer=closer_advice(self.policy),
         )
 
 

@@ -16,7 +16,8 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ import numpy as np
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ExportError, install
 from tidelog.policies.policy import recipe_of
+from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import RANKING, features_of, item_queries, item_scores, rows, states
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs
@@ -64,6 +66,14 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     )
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString()), facts
+
+
+def onnx_facts(path: Path) -> dict[str, Any] | None:
+    """Return the inputs and outputs of an exported policy's ONNX file; None where a folder or .zip has no such file."""
+    if path.suffix != ".onnx":
+        return cast("dict[str, Any] | None", Saved(path).manifest["onnx"])
+    properties = {one.key: one.value for one in _tools()[1].load(str(path)).metadata_props}
+    return cast("dict[str, Any]", json.loads(properties["tidelog"]))
 
 
 @contextmanager

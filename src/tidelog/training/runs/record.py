@@ -21,9 +21,11 @@ from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.disk import is_temporary, write_json
+from tidelog.envs.registry import check_imported, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.folders import digest
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.training.runs.evaluation import SAMPLED
 from tidelog.training.runs.options import Options
 from tidelog.types import Discrete, Spec
 
@@ -210,11 +212,34 @@ class Record:
         flags += [] if self.held_out else [" --data OTHER_LOG"]
         return f"tidelog judge {shlex.quote(str(folder))}{''.join(flags)}"
 
+    def resume_command(self, folder: Path) -> str:
+        """Return the command that continues the run; it names environments of the user's own modules again."""
+        own = [f" --env {shlex.quote(name)}" for name in self.environments() if module_of(name) is not None]
+        return f"tidelog resume {shlex.quote(str(folder))}{''.join(own)}"
+
+    def environments(self) -> list[str]:
+        """Return the names of all environments that the run makes: for its decisions and for its evaluations."""
+        named = [self.data.environment] if self.data.environment is not None and self.data.named else []
+        evaluated = [name.removeprefix(SAMPLED) for name in self.options.evaluate]
+        return list(dict.fromkeys([*named, *evaluated]))
+
+    def check_imported(self, folder: Path, names: Sequence[str] | None = None) -> None:
+        """Raise ConfigError where the module of an environment (default: of any) is not imported yet."""
+        check_imported(self.environments() if names is None else names, self.resume_command(folder))
+
     def differences(self) -> list[str]:
         """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
         return [
             f"{k}: {self.machine.get(k)} then, {v} now" for k, v in this_machine().items() if self.machine.get(k) != v
         ]
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command that continues the run of a folder, whose record may be damaged."""
+    try:
+        return Record.read(folder).resume_command(folder)
+    except TidelogError:
+        return f"tidelog resume {shlex.quote(str(folder))}"
 
 
 def check_free(out: str | Path | None) -> None:
@@ -226,7 +251,7 @@ def check_free(out: str | Path | None) -> None:
         raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
     if folder.exists() and not all(map(is_temporary, folder.iterdir())):
         is_run = (folder / "run.json").exists()
-        again = f", continue the run with `tidelog resume {folder}` or tl.resume({str(folder)!r}), or read it with "
+        again = f", continue the run with `{resume_command(folder)}` or tl.resume({str(folder)!r}), or read it with "
         again += f"tl.load({str(folder)!r})"
         what, other = ("a run", again) if is_run else ("no run", "")
         raise ConfigError(

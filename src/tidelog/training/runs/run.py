@@ -206,6 +206,8 @@ class Run:
         Raises DivergenceError at a non-finite metric, KeyboardInterrupt and SystemExit(143) after a signal; the run
         can be resumed in all three cases.
         """
+        if self.folder is not None:
+            self.record.check_imported(self.folder)
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             stack.callback(self._engine.wait)
@@ -279,7 +281,7 @@ class Run:
             if self.folder is None:
                 raise
             self._save(self._engine.environments_before())
-            fix = f"fix: repair the environment, then continue with `tidelog resume {self.folder}`"
+            fix = f"fix: repair the environment, then continue with `{self.record.resume_command(self.folder)}`"
             raise EnvironmentFailure(f"{error}; the progress until then is saved in {self.folder}. {fix}") from error
 
     def _check_finite(self) -> None:
