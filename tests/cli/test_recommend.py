@@ -2,7 +2,12 @@
 
 import re
 import shlex
+import subprocess
+import sys
+import warnings
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -12,8 +17,12 @@ from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.cli import main
+from tidelog.cli.data import EVENTS_OF_AN_UPDATE, steps_for
 from tidelog.cli.serve import _notes
+from tidelog.data.io.inspect import _without_bad_rows
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.recommender_bcq import RecommenderBCQ
+from tidelog.training.runs.run import Run
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
 TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
@@ -230,14 +239,73 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     assert pl.read_csv("lists-2.csv").equals(pl.read_csv("lists.csv"))
 
 
-def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, capsys):
+def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, monkeypatch, capsys):
     table = shop_table(tmp_path, user_id=pl.when(pl.col("item_id") == "i1").then(None).otherwise(pl.col("user_id")))
     assert main(["data", "inspect", "--data", str(table)]) == 0
     inspected = capsys.readouterr().out
     assert "as interactions: 1 error" in inspected
     assert "tidelog train" not in inspected
+    monkeypatch.chdir(tmp_path)
     assert main(proposed(inspected, "data validate")) == 2
     assert "empty cell in 'user_id'" in said(capsys)
+    assert len(pl.read_csv("bad.csv")) == pl.read_csv(table)["user_id"].null_count()
+    (python,) = [shlex.split(line) for line in inspected.splitlines() if line.startswith("  python -c ")]
+    subprocess.run([sys.executable, *python[1:]], check=True, timeout=60)
+    good = pl.read_csv("good.csv", infer_schema=False)
+    assert good.equals(pl.read_csv(table, infer_schema=False).drop_nulls("user_id"))
+    assert main(proposed(inspected, "data inspect")) == 0
+    assert "tidelog train recommender-bcq --data good.csv" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("ending", ["tsv", "parquet", "jsonl"])
+def test_the_copy_without_bad_rows_is_read_and_written_as_the_table_is(ending, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pl.DataFrame({"user_id": ["007", None, "08"], "item_id": ["1", "2", "3"]})
+    write = {"tsv": "write_csv", "parquet": "write_parquet", "jsonl": "write_ndjson"}[ending]
+    getattr(frame, write)(f'a "b".{ending}', **({"separator": "\t"} if ending == "tsv" else {}))
+    bad = {"quarantine_row": [2, *range(100, 300)], "item_id": [*["1"] * 200, "x"]}  # text after many numbers
+    pl.DataFrame(bad).write_csv("bad.csv")
+    (_, python, _) = _without_bad_rows((f'a "b".{ending}',))
+    exec(shlex.split(python)[2], {})
+    read = {"tsv": partial(pl.read_csv, separator="\t", infer_schema=False), "parquet": pl.read_parquet,
+            "jsonl": pl.read_ndjson}[ending]  # fmt: skip
+    assert read(f"good.{ending}").equals(frame.drop_nulls())
+
+
+def test_the_proposed_steps_read_a_table_ten_times():
+    algorithm = RecommenderBCQ()
+    assert algorithm.batch_size * algorithm.targets == EVENTS_OF_AN_UPDATE
+    assert [steps_for(events) for events in (100, 80_000, 397_884, 10**8)] == [500, 600, 3100, 10_000]
+
+
+def test_the_help_of_a_recommender_says_its_own_number_of_steps(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "recommender-bcq", "--help"])
+    shown = said(capsys)
+    assert "updates per seed; default: 20000; `tidelog data inspect` proposes" in shown
+    assert 'with "auto"' not in shown
+
+
+def test_a_warning_of_tidelog_is_a_line_without_a_place_in_the_source(monkeypatch, capsys):
+    def dispatch(words):
+        Run._warn_of_collapse(half, [{"update": 1, "member": 0, "seed": 0, "main/coverage": 0.1}])
+        warnings.warn("of the caller", UserWarning, stacklevel=1)
+        return 0
+
+    half = SimpleNamespace(
+        members=(SimpleNamespace(index=0, seed=3, algorithm=RecommenderBCQ()),),
+        metrics=({"update": 0, "member": 0, "seed": 0, "main/coverage": 0.5},),
+    )
+    monkeypatch.setattr("tidelog.cli._dispatch", dispatch)
+    before = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["train"]) == 0
+    ours, other = capsys.readouterr().err.split("\n", 1)
+    assert ours.startswith("tidelog: warning: main/coverage of RecommenderBCQ with seed 3 fell to 0.1, below a quarter")
+    assert "run.py" not in ours
+    assert f"{__file__}:" in other
+    assert warnings.showwarning is before
 
 
 def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):

@@ -72,8 +72,9 @@ def test_a_contextual_bandit_is_proposed_whole() -> None:
 @pytest.mark.full
 def test_sales_are_told_to_be_interactions_and_what_remains() -> None:
     described = describe_table(shared("data/online_retail_cc0/online_retail_2010_2011.parquet"))
-    assert described.interactions == {"user": "CustomerID", "item": "StockCode", "time": "ts", "rating": "Quantity"}
+    assert described.interactions == {"user": "CustomerID", "item": "StockCode", "time": "ts"}
     text = described.text()
+    assert "'Quantity' is not proposed as reward: 10,624 values are negative, down to -80,995" in " ".join(text.split())
     assert "interaction log" in text
     assert "135,080" in text
     assert "tidelog train" not in text
@@ -88,6 +89,26 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
     text = described.text()
     for said in ("split them, one item per row", "'session_id' differs in every row", "# action = ...", "not complete"):
         assert said in text
+
+
+@pytest.mark.parametrize(
+    ("quantity", "reason"),
+    [
+        ([1.0, 2.0, -3.0, -1.0] * 50, "'quantity' is not proposed as reward: 100 values are negative, down to -3 "),
+        ([1.0] * 199 + [101.0], "its largest value is 101, and 99 % of those other than 0 are at most 1"),
+        ([1.0] * 199 + [100.0], None),
+        ([0.0] * 199 + [1.0], None),  # rare, not extreme
+        ([0.0] * 198 + [1.0, 2.0], None),
+    ],
+)
+def test_rewards_with_negative_or_extreme_values_are_not_proposed(quantity: list[float], reason: str | None) -> None:
+    frame = pl.DataFrame({"user_id": ["a", "b"] * 100, "item_id": ["x", "y", "z", "z"] * 50, "timestamp": range(200)})
+    described = describe_table(frame.with_columns(quantity=pl.Series(quantity)))
+    assert ("rating" in described.interactions) == (reason is None)
+    assert ("reward" in (described.interaction_roles() or {})) == (reason is None)
+    text = " ".join(described.text().split())
+    assert reason is None or reason in text
+    assert ("not proposed as reward" in text) == (reason is not None)
 
 
 TREATMENT = {

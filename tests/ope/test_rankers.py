@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.ope.events import events_of
+from tidelog.errors import ConfigError
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity
 
 # Counts: item 1 four times, 2 three times, 3 and 4 twice each, 5 once, 6 never.
@@ -77,6 +78,17 @@ def test_own_frequency_counts_the_history_and_ends_in_zeros_unless_filled():
     assert rank(OwnFrequency.of(LOG), [5, 4, 5, 2], 5)[0] == [5, 2, 4, 0, 0]
     assert rank(OwnFrequency.of(LOG), [5, 4], 3)[1][2] == -np.inf
     assert rank(RANKERS["own"], [5, 4, 5, 2], 5)[0] == [5, 2, 4, 1, 3]
+
+
+def test_own_frequency_of_another_catalogue_says_how_to_build_it():
+    with pytest.raises(
+        ConfigError, match=r"expected the number of items plus 1\. fix: .*OwnFrequency\.of\(split\.train\)"
+    ):
+        OwnFrequency(LOG)
+    with pytest.raises(ConfigError, match=r"OwnFrequency\.size = 6, but a history has item 6: .*fix: build it"):
+        rank(OwnFrequency(6), [5, 6], 3)
+    with pytest.raises(ConfigError, match="but allowed has 7 columns"):
+        rank(OwnFrequency(8), [5, 6], 3, allowed=np.ones((1, 7), bool))
 
 
 @given(st.sampled_from(sorted(RANKERS)), st.data())

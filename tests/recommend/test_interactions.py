@@ -217,6 +217,8 @@ def test_all_errors_stand_in_one_report_and_their_rows_in_quarantine(tmp_path: P
     [
         ("repeated event", lambda frame: pl.concat([frame, frame.head(1)]), {}),
         ("unordered events", lambda frame: frame.reverse(), {}),
+        ("times far outside", put("t", (0, "-6e10")), {}),
+        ("times far outside", put("t", (3, "9e10")), {}),
         ("events at one time", lambda frame: frame.with_columns(t=pl.lit(5.0)), {}),
         ("rewards all equal", lambda frame: frame, {"reward": {"click": 1.0, "buy": 1.0}}),
         ("reward of unknown event", lambda frame: frame, {"reward": {"click": 1.0, "buy": 2.0, "bui": 3.0}}),
@@ -228,6 +230,26 @@ def test_each_remark_is_said(check: str, change: Any, roles: dict[str, Any]) -> 
     assert check not in {one.check for one in interactions().report.warnings}
     log = tl.read_interactions(change(clicks()), **{**ROLES, **roles})
     assert check in {one.check for one in log.report.warnings}
+
+
+@pytest.mark.parametrize(
+    ("times", "rows"),
+    [
+        ([0.0, 5.0, *range(1000, 1400), 9e5, 8e5], (1, 2, 403, 404)),  # both ends, each with a second gap among its own
+        ([*range(400), 795.0], ()),  # a pause as long as all the rest, without two events at each end
+        ([*range(400), 796.0], (401,)),
+        ([*range(400), 2000.0, 2001.0, 2002.0], ()),  # more than 0.5 % of the events
+        ([*[5.0] * 400, 9.0], ()),  # the others have no length
+        ([*range(18), 99.0], ()),  # too few to say
+    ],
+)
+def test_times_far_outside_are_a_few_behind_a_long_gap(times: list[float], rows: tuple[int, ...]) -> None:
+    times = [float(time) for time in times]
+    frame = pl.DataFrame({"u": ["a"] * len(times), "i": ["x", "y"] * (len(times) // 2) + ["x"] * (len(times) % 2)})
+    for column in (pl.Series("t", times), pl.Series("t", times).cast(pl.Int64).cast(pl.Datetime("us"))):
+        report = tl.validate_interactions(frame.with_columns(column), user="u", item="i", time="t")
+        found = [one for one in report.warnings if one.check == "times far outside"]
+        assert sum((one.rows for one in found), ()) == rows
 
 
 def test_every_check_is_described_and_tested() -> None:
@@ -374,6 +396,18 @@ def test_cold_items_and_users_are_named() -> None:
     said = {one.check: one.found for one in split.report.problems}
     assert "novel" in said["cold items"]
     assert "new" in said["cold users"]
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(("few", "warns"), [(1, True), (3, False)])
+def test_a_split_warns_of_a_period_with_few_of_the_events(first: bool, few: int, warns: bool) -> None:
+    times = np.concatenate([np.arange(100.0), 200.0 - np.arange(few)])
+    frame = pl.DataFrame({"u": "a", "i": ["x", "y"] * 50 + ["x"] * few, "t": 200.0 - times if first else times})
+    log = tl.read_interactions(frame, user="u", item="i", time="t")
+    uneven = [one for one in log.split(share=0.8 if first else 0.2).report.warnings if one.check == "uneven periods"]
+    assert bool(uneven) == warns
+    assert all(f"({100 / 101 if first else 1 / 101:.2%})" in one.found for one in uneven)
+    assert "uneven periods" not in {one.check for one in log.split(at=100.5).report.warnings}
 
 
 def test_leaving_one_out_warns_of_the_leak() -> None:

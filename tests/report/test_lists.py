@@ -4,16 +4,21 @@ import json
 import re
 import shutil
 
+import numpy as np
+import polars as pl
 import pytest
 
+from tests.algorithms.recommenders import small
 from tests.data.clicks import ROLES
 from tests.report.pages import Page, alone
-from tests.training.runs import write_record
+from tests.training.runs import begin, finish, write_record
 from tidelog.number_text import three_digits
-from tidelog.recommend.interactions.held_out import next_events
+from tidelog.ope.estimators.intervals import Confidence
+from tidelog.recommend.interactions.held_out import Cases, next_events
 from tidelog.recommend.interactions.readers import read_interactions
-from tidelog.recommend.metrics.baselines import Popularity
+from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
+from tidelog.report.lists_part import _lead
 from tidelog.report.run_page import report_of
 from tidelog.training.runs.policies import policy_of_run
 
@@ -48,6 +53,65 @@ def test_lists_stand_beside_baselines_with_intervals(shop, run):
     assert "No collapse" in said
     assert "tidelog judge" not in said  # judging is for decisions
     assert "events in the log" in said
+
+
+@pytest.mark.full
+def test_words_and_settings_are_those_of_lists(run):
+    said = said_of(run)
+    assert re.search(r"\d+ events, \d+ sessions, from", said)
+    for absent in (" steps, ", " episodes", "estimator", "patience", "warm start", "phase buffer"):
+        assert absent not in said, said[max(0, said.find(absent) - 200) :]
+    assert "seeds 0" in said
+    assert "history 6" in said
+
+
+def test_the_page_leads_with_advice_where_a_rule_is_better():
+    """Users repeat the item of their history; a learnt ranker lists the same items for everybody."""
+    users = np.arange(40, dtype=np.int32)
+    history = (1 + users % 12).reshape(-1, 1).astype(np.int32)
+    ones = np.ones_like(history)
+    cases = Cases(users, history, ones, history, ones.astype(np.float32), ones[:, 0])
+
+    class Constant:
+        def __init__(self, first):
+            self.first = first
+
+        def rank(self, histories, events, k, allowed=None, users=None):
+            return np.tile(np.arange(self.first, self.first + k, dtype=np.int32), (len(histories), 1)), np.zeros(k)
+
+    own = OwnFrequency(21)
+    few = Confidence(replicates=50)
+    rules = {"popularity": Constant(15), "last-item Markov": Constant(15), "item-kNN": Constant(15)}
+    for learnt, advised in ((Constant(13), True), (own, False)):
+        rankers = {"shop": learnt, **rules, "own frequency": own}
+        compared = compare(rankers, cases, np.ones(21), 5, confidence=few)
+        lead = _lead(compared, {"shop": learnt}, 5, "baskets")
+        advice = '<p class="short">Do not use these lists: the counting rule own frequency is better than shop.</p>'
+        assert lead.startswith(advice) == advised
+        assert ("Do not use" in lead) == advised
+        assert "held-out baskets the list of 5 items by shop contains an item of the basket" in lead
+
+
+@pytest.mark.full
+def test_baskets_are_measured_as_baskets_and_repeats_name_the_flag(tmp_path):
+    """Every user takes one item each day and a random other one, in an order that the file makes up."""
+    rng = np.random.default_rng(0)
+    rows = [(f"u{u}", f"i{n}", float(day)) for u in range(80) for day in range(10) for n in (u % 40, rng.integers(40))]
+    frame = pl.DataFrame(rows, schema=["u", "i", "t"], orient="row")
+    said = []
+    for name, order in (("one", frame), ("two", frame.reverse().sort("u", "t", maintain_order=True))):
+        order.write_csv(tmp_path / f"{name}.csv")
+        log = read_interactions(tmp_path / f"{name}.csv", user="u", item="i", time="t")
+        finish(begin(small(), log, tmp_path / name, steps=2, every=2, held_out=0.3))
+        said.append(said_of(tmp_path / name))
+        assert "Lists of 10 items for the first held-out baskets of all 80 users from 6.3 on" in said[-1]
+        assert "100.0% of the log's events have the same time as another event of their user" in said[-1]
+        assert "own frequency is best): set it" in said[-1]
+        assert "unless `--no-exclude-seen`" in said[-1]
+    for rule in ("popularity", "own frequency"):  # the order of the file changes neither
+        assert len({re.search(rf"{rule} 80 (\S+ \(\S+ to \S+\))", one)[1] for one in said}) == 1
+    assert "own frequency 80 1 (1 to 1)" in said[0]
+    assert "Markov" not in said[0]
 
 
 @pytest.mark.full
@@ -94,5 +158,5 @@ def test_the_page_leads_with_the_policy_that_is_recommended(run):
     file = run / "run.json"
     record = json.loads(file.read_text())
     record["options"]["best"] = "held_out/main/critic_loss"
-    file.write_text(json.dumps(record))
+    write_record(run, record)
     assert "the list of 8 items by run, best policy contains" in said_of(run)

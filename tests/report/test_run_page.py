@@ -320,7 +320,8 @@ def test_hyper_parameters_that_are_not_the_default_stand_out(runs):
     rows = {name: mark for mark, name in re.findall(r'<tr( class="marked")?><th scope="row">(\w+)</th>', table)}
     assert rows["learning_rate"]
     assert rows["hidden"]
-    assert not rows["dropout"]
+    assert not rows["schedule"]
+    assert "dropout" not in rows  # it is not set
     assert "0.0003 (changed)" in table
 
 

@@ -30,6 +30,7 @@ BODIES = {
     "a code": ({"observation": {"numeric": [1, 2, 3, 0], "categorical": [9, 0]}}, 422, "9, expected codes 0"),
     "too many": ({"observations": [ROW] * 4}, 413, "'observations' has 4 rows, at most 3 are allowed"),
     "none": ({"observations": []}, 422, "at least one observation"),
+    "misspelt": ({"observatoin": ROW}, 422, "unknown field 'observatoin': did you mean 'observation'?"),
     "a field": ({"observation": ROW, "maks": [True] * 5}, 422, "unknown field 'maks': did you mean 'mask'?"),
     "both": ({"observation": ROW, "observations": [ROW]}, 422, "the body needs {"),
     "nothing": ([], 422, "the body needs {"),

@@ -8,7 +8,9 @@ import pytest
 from tests.runtime.cases import listing
 from tests.serving.test_app import asked
 from tidelog import runtime
+from tidelog.runtime.recommender import UNKNOWN_ITEMS
 from tidelog.serving.app import Bounds
+from tidelog.serving.endpoints import in_json
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +48,18 @@ def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
 BODIES = {
     "nothing": ({}, 422, 'the body needs {\"history\"'),
     "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
+    "misspelt": ({"histroy": ["i1"]}, 422, "unknown field 'histroy': did you mean 'history'?"),
     "no list": ({"history": "i1"}, 422, "'history' is not a list (the latest last)"),
     "no lists": ({"histories": ["i1"]}, 422, "'histories[0]' is not a list"),
     "no id": ({"histories": [["i1"], [1.5]]}, 422, "'histories[1][0]' is not a string or a whole number"),
-    "an item": ({"history": ["i77"]}, 422, "history 0 has the unknown item 'i77'"),
+    "an item": ({"history": ["i77"]}, 422, "history 0 has the unknown item 'i77'; did you mean 'i7'?"),
     "an event": ({"history": ["i1"], "events": ["buys"]}, 422, "has the unknown event 'buys': did you mean 'buy'?"),
     "events": ({"history": ["i1"], "events": []}, 422, "history 0 has 1 items and 0 events"),
     "k": ({"history": ["i1"], "k": "3"}, 422, "'k' is '3', expected a whole number"),
     "no k": ({"history": ["i1"], "k": 0}, 422, "'k' is 0, expected a whole number of at least 1"),
-    "too long": ({"history": ["i1"], "k": 30}, 422, "k = 30, but history 0 has only 9 candidates"),
+    "too long": ({"history": ["i1"], "k": 30}, 422, "k = 30, but history 0 has only 9 candidates (1 history has "
+                 'fewer than 30). fix: lower k, allow more candidates, or "exclude_seen": false'),
+    "both too long": ({"histories": [[], []], "k": 30}, 422, "(2 histories have fewer than 30)"),
     "enormous": ({"histories": [["i1"]] * 2, "k": 10**9}, 413, "items per answer"),
     "candidates": ({"history": ["i1"], "candidates": "i1"}, 422, "'candidates' is not a list of item ids"),
     "seen": ({"history": ["i1"], "exclude_seen": 1}, 422, "'exclude_seen' is not true or false"),
@@ -73,6 +78,29 @@ def test_what_does_not_fit_is_named(name, plain):
     answer = recommend(plain, body, bounds=Bounds(rows=3))
     assert answer.status_code == status
     assert message.replace("\\", "") in answer.json()["error"]
+
+
+def test_an_empty_body_is_called_empty(plain):
+    for body in (b"", b" \n"):
+        kind = {"content-type": "application/json"}
+        answer = asked(plain, ("POST", "/recommend", {"content": body, "headers": kind}))[0]
+        assert (answer.status_code, answer.json()["error"]) == (400, "the body is empty. fix: send a JSON object")
+
+
+def test_a_fix_names_fields_of_the_request(plain):
+    """Every word of Python or of the command line that these errors have is replaced."""
+    asking = {
+        "a word": {"history": ["i1"], "user": {"plan": "x"}},
+        "a number": {"history": ["i1"], "user": {"age": "x"}},
+        "infinite": {"history": ["i1"], "user": {"age": 1e300}},
+        "k": {"history": ["i1"], "k": 30},
+    }
+    for name, body in asking.items():
+        error = recommend(plain, body).json()["error"]
+        assert not any(word in error for word in ("='", "=False", "--", "None")), (name, error)
+    assert '"unknown": "skip"' in recommend(plain, asking["a word"]).json()["error"]
+    for message in (UNKNOWN_ITEMS, "fix: drop users=, or train with user_features=..."):
+        assert "=" not in in_json(message)
 
 
 def test_the_server_says_what_it_has(plain):

@@ -3,12 +3,16 @@
 import warnings
 
 import numpy as np
+import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.algorithms.recommenders import described, small
+from tests.algorithms.recommenders import described, fresh, small
+from tests.data.clicks import ROLES, clicks
+from tidelog.data.scaling import Scaler
+from tidelog.policies.policy import Policy
 from tidelog.training.runs.run import CollapseWarning, Run, collapsed_metrics
-from tidelog.training.runs.time_split import TimeSplit
+from tidelog.training.runs.time_split import QWeightSelection, TimeSplit
 
 
 def row(coverage, member=0):
@@ -64,8 +68,9 @@ def test_the_advice_on_a_divergence_can_be_followed():
 
 
 @pytest.mark.full
-def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has():
+def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has(capsys):
     run = tl.fit(small(), described(), 1, held_out=0.3, every=1)
+    assert "note: held out: " in capsys.readouterr().err
     with pytest.raises(tl.ConfigError, match=r"best='held_out/") as error:
         run.best_policy()
     assert str(error.value).split("best='")[1].split("'")[0] in run.metrics[-1]
@@ -80,3 +85,66 @@ def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
     assert int(kept["log"].scored.sum()) == (described().time >= cut).sum()
     assert TimeSplit(described(), 0.0).validation_stores(small(), None) is None
     assert TimeSplit(described(), 0.0).q_weight_selection() is None
+
+
+def test_a_split_says_what_it_holds_out():
+    held = int(described().split(share=0.3).test.scored.sum())
+    (note,) = TimeSplit(described(), 0.3).notes()
+    assert f"held out: {held} events ({held / len(described()):.1%}) from 10000002" in note
+    assert "measured by the next event" in note
+    assert TimeSplit(described(), 0.0).notes() == []
+
+
+def test_a_period_with_hardly_an_event_is_refused(tmp_path):
+    wrong = pl.concat([clicks(users=60), clicks().head(1).with_columns(t=pl.lit(3e9))])
+    log = tl.read_interactions(wrong, **ROLES)
+    with pytest.raises(tl.ConfigError, match=r"held_out: the last 20% of the time has 1 of 301 events .*fix: correct"):
+        tl.fit(small(), log, 1, held_out=0.2, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    tl.fit(small(), log, 1, train=False)  # holds out nothing
+
+
+def baskets(seed=0):
+    """Ten baskets of two to four items of each user, one a day, in an order without meaning."""
+    rng = np.random.default_rng(seed)
+    rows = [(f"u{u}", f"i{i}", float(day), 2.0 + i) for u in range(8) for day in range(10)
+            for i in rng.permutation(9)[: 2 + u % 3]]  # fmt: skip
+    return pl.DataFrame(rows, schema=["u", "i", "t", "worth"], orient="row")
+
+
+def test_a_log_of_baskets_is_validated_by_the_first_basket_of_each_user():
+    roles = {"user": "u", "item": "i", "time": "t", "reward": "worth"}
+    log = tl.read_interactions(baskets(), **roles)
+    assert log.basket_share == 1.0
+    parts = TimeSplit(log, 0.3)
+    assert "each user's first basket" in parts.notes()[0]
+    h = small()
+    policy = Policy(h, log.spec, Scaler(), h.policy_params(fresh(h, log)))
+    _, metrics = parts.q_weight_selection()(policy)
+    hits, gains, rewards = [], [], []
+    gain = 1 / np.log2(np.arange(9) + 2.0)  # the lists hold all nine items
+    for user in range(8):
+        mine = np.flatnonzero((log.user == user) & (log.time >= parts._split.at))
+        basket = mine[log.time[mine] == log.time[mine[0]]]
+        items, events = log.histories(mine[:1], h.history)
+        listed, _ = policy.ranker().rank(items, events, 9)
+        taken = np.isin(listed[0], log.item[basket])
+        hits.append(taken.any())
+        gains.append((taken * gain).sum() / gain[: len(basket)].sum())
+        rewards.append(log.reward[basket].sum())
+    wanted = {"held_out/hit@10": hits, "held_out/ndcg@10": gains, "held_out/reward@10": rewards}
+    for name, values in wanted.items():
+        assert metrics[name] == pytest.approx(np.mean(values), rel=1e-6), name
+    shuffled = tl.read_interactions(baskets().sample(fraction=1.0, shuffle=True, seed=1), **roles)
+    held = QWeightSelection(shuffled.split(share=0.3).test)(policy)[1]
+    assert held["held_out/reward@10"] == pytest.approx(metrics["held_out/reward@10"])
+
+
+def test_few_events_at_one_time_are_no_baskets():
+    frame = baskets().with_columns(t=pl.col("t") + pl.int_range(pl.len()) / 1000)
+    tied = frame.with_columns(t=pl.when(pl.col("u").is_in(["u0", "u1", "u2"])).then(baskets()["t"]).otherwise("t"))
+    log = tl.read_interactions(tied, user="u", item="i", time="t")
+    assert 0.2 < log.basket_share < 0.5
+    assert not log.has_baskets
+    users = pl.DataFrame({"u": ["a", "a", "b", "b"], "i": ["x", "y", "x", "y"], "t": [0.0, 1.0, 1.0, 2.0]})
+    assert tl.read_interactions(users, user="u", item="i", time="t").basket_share == 0.0

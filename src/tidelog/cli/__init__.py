@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import tidelog
 from tidelog.cli.wrapping import wrapped
@@ -40,6 +42,7 @@ INTERRUPTED = "tidelog: interrupted"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
+    shown_by_python, warnings.showwarning = warnings.showwarning, _show_warning
     try:
         return _dispatch(_without_plugins(words))
     except TidelogError as error:
@@ -55,6 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    finally:
+        warnings.showwarning = shown_by_python
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
+    """Print a warning of tidelog as one line; another one with its place in the source."""
+    own = category.__module__.split(".")[0] == tidelog.__name__
+    if own or (category is UserWarning and Path(filename).is_relative_to(Path(tidelog.__file__).parent)):
+        print(wrapped(f"tidelog: warning: {message}", sys.stderr), file=sys.stderr)  # noqa: T201
+    else:
+        print(warnings.formatwarning(message, category, filename, lineno, line), end="", file=sys.stderr)  # noqa: T201
 
 
 def _dispatch(words: list[str]) -> int:

@@ -23,6 +23,9 @@ from tidelog.recommend.interactions.readers import open_interactions, validate_b
 from tidelog.recommend.interactions.tables import Roles
 from tidelog.terminal_text import printable
 
+PASSES = 10
+EVENTS_OF_AN_UPDATE = 128 * 10  # batch_size and targets of RecommenderBCQ
+FEWEST_STEPS, MOST_STEPS = 500, 10_000
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
     "validate": "all problems of a log",
@@ -154,7 +157,14 @@ def _with_ranking(table: Description, source: Source) -> Description:
         return table
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
-    return replace(table, ranking=names("interactions")[0], ranking_report=report)
+    steps = steps_for(table.rows)
+    return replace(table, ranking=names("interactions")[0], ranking_report=report, ranking_steps=steps)
+
+
+def steps_for(events: int) -> int:
+    """Updates of a recommender that read a log 10 times, as those of the study on Online Retail did; 500 to 10,000."""
+    steps = round(PASSES * events / EVENTS_OF_AN_UPDATE, -2)
+    return int(min(max(steps, FEWEST_STEPS), MOST_STEPS))
 
 
 def _validate(words: list[str]) -> int:

@@ -74,6 +74,8 @@ class RankingFlags(LogFlags):
     Interactions.save"""
     preset: Annotated[str, "NAME"] | None = None
     """published settings as defaults"""
+    steps: int | None = None
+    """updates per seed; default: 20000; `tidelog data inspect` proposes fewer for a small table"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)

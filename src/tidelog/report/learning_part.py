@@ -12,7 +12,7 @@ from tidelog.errors import ConfigError, nearest
 from tidelog.number_text import three_digits
 from tidelog.report.charts import Curve, Values, curves
 from tidelog.report.frame import figure, folded, grid, heading, legend, paragraph, section
-from tidelog.report.saved import SavedRun
+from tidelog.report.saved import SavedRun, ranks
 from tidelog.training.runs.sinks import KEYS
 
 HELD_OUT = "held_out/"
@@ -82,13 +82,14 @@ def learning(runs: Sequence[SavedRun]) -> str:
     for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen):  # as its training loss is called
         evaluated = metric.startswith(("play/", "collect/return")) or metric in own
         (evaluations if evaluated else losses if "loss" in metric else others).append(metric)
+    held_out = "events" if all(map(ranks, runs)) else "episodes"
     kinds = {
-        "Losses in training and on held-out episodes": losses,
+        f"Losses in training and on held-out {held_out}": losses,
         "Evaluations during training": evaluations,
         "Other training metrics": others,
     }
     more = sum(len(run.record.configs) for run in runs) - len(lines)
-    body = [paragraph(_explained(lines), "soft"), colours(lines) if len(lines) > 1 else ""]
+    body = [paragraph(_explained(lines, held_out), "soft"), colours(lines) if len(lines) > 1 else ""]
     body += [paragraph(f"{more:,} more algorithms of the population are not shown.")] if more else []
     for title, metrics in kinds.items():
         charts = grid((_chart(metric, lines) for metric in metrics), broad=True)
@@ -99,9 +100,9 @@ def learning(runs: Sequence[SavedRun]) -> str:
     return section("Learning curves", "".join(body), "learning")
 
 
-def _explained(lines: Sequence[Line]) -> str:
+def _explained(lines: Sequence[Line], held_out: str) -> str:
     counts = sorted({len(line.members) for line in lines})
-    text = "Solid lines: training. Dashed lines: the same loss on held-out episodes."
+    text = f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}."
     if counts == [1]:
         return f"{text} There is only one seed, so the effect of chance is unknown. fix: train several seeds."
     text += f" Thick: the mean over seeds; thin: each seed; the band: a {_LEVEL:.0%} bootstrap interval of the mean."

@@ -13,7 +13,7 @@ from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
 from tidelog.number_text import three_digits, with_ends
 from tidelog.policies.statistics import Interval
-from tidelog.recommend.interactions.held_out import next_events
+from tidelog.recommend.interactions.held_out import held_out_cases
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
 from tidelog.recommend.metrics.ranked_lists import Comparison, compare
@@ -41,6 +41,13 @@ MEANINGS = {
     "coverage": "share of all items that are in any list",
     "entropy": "how evenly items are listed: 1 if all are listed equally often, 0 for one list for everybody",
 }
+OF_BASKETS = {  # what else these measures mean for baskets
+    "hit rate": "share of the baskets with an item in the list",
+    "ndcg": "the same, for every item of the basket: a hit counts less the further down it is; 1 for the best list",
+    "mrr": "mean of 1 / place of the first item of the basket in the list, 0 if none is there",
+    "reward": "mean reward of the items of a basket that are in the list",
+}
+OWN = "own frequency"
 ALONE = "encoder alone"
 
 
@@ -66,20 +73,20 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     if not share:
         return paragraph("A run held out no period, so the quality of its lists is unknown. fix: train with held_out.")
     split = found.log.split(share=share)
-    cases = next_events(split.test, split.test.targets)
-    scope = f"all {len(cases):,} events"
-    if len(cases) > MOST_CASES:
-        chosen = np.sort(np.random.default_rng(0).permutation(len(cases))[:MOST_CASES])
-        cases, scope = cases.select(chosen), f"{MOST_CASES:,} random events"
+    baskets, rows = found.log.has_baskets, split.test.targets
+    cases = held_out_cases(split.test, MOST_CASES)
+    number = len(np.unique(found.log.user[rows])) if baskets else len(rows)
+    scope = f"all {len(cases):,}" if len(cases) == number else f"{len(cases):,} random"
+    scope = f"the first held-out baskets of {scope} users" if baskets else f"{scope} events"
     notes: list[str] = []
-    baselines: tuple[Ranker, ...] = (
-        Popularity.of(split.train),
-        Markov.of(split.train),
-        ItemKNN.of(split.train),
-        OwnFrequency.of(split.train, filled=True),
-    )
+    rules: dict[str, Ranker] = {
+        "popularity": Popularity.of(split.train),
+        **({} if baskets else {"last-item Markov": Markov.of(split.train)}),
+        "item-kNN": ItemKNN.of(split.train),
+        OWN: OwnFrequency.of(split.train, filled=True),
+    }
     learnt = dict(_learnt(lines, notes))
-    rankers = learnt | dict(zip(_COUNTED, baselines, strict=True))
+    rankers = learnt | rules
     k = min(LENGTH, len(found.log.items) - 1)
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
@@ -88,10 +95,19 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
         "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
         "long run."
     )
-    body = [_lead(compared, learnt, k), *map(paragraph, notes), paragraph(explanation, "soft")]
+    if baskets:
+        explanation += (
+            f" {found.log.basket_share:.1%} of the log's events have the same time as another event of their user. The "
+            "order within such a basket has no meaning, so all items of a basket count alike, and no rule reads the "
+            "last item."
+        )
+    best = max((row for row in compared.rows if row.kind == "all"), key=lambda row: row.scores[LEADING].estimate)
+    seen = _SEEN + (_REPEATS if best.ranker == OWN else "")
+    body = [_lead(compared, learnt, k, "baskets" if baskets else "events"), *map(paragraph, notes)]
+    body += [paragraph(seen, "" if best.ranker == OWN else "soft"), paragraph(explanation, "soft")]
     body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", every_kind=False))
     wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", every_kind=True)
-    meanings = definitions(MEANINGS.items())
+    meanings = definitions((MEANINGS | (OF_BASKETS if baskets else {})).items())
     return (
         "".join(body) + folded("Every measure, and what it means", meanings + wide) + bullets(_gains(compared, rankers))
     )
@@ -99,36 +115,49 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
 
 _COUNTED = {
     "popularity": "popularity", "last-item Markov": "what followed the last item",
-    "item-kNN": "items taken by the same users", "own frequency": "what the user took most often before",
+    "item-kNN": "items taken by the same users", OWN: "what the user took most often before",
 }  # fmt: skip
+_SEEN = (
+    "The measured lists may contain items that the user took before. `tidelog recommend` and `tidelog serve` exclude "
+    'these items, unless `--no-exclude-seen`, or in a request "exclude_seen": false, is set.'
+)
+_REPEATS = f" Here users take the same items again ({OWN} is best): set it."
 
 
-def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int) -> str:
-    """One sentence and one picture: the first policy's hit rate and that of the best counting rule."""
+def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str) -> str:
+    """One sentence and one picture: the first policy's hit rate and that of the best counting rule.
+
+    A policy that is worse than the rule comes after a sentence that advises against its lists.
+    """
     rates = {row.ranker: row for row in compared.rows if row.kind == "all"}
-    rule = max(_COUNTED, key=lambda name: rates[name].scores[LEADING].estimate)
+    rule = max(_COUNTED.keys() & rates.keys(), key=lambda name: (rates[name].scores[LEADING].estimate, name))
     highest = rates[rule].scores[LEADING].estimate
-    sentence = ""
+    sentence = advice = ""
+    taken, hit = {
+        "events": ("the item that was taken", "whose item is"), "baskets": ("an item of the basket", "with an item")
+    }[unit]  # fmt: skip
     if learnt:
         name = next(iter(learnt))
         gain = compared.difference(name, rule, LEADING)
         low, high = (f"{three_digits(100 * end, sign=True)}" for end in gain[1:])
         sentence = (
-            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)} % of {rates[name].cases:,} held-out events "
-            f"the list of {k} items by {name} contains the item that was taken, and in {three_digits(100 * highest)} % "
+            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)} % of {rates[name].cases:,} held-out {unit} "
+            f"the list of {k} items by {name} contains {taken}, and in {three_digits(100 * highest)} % "
             f"that of the best counting rule, {rule} ({_COUNTED[rule]}): a difference of "
             f"{three_digits(100 * gain.estimate, sign=True)} percentage points ({low} to {high})."
         )
+        if gain.high < 0:
+            advice = f"Do not use these lists: the counting rule {rule} is better than {name}."
     reaches = [
         Reach(name, Interval(*(100 * end for end in row.scores[LEADING])), "c0" if name in learnt else "log")
         for name, row in rates.items()
     ]
     title = f"{LEADING} in percent: " + "; ".join(f"{one.name} {with_ends(one.interval)}" for one in reaches)
-    across_axis = f"% of the held-out events whose item is among the {k} listed"
+    across_axis = f"% of the held-out {unit} {hit} among the {k} listed"
     drawn = intervals(title, reaches, 100 * highest, across_axis, ("fewer", "more"))
     text = f"Blue: policies that learnt. Grey: counting rules without learning; the line is the best of them, {rule}."
-    shown = figure("How often the item that was taken is in the list", drawn, text)
-    return (paragraph(sentence, "short") if sentence else "") + shown
+    shown = figure(f"How often {taken} is in the list", drawn, text)
+    return "".join(paragraph(one, "short") for one in (advice, sentence) if one) + shown
 
 
 def _measures_table(compared: Comparison, measures: Sequence[str], caption: str, *, every_kind: bool) -> str:

@@ -74,7 +74,8 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         sections = {"lists": sections["lists"], **sections}
     links = [(name, _LINKS[name]) for name, text in sections.items() if text]
     shown = [text for text in sections.values() if text]
-    return page(title, lead, [*shown, paragraph(_ON_SCREEN, "soft paper")], KIND, links)
+    more = _ON_SCREEN if decide else _ON_SCREEN_LISTS
+    return page(title, lead, [*shown, paragraph(more, "soft paper")], KIND, links)
 
 
 _LINKS = {
@@ -82,6 +83,7 @@ _LINKS = {
     "learning": "Learning curves", "data": "Data", "settings": "Settings", "machine": "Versions",
 }  # fmt: skip
 _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimator, all metrics, settings and versions."
+_ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics, settings and versions."
 
 
 def _summary(runs: Sequence[SavedRun]) -> str:

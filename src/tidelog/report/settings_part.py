@@ -29,7 +29,8 @@ def data(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
         whose = [run for run in runs if fingerprint(run) == mark]
         body += [heading(", ".join(run.name for run in whose))] if len(logs) > 1 else []
         record = whose[0].record
-        size = f"{record.data.steps:,} steps, {record.data.episodes:,} episodes, from {source(record)}."
+        steps, episodes = ("events", "sessions") if ranks(whose[0]) else ("steps", "episodes")
+        size = f"{record.data.steps:,} {steps}, {record.data.episodes:,} {episodes}, from {source(record)}."
         body.append(paragraph(size) + definitions([("fingerprint", mark)]))
         body.append(_data_checks(found.log) if found.log is not None else paragraph(found.reason))
     return section("Data", "".join(body), "data")
@@ -110,7 +111,10 @@ def settings(runs: Sequence[SavedRun]) -> str:
     if sum(len(run.record.configs) for run in runs) > 1:
         body.append(_differences(runs))
     for run in runs:
-        trained = table(("setting", "value"), _trained(run), f"How {run.name} was trained", named=True)
+        fields = dataclasses.fields(run.record.options)
+        other = [one.name for one in fields if run.record.environment is None and "fit" not in one.metadata["verbs"]]
+        options = [(name, value) for name, value in _trained(run, other) if value != "none"]
+        trained = table(("setting", "value"), options, f"How {run.name} was trained", named=True)
         body.append(folded(f"{run.name}: hyper-parameters, and how it was trained", _hyper(run) + trained))
     return section("Settings", "".join(body), "settings", printed=len(runs) > 1)
 
@@ -134,14 +138,17 @@ def _differences(runs: Sequence[SavedRun]) -> str:
 
 
 def _hyper(run: SavedRun) -> str:
-    """All hyper-parameters of the first algorithm; changed ones are marked, also in the text."""
+    """The hyper-parameters of the first algorithm that are set; changed ones are marked, also in the text."""
     config, name_of = run.record.configs[0], run.record.algorithm
     defaults = to_config(ALGORITHMS[name_of]()) if name_of in ALGORITHMS else {}
-    rows, marked = [], []
-    for place, (name, value) in enumerate(config.items()):
+    rows: list[tuple[str, str, str]] = []
+    marked: list[int] = []
+    for name, value in config.items():
         known = name in defaults
         changed = known and defaults[name] != value
-        marked += [place] if changed else []
+        if value is None and not changed:
+            continue
+        marked += [len(rows)] if changed else []
         default = plain(defaults[name]) if known else "unknown"
         rows.append((name, plain(value), default if not changed else f"{default} (changed)"))
     more = len(run.record.configs) - 1
@@ -149,9 +156,10 @@ def _hyper(run: SavedRun) -> str:
     return table(("hyper-parameter", "value", "default"), rows, caption, marked=marked, named=True)
 
 
-def _trained(run: SavedRun) -> Iterator[tuple[str, str]]:
+def _trained(run: SavedRun, without: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
     for field in dataclasses.fields(run.record.options):
-        yield field.name.replace("_", " "), plain(getattr(run.record.options, field.name))
+        if field.name not in without:
+            yield field.name.replace("_", " "), plain(getattr(run.record.options, field.name))
 
 
 def machine(runs: Sequence[SavedRun]) -> str:

@@ -178,9 +178,10 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
     counts = allowed[:, 1:].sum(axis=1)
     short = np.flatnonzero(counts < k)
     if len(short):
+        several = "1 history has" if len(short) == 1 else f"{len(short)} histories have"
         raise SpecError(
             f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
-            f"({len(short)} histories have fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False "
+            f"({several} fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False "
             "(--no-exclude-seen)"
         )
 

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
-from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, as_sent
+from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, as_sent, in_json
 
 LOG = logging.getLogger("tidelog.serving")
 HOST = re.compile(r"^(.*?|\[.*\])(:\d*)?$", re.DOTALL)  # a name or an address, and a port
@@ -127,7 +127,7 @@ class _Server:
         except RequestError as refusal:
             return _error(refusal.status, str(refusal))
         except SpecError as error:
-            return _error(UNFIT, as_sent(str(error), asked))
+            return _error(UNFIT, in_json(as_sent(str(error), asked)))
         except ClientDisconnect:
             return _error(400, "the client disconnected during its request. fix: send it again")
         except Exception:

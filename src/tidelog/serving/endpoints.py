@@ -68,6 +68,7 @@ class ActEndpoint:
     def read(self, text: bytes) -> ParsedRequest:
         """Return the request of a body; RequestError for invalid JSON, invalid fields, or more than `most` rows."""
         body = parse_json(text)
+        _refuse_misspelt(body, ONE, MANY)
         if not isinstance(body, dict) or ("observation" in body) == ("observations" in body):
             raise RequestError(
                 UNFIT, 'the body needs {"observation": ...} for one, or {"observations": [...]} for a batch'
@@ -149,6 +150,7 @@ class RecommendEndpoint:
     def read(self, text: bytes) -> ListRequest:
         """Return the request of a body; RequestError for an invalid one."""
         body = parse_json(text)
+        _refuse_misspelt(body, ONE_LIST, MANY_LISTS)
         if not isinstance(body, dict) or ("history" in body) == ("histories" in body):
             raise RequestError(
                 UNFIT, 'the body needs {"history": [...]} for one user, or {"histories": [[...], ...]} for several'
@@ -254,6 +256,36 @@ def example(policy: Policy) -> dict[str, Any] | None:
     return {ONE[0]: row}
 
 
+# Words and fields of JSON.
+
+IN_JSON = {  # what an error says for Python and the command line, and for a request; the longer first
+    "unknown='skip' (--unknown skip)": '"unknown": "skip"',
+    "unknown='skip'": '"unknown": "skip"',
+    "exclude_seen=False (--no-exclude-seen)": '"exclude_seen": false',
+    "drop users=, or train with user_features=...": 'drop "user" or "users", or train with user features',
+    "a mapping or None": "an object or null",
+    "or None": "or null",
+    "use None": "send null",
+    "mask=": '"mask"',
+    "use a bool array": "send true and false",
+}
+
+
+def in_json(message: str) -> str:
+    """Return an error's message with the fields and values of a request."""
+    for python, field in IN_JSON.items():
+        message = message.replace(python, field)
+    return message
+
+
+def _refuse_misspelt(body: Any, one: tuple[str, ...], many: tuple[str, ...]) -> None:
+    """Raise RequestError for an unknown field in a body with neither the first field of `one` nor that of `many`."""
+    if isinstance(body, dict) and one[0] not in body and many[0] not in body:
+        known = dict.fromkeys((*one, *many))
+        for name in (name for name in body if name not in known):
+            raise RequestError(UNFIT, f"unknown field '{name}': {nearest(name, known)}")
+
+
 # Reading JSON.
 
 
@@ -271,6 +303,8 @@ def parse_json(text: bytes) -> Any:
     def no_number(word: str) -> Any:
         raise RequestError(MALFORMED, f"{word} is not JSON. fix: send null for a missing value")
 
+    if not text.strip():
+        raise RequestError(MALFORMED, "the body is empty. fix: send a JSON object")
     try:
         return json.loads(text, object_pairs_hook=once, parse_constant=no_number)
     except (ValueError, RecursionError) as error:

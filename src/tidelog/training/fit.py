@@ -105,6 +105,8 @@ def fit(
         together=together,
     )
     parts = parts_of(log, options.held_out, options.split_seed)
+    if isinstance(parts, TimeSplit):
+        parts.check_periods()
     scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
     members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], scaler)

@@ -20,6 +20,7 @@ _FEW_CODES = 50
 _WIDE = 10
 _MIXED = 0.01
 _LARGEST = 3e38
+_EXTREME = 100  # largest ratio of the largest reward to the 99 % quantile
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Field:
     low: float | None = None
     high: float | None = None
     role: str | None = None
+    negative: int = 0  # number of values below 0
+    usual: float | None = None  # 99 % quantile of the values other than 0
 
 
 @dataclass
@@ -105,7 +108,9 @@ def field_of(series: pl.Series) -> Field:
     if len(column.unreadable) > _MIXED * len(series) or not len(values):
         return Field(series.name, "word", unique, empty, examples)
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"
-    return Field(series.name, whole, unique, empty, examples, float(values.min()), float(values.max()))
+    low, high, negative = float(values.min()), float(values.max()), int((values < 0).sum())
+    usual = float(np.quantile(values[values != 0], 0.99)) if values.any() else None
+    return Field(series.name, whole, unique, empty, examples, low, high, negative=negative, usual=usual)
 
 
 def infer_columns(
@@ -367,8 +372,11 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
     dated = [one.name for one in named if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
-    for role, known in (("rating", _RATING), ("event", _EVENT)):
-        called = [one.name for one in named if _plain(one) in known]
+    unfit = [(one, _unfit_reward(one)) for one in named if _plain(one) in _RATING]
+    for role, called in (
+        ("rating", [one.name for one, reason in unfit if reason is None]),
+        ("event", [one.name for one in named if _plain(one) in _EVENT]),
+    ):
         roles |= dict.fromkeys([role], called[0]) if called else {}
     proposal.interactions = roles
     listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
@@ -377,6 +385,17 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
     if items[0].kind == "list":
         proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
     proposal.notes += _rewards_of_events(named, roles)
+    if "rating" not in roles:
+        proposal.notes += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
+
+
+def _unfit_reward(one: Field) -> str | None:
+    """The reason why a column of ratings or quantities should not be the reward as it is; None if it can be."""
+    if one.negative:
+        return f"{one.negative:,} values are negative, down to {one.low:,.10g} (returned goods?)"
+    if one.usual and one.high is not None and one.high > _EXTREME * one.usual:
+        return f"its largest value is {one.high:,.10g}, and 99 % of those other than 0 are at most {one.usual:,.5g}"
+    return None
 
 
 def _rewards_of_events(named: Sequence[Field], roles: dict[str, str]) -> list[str]:

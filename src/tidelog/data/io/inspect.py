@@ -70,6 +70,7 @@ class Description:
     written: str | None = None  # the file that holds the proposed mapping, if it was written
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
+    ranking_steps: int | None = None  # number of updates that suits the size of the table
 
     def text(self) -> str:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
@@ -129,12 +130,44 @@ class Description:
         return lines
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
-        """Commands for interactions; training only if the checks have no errors."""
+        """Commands for interactions: training, or a copy without the rows of errors."""
         flags = " ".join(f"--{role} {shlex.quote(name)}" for role, name in roles.items())
-        lines = [f"  tidelog data validate --data {source} {flags}"]
-        if self.ranking is not None and self.ranking_report is not None and self.ranking_report.ok:
-            lines.append(f"  tidelog train {self.ranking} --data {source} {flags}")
-        return lines
+        validate = f"  tidelog data validate --data {source} {flags}"
+        if self.ranking is None or self.ranking_report is None:
+            return [validate]
+        if self.ranking_report.ok:
+            steps = "" if self.ranking_steps is None else f" --steps {self.ranking_steps}"
+            return [validate, f"  tidelog train {self.ranking} --data {source} {flags}{steps}"]
+        if any(not problem.count for problem in self.ranking_report.errors):
+            return [validate]
+        return [f"{validate} --quarantine {BAD_ROWS}", *_without_bad_rows(self.named)]
+
+
+BAD_ROWS = "bad.csv"
+_GOOD_ROWS = "good"
+_POLARS = {  # ending -> how Polars reads a table (as text where types would change ids) and writes it
+    ".csv": ("read_csv({}, infer_schema=False)", "write_csv({})"),
+    ".tsv": ('read_csv({}, separator="\\t", infer_schema=False)', 'write_csv({}, separator="\\t")'),
+    ".parquet": ("read_parquet({})", "write_parquet({})"),
+    ".jsonl": ("read_ndjson({})", "write_ndjson({})"),
+    ".ndjson": ("read_ndjson({})", "write_ndjson({})"),
+}
+
+
+def _without_bad_rows(named: tuple[str, ...]) -> list[str]:
+    """Commands that copy the rows of one file that are not in the quarantine file, and inspect the copy."""
+    ending = Path(named[0]).suffix.lower()
+    if len(named) > 1 or ending not in _POLARS or not Path(named[0]).is_file():
+        return []
+    read, write = _POLARS[ending]
+    good = f"{_GOOD_ROWS}{ending}"
+    code = (
+        f'import polars as pl; bad = pl.read_csv("{BAD_ROWS}", infer_schema=False)["quarantine_row"].cast(int); '
+        f'pl.{read.format(json.dumps(named[0]))}.with_row_index("n", 1).filter(~pl.col("n").is_in(bad.implode()))'
+        f'.drop("n").{write.format(json.dumps(good))}'
+    )
+    lines = [f"  python -c {shlex.quote(code)}", f"  tidelog data inspect --data {good}"]
+    return [f"{BAD_ROWS} has the rows with errors; no command drops them. This copies all other rows:", *lines]
 
 
 def _summary(title: str, report: Report) -> list[str]:

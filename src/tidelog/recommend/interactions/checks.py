@@ -16,6 +16,8 @@ from tidelog.recommend.interactions.tables import RawInteractions
 INTERACTION_CHECKS: dict[str, Check] = {}
 _LARGEST = float(np.finfo(np.float32).max)
 _EPOCH = 1e8  # larger numbers are seconds since 1970, or fractions of seconds
+_OUTSIDE = 0.005  # largest share of events that counts as far outside the others, at each end
+_FEWEST_TIMES = 20  # times from which on some can be far outside the others
 _UNITS = 300.0  # largest ratio of two such numbers of one unit
 INTERACTION_CHECKS["unusable features"] = Check(
     "unusable features", "error", "A feature table of items or users has unusable cells or columns."
@@ -204,12 +206,41 @@ def unordered_events(raw: RawInteractions) -> Iterable[Finding]:
         yield Finding(raw.time.name, np.flatnonzero(late), found, "rising times", "nothing, if the times are right")
 
 
+@check("times far outside", "warning", INTERACTION_CHECKS)
+def times_far_outside(raw: RawInteractions) -> Iterable[Finding]:
+    """A few events are separated from all others by a longer time than the others cover: wrong dates, as a rule."""
+    if raw.time is None:
+        return
+    times = raw.time.values
+    finite = ~np.isnat(times) if times.dtype.kind == "M" else np.isfinite(times)
+    rows = np.flatnonzero(raw.time.usable & finite)
+    if len(rows) < _FEWEST_TIMES:
+        return
+    rows = rows[np.argsort(times[rows], kind="stable")]
+    ordered = times[rows] if times.dtype.kind == "M" else times[rows].astype(np.float64)
+    most = max(1, round(_OUTSIDE * len(rows)))
+    if ordered[-1 - most] == ordered[most]:
+        return
+    far = np.flatnonzero(np.diff(ordered) > ordered[-1 - most] - ordered[most])
+    early = rows[: 1 + int(far[far < most].max(initial=-1))]
+    late = rows[1 + int(far[far >= len(rows) - 1 - most].min(initial=len(rows) - 1)) :]
+    inside = ordered[len(early) : len(rows) - len(late)]
+    advice = (
+        "correct these times or remove the rows: a share of the time between the first and the last event is held out"
+    )
+    for odd in (early, late):
+        if len(odd):
+            expected = f"times near the {len(inside):,} others, {inside[0]} to {inside[-1]}"
+            found = f"{len(odd):,} of {len(rows):,} events: {first_values(times[np.sort(odd)])}"
+            yield Finding(raw.time.name, np.sort(odd), found, expected, advice)
+
+
 @check("events at one time", "warning", INTERACTION_CHECKS)
 def events_at_one_time(raw: RawInteractions) -> Iterable[Finding]:
     """A user has several events at the same time; they keep the order of the file."""
     tied = raw.order.tied
     if raw.time is not None and tied.any():
-        advice = "for a basket, the order within it has no meaning"
+        advice = "for a basket, the order within it has no meaning; lists are then measured by whole baskets"
         found = "the same time as another event of the user"
         yield Finding(raw.time.name, raw.order.rows[tied], found, "an order of each user's events", advice)
 

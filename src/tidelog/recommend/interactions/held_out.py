@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError
+from tidelog.recommend.interactions.log import Interactions
 
 Ints: TypeAlias = NDArray[np.int32]
 Bools: TypeAlias = NDArray[np.bool_]
+_LONGEST = 10_000  # events of a history of baskets
 
 
 class Events(Protocol):
@@ -128,6 +130,22 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     history, events = histories(log, first, length)
     kind = np.where(mixed, 0, log.event[first])
     return Cases(log.user[first], history, events, targets, rewards, kind, *_user_columns(log, first))
+
+
+def held_out_cases(log: Interactions, most: int, length: int | None = None) -> Cases:
+    """Build at most `most` cases from the events for evaluation; a larger number is a random sample, always the same.
+
+    Next baskets where most events of the log are in baskets, with the last 10,000 events before each; else next events,
+    with the last 50. `length` replaces both numbers.
+    """
+    rows, draw = log.targets, np.random.default_rng(0)
+    if not log.has_baskets:
+        rows = rows if len(rows) <= most else np.sort(draw.permutation(rows)[:most])
+        return next_events(log, rows, length or 50)
+    users = np.unique(log.user[rows])
+    if len(users) > most:
+        rows = rows[np.isin(log.user[rows], draw.permutation(users)[:most])]
+    return next_baskets(log, rows, length or min(_LONGEST, int(np.diff(log.starts).max())))
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:

@@ -28,6 +28,9 @@ from tidelog.folders import Kind
 from tidelog.number_text import three_digits
 from tidelog.types import Catalogue, History, Profile, Spec
 
+MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
+LEAST_OF_SHARE = 0.1  # of the events that a period of a split would have if events were evenly spread
+UNEVEN = "uneven periods"
 _SHOWN = 5  # ids that a message lists
 ARRAYS = (
     "users", "items", "user", "item", "event", "reward", "time", "terminated", "truncated", "propensity", "slate",
@@ -108,6 +111,17 @@ class Interactions:
     def counts(self) -> Values:
         """[N + 1] int64: the number of events of each item."""
         return np.bincount(self.item, minlength=len(self.items) + 1)
+
+    @cached_property
+    def basket_share(self) -> float:
+        """Share of events at the same time as another event of the user, where the order has no meaning."""
+        same = (self.user[1:] == self.user[:-1]) & (self.time[1:] == self.time[:-1])
+        return float((np.append(same, False) | np.append(False, same)).mean())
+
+    @property
+    def has_baskets(self) -> bool:
+        """Whether most events are in baskets: then lists are measured by next baskets, not by next events."""
+        return self.basket_share > MOST_IN_BASKETS
 
     @property
     def targets(self) -> Values:
@@ -312,7 +326,21 @@ def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
             f"{log.time.max()}. fix: choose a moment between them",
             log.report,
         )
-    return _split(log, before, counted, moment, [])
+    return _split(log, before, counted, moment, [] if at is not None else _uneven(before, counted, share))
+
+
+def _uneven(before: Values, counted: Values, share: float) -> list[Problem]:
+    """Warn of a split by a share of the time where a period has less than a tenth of that share of the events."""
+    past, later = int(before.sum()), int(counted.sum())
+    part = later / (past + later)
+    if part >= LEAST_OF_SHARE * share and 1.0 - part >= LEAST_OF_SHARE * (1.0 - share):
+        return []
+    message = f"the last {share:.0%} of the time has {later:,} of {past + later:,} events ({part:.2%})"
+    advice = (
+        "correct or remove events with wrong times (the check 'times far outside' of `tidelog data validate` names "
+        "their rows), or choose another share of the time"
+    )
+    return [_warning(UNEVEN, message, f"about {share:.0%} of the events", advice)]
 
 
 def leave_one_out(log: Interactions) -> Split:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.held_out import Bools, Events, Ints
 
 Scores: TypeAlias = NDArray[np.float32]
@@ -136,13 +137,28 @@ class OwnFrequency:
     size: int  # N + 1
     popularity: Popularity | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.size, bool) or not isinstance(self.size, int | np.integer) or self.size < 2:
+            raise ConfigError(
+                f"OwnFrequency.size is {self.size!r:.80}: expected the number of items plus 1. fix: build it from a "
+                "log, as in OwnFrequency.of(split.train)"
+            )
+
     @classmethod
     def of(cls, log: Events, filled: bool = False) -> OwnFrequency:
-        """For the catalogue of a log."""
+        """For the catalogue of a log; `filled`: by its popularity."""
         return cls(len(log.items) + 1, Popularity.of(log) if filled else None)
 
     def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
-        """By the counts within each history [B, H]."""
+        """By the counts within each history [B, H]; ConfigError for items of another catalogue."""
+        largest = int(histories.max(initial=0))
+        width = self.size if allowed is None else allowed.shape[1]
+        if largest >= self.size or width != self.size:
+            found = f"a history has item {largest}" if largest >= self.size else f"allowed has {width} columns"
+            raise ConfigError(
+                f"OwnFrequency.size = {self.size:,}, but {found}: expected the catalogue of the histories, its number "
+                "of items plus 1. fix: build it from their log, as in OwnFrequency.of(split.train)"
+            )
         lists = best(_profile(histories, self.size), k, allowed)
         return lists if self.popularity is None else self.popularity.fill(*lists, allowed)
 

@@ -184,7 +184,8 @@ class Run:
         notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
         with Screen(self.record.algorithm, progress) as screen:
-            for note in self.notes():
+            held_out = () if self._q_weight_selection is None else self._q_weight_selection.notes
+            for note in (*self.notes(), *held_out):
                 screen.note(note)
             announce = None
             for now in self.stream():

@@ -6,7 +6,7 @@ items, not the value of shown items; the held-out events, which are not used for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.held_out import Cases, held_out_cases
+from tidelog.recommend.interactions.log import UNEVEN, Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
 from tidelog.runtime.ranking import MARKS, Found, order_found
 from tidelog.training.engine.learner import Stores
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
-MOST_EVENTS = 2_048  # limit of held-out events with lists
+MOST_EVENTS = 2_048  # limit of held-out events, or baskets, with lists
 LENGTH = 10  # of those lists
 _DECIDES = f"reward_ndcg@{LENGTH}"
 LISTS = tuple(  # metric names of the lists for the held-out period
@@ -39,6 +40,22 @@ class TimeSplit:
         self.log = log
         self._split = log.split(share=held_out) if held_out > 0 else None
         self.train = log if self._split is None else self._split.train
+
+    def check_periods(self) -> None:
+        """Raise ConfigError if a period has much less than its share of the events."""
+        for problem in () if self._split is None else self._split.report.problems:
+            if problem.check == UNEVEN:
+                raise ConfigError(f"held_out: {problem.found}; expected {problem.expected}. fix: {problem.fix}")
+
+    def notes(self) -> list[str]:
+        """Return what is held out, in one sentence."""
+        if self._split is None:
+            return []
+        events, at = len(self._split.test.targets), self._split.at
+        share = events / (events + len(self.train))
+        when = at if isinstance(at, np.datetime64) else f"{at:.10g}"
+        unit = "each user's first basket there" if self.log.has_baskets else "the next event"
+        return [f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}"]
 
     @property
     def held_out_ids(self) -> list[Any]:
@@ -63,7 +80,7 @@ class TimeSplit:
 
     def q_weight_selection(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
-        return None if self._split is None else QWeightSelection(self._split.test)
+        return None if self._split is None else QWeightSelection(self._split.test, self.notes())
 
     def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
         return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
@@ -91,14 +108,12 @@ def check_list_options(scale: str | None, split_seed: int, episodes: Mapping[str
 
 
 class QWeightSelection:
-    """Lists for a sample of held-out events; the sample is the same at every report."""
+    """Lists for a sample of held-out events, or of users with their first held-out basket; always the same sample."""
 
-    def __init__(self, log: Interactions) -> None:
-        targets = log.targets
+    def __init__(self, log: Interactions, notes: Sequence[str] = ()) -> None:
+        self.notes = tuple(notes)
         most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
-        if len(targets) > most:
-            targets = np.sort(np.random.default_rng(0).permutation(targets)[:most])
-        self._log, self._rows = log, targets
+        self._log, self._most = log, most
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
         """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists.
@@ -107,27 +122,29 @@ class QWeightSelection:
         """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
-        histories, events = self._log.histories(self._rows, policy.algorithm.history)
-        allowed = np.ones((len(self._rows), ranker.items + 1), bool)
+        cases = held_out_cases(self._log, self._most, policy.algorithm.history)
+        allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        users = self._log.features_of(self._log.user[self._rows])
-        scores = ranker.find(histories, events, k, allowed, users)
-        results = [(w, self._metrics(scores, k, w)) for w in _weights(policy)]
+        scores = ranker.find(cases.history, cases.events, k, allowed, self._log.features_of(cases.user))
+        results = [(w, self._metrics(scores, cases, k, w)) for w in _weights(policy)]
         weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
         return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
 
-    def _metrics(self, scores: Found, k: int, weight: float) -> dict[str, float]:
+    def _metrics(self, scores: Found, cases: Cases, k: int, weight: float) -> dict[str, float]:
         items, _ = order_found(scores, k, weight)
-        hits = items == self._log.item[self._rows][:, None]
-        gain = np.where(hits, 1.0 / np.log2(np.arange(k) + 2.0), 0.0).sum(axis=1)
-        reward = self._log.reward[self._rows].astype(np.float64)
+        hits, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
+        for place, listed in enumerate(items.T):
+            same = listed[:, None] == cases.targets
+            hits[:, place], earned[:, place] = same.any(axis=1), (same * cases.rewards).sum(axis=1)
+        gain = 1.0 / np.log2(np.arange(k) + 2.0)
+        ideal = np.cumsum(gain)[np.minimum((cases.targets > 0).sum(axis=1), k) - 1]
         counts = np.bincount(items.reshape(-1)).astype(np.float64)
         share = counts[counts > 0] / counts.sum()
         return {
             f"hit@{LENGTH}": float(hits.any(axis=1).mean()),
-            f"ndcg@{LENGTH}": float(gain.mean()),
-            f"reward@{LENGTH}": float((hits.any(axis=1) * reward).mean()),
-            _DECIDES: float((gain * reward).mean()),
+            f"ndcg@{LENGTH}": float(((hits * gain).sum(axis=1) / ideal).mean()),
+            f"reward@{LENGTH}": float(earned.sum(axis=1).mean()),
+            _DECIDES: float((earned * gain).sum(axis=1).mean()),
             "coverage": float((counts > 0).sum() / len(self._log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
