@@ -1098,7 +1098,7 @@ MUTATIONS = [
     Mutation(
         "automatic settings: a discount of 1 where episodes are cut off",
         "algorithms/auto.py",
-        "if not facts.ended or facts.longest > SHORT:",
+        "if facts.ended < ENDED or facts.longest > SHORT:",
         "if facts.longest > SHORT:",
         "tests/algorithms/test_auto.py",
     ),
