@@ -21,7 +21,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
-from tidelog.ope.estimators.intervals import chosen_deviate, critical_values, normal_deviate, spent_error
+from tidelog.ope.estimators.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.target import as_policy
 from tidelog.ope.verdict.decide import apply_limits, evaluate
 from tidelog.ope.verdict.judge import Settings, comparisons_of
@@ -97,7 +97,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
     reach = {
         "alone": np.full(POLICIES, normal_deviate(1.0 - level)),
         "error over looks": [normal_deviate((1.0 - level) / number) for number in looks],
-        "ledger": [chosen_deviate(spent_error(level, number), number - 1) for number in looks.tolist()],
+        "ledger": [adaptive_deviate(spent_error(level, number), number - 1) for number in looks.tolist()],
         "at once": together,
     }
     said: dict[str, list[str]] = {rule: [] for rule in RULES}
@@ -112,7 +112,7 @@ def decisions(name: str, seed: int) -> dict[str, list[str]]:
                 decision, _ = apply_limits(evaluate(widened, supports), case.limits, case.reuse)
             said[rule].append(decision)
     second = spent_error(level, 2)
-    deviates = {RULES[4]: chosen_deviate(second, POLICIES), RULES[5]: normal_deviate(second)}
+    deviates = {RULES[4]: adaptive_deviate(second, POLICIES), RULES[5]: normal_deviate(second)}
     (one,) = comparisons_of({"made": as_policy(made(policies, cases), log.spec)}, log, settings, returns)
     for rule, deviate in deviates.items():
         case = one.case(settings, deviate / normal_deviate(1.0 - level))

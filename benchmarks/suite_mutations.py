@@ -1226,15 +1226,15 @@ MUTATIONS = [
     Mutation(
         "looks: a choice among shown results costs nothing",
         "ope/verdict/judge.py",
-        "chosen_deviate(error / count, shown) if shown else normal_deviate(error)",
+        "adaptive_deviate(error / count, before) if before else normal_deviate(error)",
         "normal_deviate(error)",
         "tests/ope/test_ledger.py",
     ),
     Mutation(
         "looks: only the last direction counts",
         "ope/estimators/intervals.py",
-        "gammaincc([shown / 2.0, (shown + 1) / 2.0], deviate**2 / 2.0).sum()",
-        "gammaincc([shown / 2.0], deviate**2 / 2.0).sum()",
+        "degrees = np.array([policies_before, policies_before + 1])",
+        "degrees = np.array([policies_before])",
         "tests/ope/test_intervals.py",
     ),
     Mutation(

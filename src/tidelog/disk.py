@@ -239,7 +239,7 @@ def create_missing(path: Path) -> None:
         DISK.sync(path.parent)
 
 
-class Appended:
+class AppendOnlyFile:
     """A file to which whole lines are appended; `sync` makes them durable."""
 
     def __init__(self, path: Path) -> None:

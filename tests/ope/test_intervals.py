@@ -13,7 +13,7 @@ from tidelog.ope.estimators.bandit import doubly_robust, ips, snips
 from tidelog.ope.estimators.intervals import (
     METHODS,
     Confidence,
-    chosen_deviate,
+    adaptive_deviate,
     critical_values,
     interval,
     normal_deviate,
@@ -240,13 +240,13 @@ def test_an_interval_holds_for_the_worst_policy_that_results_lead_to(shown, erro
 
     A right program fails for one seed in 3,000: the share of 200,000 is compared within 3.6 standard errors.
     """
-    rng, deviate = np.random.default_rng(0), chosen_deviate(error, shown)
+    rng, deviate = np.random.default_rng(0), adaptive_deviate(error, shown)
     length = np.linalg.norm(rng.standard_normal((200_000, shown)), axis=1)
     along = np.minimum(1.0, length / deviate)
     worst = along * length + np.sqrt(1.0 - along**2) * rng.standard_normal(len(length))
     half = error / 2
     assert np.mean(worst > deviate) == pytest.approx(half, abs=3.6 * np.sqrt(half / len(length)))
-    assert chosen_deviate(error, 0) == normal_deviate(error)
+    assert adaptive_deviate(error, 0) == normal_deviate(error)
 
 
 def test_a_widened_interval_has_longer_arms():

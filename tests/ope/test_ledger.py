@@ -11,7 +11,7 @@ import pytest
 
 from tests.ope.noise import noise, random_policies
 from tidelog import BC, CheckpointError, ConfigError, Ledger, fit, judge, open_log
-from tidelog.ope.estimators.intervals import chosen_deviate, normal_deviate, spent_error
+from tidelog.ope.estimators.intervals import adaptive_deviate, normal_deviate, spent_error
 from tidelog.ope.verdict.ledger import FILE, state_folder
 from tidelog.ope.verdict.limits import Limits
 
@@ -139,7 +139,7 @@ def test_a_policy_of_an_earlier_table_keeps_its_interval(file):
     assert judge(policies[0], log, limits=QUICK, seed=1, ledger=file).looks == 1, "other settings are another look"
     new = judge(policies[4], log, limits=QUICK, ledger=file)
     plain = judge(policies[4], log, limits=QUICK, ledger=False)
-    expected = chosen_deviate(spent_error(0.95, 3), 5) / normal_deviate(0.05)
+    expected = adaptive_deviate(spent_error(0.95, 3), 5) / normal_deviate(0.05)
     assert longer_arm(new) / longer_arm(plain) == pytest.approx(expected, rel=0.06)
 
 

@@ -194,20 +194,21 @@ def spent_error(level: float, number: int) -> float:
     return (1.0 - level) / max(1, number * (number - 1))
 
 
-def chosen_deviate(error: float, shown: int) -> float:
-    """Half-width, in standard errors, of an interval for a policy that the results of `shown` policies led to.
+def adaptive_deviate(error: float, policies_before: int) -> float:
+    """Half-width, in standard errors, of an interval for a policy that the results of earlier policies led to.
 
-    The errors of the results that were shown are `D` standard normal numbers, known to the one who chooses. The error
+    The errors of `D` earlier results are standard normal numbers, known to the one who chooses. The error
     of a new policy is a part in their span and an independent part: the most harmful choice exceeds `c` on one side
-    with the probability `(P(chi_D > c) + P(chi_{D+1} > c)) / 2`. With `shown` 0 it is the normal interval's.
+    with the probability `(P(chi_D > c) + P(chi_{D+1} > c)) / 2`. Without earlier policies it is the normal interval's.
     """
-    if shown == 0:
+    if policies_before == 0:
         return normal_deviate(error)
 
     def excess(deviate: float) -> float:
-        return float(gammaincc([shown / 2.0, (shown + 1) / 2.0], deviate**2 / 2.0).sum()) - error
+        degrees = np.array([policies_before, policies_before + 1])
+        return float(gammaincc(degrees / 2.0, deviate**2 / 2.0).sum()) - error
 
-    return float(brentq(excess, 0.0, 50.0 + 2.0 * math.sqrt(shown), xtol=1e-9))
+    return float(brentq(excess, 0.0, 50.0 + 2.0 * math.sqrt(policies_before), xtol=1e-9))
 
 
 def critical_values(differences: Sequence[Ratios | None], confidence: Confidence, error: float) -> Floats:

@@ -30,7 +30,7 @@ from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, model_of
 from tidelog.ope.estimators.intervals import (
     Confidence,
-    chosen_deviate,
+    adaptive_deviate,
     critical_values,
     interval,
     normal_deviate,
@@ -332,7 +332,7 @@ class LookResult(NamedTuple):
         facts = {"policies": self.policies, "level": 1.0 - self.error, "counted": self.look is not None}
         if self.look is not None:
             facts |= {"number": self.look.number, "elsewhere": self.look.elsewhere, "recorded": self.look.recorded}
-            facts |= {"shown": self.look.shown}
+            facts |= {"policies_before": self.look.policies_before}
         return {"judged_before": before, "looks": {"before": before, **facts}}
 
     @property
@@ -353,10 +353,10 @@ class LookResult(NamedTuple):
         sentences = []
         if self.look is not None and self.look.number > 1:
             times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
-            shown = "one policy" if self.look.shown == 1 else f"{self.look.shown:,} policies"
+            policies = "one policy" if self.look.policies_before == 1 else f"{self.look.policies_before:,} policies"
             sentences.append(
-                f"these episodes were judged {times} before, with {shown}: the interval is {self.widenings.max():.2g} "
-                f"times as long as at a first look, because it holds for {percent(1.0 - self.error)} instead of "
+                f"these episodes were judged {times} before, with {policies}: the interval is "
+                f"{self.widenings.max():.2g} times as long as at a first look, because it holds for {percent(1.0 - self.error)} instead of "
                 f"{percent(self.level)} and for any policy that the earlier results led to"
             )
         if self.policies > 1:
@@ -398,7 +398,6 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
         sampled = ways.pop() if len(ways) == 1 else [one.sample for one in found]
         look = ledger.record_look(policies, {"sample": sampled, **_look_settings(settings)}, counted=counted)
     error = spent_error(limits.level, 1 if look is None else look.number)
-    shown = 0 if look is None else look.shown
     cases = [None if one.gathered is None else one.case(settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
     if look is not None and look.together is not None:
@@ -407,7 +406,8 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
         reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
         together = np.maximum(reach / normal_deviate(error), 1.0)
     count = len(found) if look is None else look.policies
-    least = chosen_deviate(error / count, shown) if shown else normal_deviate(error)
+    before = 0 if look is None else look.policies_before
+    least = adaptive_deviate(error / count, before) if before else normal_deviate(error)
     widenings = np.maximum(together * normal_deviate(error), least) / normal_deviate(1.0 - limits.level)
     own_file = None if ledger is None or ledger.optional else ledger.files[0]
     return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist(), own_file)

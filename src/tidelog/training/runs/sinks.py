@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tidelog import disk
-from tidelog.disk import Appended, write_file
+from tidelog.disk import AppendOnlyFile, write_file
 from tidelog.errors import CheckpointError, ConfigError
 
 MetricsRow = Mapping[str, Any]
@@ -39,7 +39,7 @@ class _File:
     header = b""
 
     def __init__(self, path: Path) -> None:
-        self._file = Appended(path)
+        self._file = AppendOnlyFile(path)
         if path.stat().st_size == 0:
             self._file.append(self.header)
 
