@@ -356,8 +356,9 @@ class LookResult(NamedTuple):
             policies = "one policy" if self.look.policies_before == 1 else f"{self.look.policies_before:,} policies"
             sentences.append(
                 f"these episodes were judged {times} before, with {policies}: the interval is "
-                f"{self.widenings.max():.2g} times as long as at a first look, because it holds for {percent(1.0 - self.error)} instead of "
-                f"{percent(self.level)} and for any policy that the earlier results led to"
+                f"{self.widenings.max():.2g} times as long as at a first look, because it holds for "
+                f"{percent(1.0 - self.error)} instead of {percent(self.level)} and for any policy that the earlier "
+                "results led to"
             )
         if self.policies > 1:
             sentences.append(
