@@ -150,7 +150,7 @@ def _fails(found: Undecided | None, limits: Limits) -> tuple[bool, bool, bool]:
         return True, True, True
     own = found.able and bool(
         support_findings(found.support, limits, visits=found.visits, estimated=found.estimated)
-        or few_episodes_finding(found.earning, limits, visits=found.visits)
+        or few_episodes_finding(found.earning, limits, visits=found.visits, rare=True)
         or unshown_share_findings(found, limits)
     )
     visits = found.by_visits is None or bool(

@@ -1,5 +1,6 @@
 """Playing one round ahead: who plays what, that bits depend on no clock, and what becomes of failures and signals."""
 
+import shutil
 import threading
 import time
 
@@ -115,7 +116,8 @@ def test_a_thread_whose_environment_breaks_says_what_would_have_been_said_withou
         with pytest.raises(tl.EnvironmentFailure, match=r"copy 2, step 40: it broke \(seed 0\); .* saved in") as raised:
             finish(run)
         said.append(str(raised.value).replace(f"{ahead}", ""))
-        loaded = tl.load(tmp_path / f"{ahead}", env=PointMass(4))
+        shutil.copytree(tmp_path / f"{ahead}", tmp_path / f"{ahead} again")
+        loaded = tl.load(tmp_path / f"{ahead} again", env=PointMass(4))
         assert loaded._engine.position == Position(2)
         through = all_of(finish(begin(PointMass(4), ahead=ahead)))[0]
         assert all_of(finish(loaded))[0] == through
