@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tidelog.training.runs.settings import as_members
+from tidelog.training.engine.members import as_members
 
 import tidelog as tl
 from benchmarks.door_size import anonymous
