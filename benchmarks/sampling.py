@@ -15,13 +15,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from tidelog.training.engine.members import as_members
 
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import keep
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine.engine import Engine
+from tidelog.training.engine.members import as_members
 from tidelog.training.runs.episode_split import EpisodeSplit
 
 COMMAND = "python -m benchmarks.sampling"
