@@ -1155,8 +1155,8 @@ MUTATIONS = [
     Mutation(
         "disk: a file is renamed before it is synced",
         "disk.py",
-        "            _like(path, aside)\n            DISK.sync(aside)\n",
-        "            _like(path, aside)\n",
+        "            shutil.copymode(path, aside)\n        DISK.sync(aside)\n",
+        "            shutil.copymode(path, aside)\n",
         "tests/faults",
     ),
     Mutation(

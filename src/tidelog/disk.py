@@ -20,7 +20,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,21 +95,28 @@ def write_file(
     path: Path, content: Content, error: type[TidelogError] = CheckpointError, *, parents: bool = False
 ) -> None:
     """Write a file, complete or as it was before; `error` if it cannot be written. `parents` creates its folders."""
+    with _new(path, error, parents=parents) as aside:
+        DISK.write(aside, content)
+        if path.exists():
+            shutil.copymode(path, aside)
+        DISK.sync(aside)
+        DISK.rename(aside, path)
+    _confirm(path, error)
+
+
+@contextlib.contextmanager
+def _new(path: Path, error: type[TidelogError], *, parents: bool) -> Iterator[Path]:
+    """A path beside the final one; after a failure nothing is left there, and `error` says why."""
+    aside = _aside(path, WRITING)
     try:
         if parents:
             make_folders(path.parent)
-        aside = _aside(path, WRITING)
-        try:
-            DISK.write(aside, content)
-            _like(path, aside)
-            DISK.sync(aside)
-            DISK.rename(aside, path)
-        except BaseException:
-            _give_up(aside)
-            raise
-    except OSError as problem:
-        raise not_written(path, problem, error) from problem
-    _confirm(path, error)
+        yield aside
+    except BaseException as problem:
+        _give_up(aside)
+        if isinstance(problem, OSError):
+            raise not_written(path, problem, error) from problem
+        raise
 
 
 def write_json(path: Path, content: Any, error: type[TidelogError] = CheckpointError) -> None:
@@ -121,20 +128,12 @@ def write_folder(
     folder: Path, files: Mapping[str, Content], last: Callable[[Path], Mapping[str, Content]], error: type[TidelogError]
 ) -> None:
     """Write a folder of files, complete or as it was before; `last` makes further files from the written ones."""
-    try:
-        make_folders(folder.parent)
-        aside = _aside(folder, WRITING)
-        try:
-            DISK.make_folder(aside)
-            _write_into(aside, files)
-            _write_into(aside, last(aside))
-            DISK.sync(aside)
-            old = _put_in_place(aside, folder)
-        except BaseException:
-            _give_up(aside)
-            raise
-    except OSError as problem:
-        raise not_written(folder, problem, error) from problem
+    with _new(folder, error, parents=True) as aside:
+        DISK.make_folder(aside)
+        _write_into(aside, files)
+        _write_into(aside, last(aside))
+        DISK.sync(aside)
+        old = _put_in_place(aside, folder)
     _confirm(folder, error)
     if old is not None:
         _give_up(old)
@@ -268,12 +267,6 @@ class AppendOnlyFile:
 
 def _aside(path: Path, prefix: str) -> Path:
     return path.with_name(f"{prefix}{path.name}-{uuid.uuid4().hex[:8]}")
-
-
-def _like(path: Path, aside: Path) -> None:
-    """Keep the permissions of the file that is replaced."""
-    if path.exists():
-        shutil.copymode(path, aside)
 
 
 def _give_up(aside: Path) -> None:

@@ -115,7 +115,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
 
 _COUNTED = {
     "popularity": "popularity", "last-item Markov": "what followed the last item",
-    "item-kNN": "items taken by the same users", OWN: "what the user took most often before",
+    "item-kNN": "items of the same users", OWN: "the most frequent items of the user",
 }  # fmt: skip
 _SEEN = (
     "The measured lists may contain items that the user took before. `tidelog recommend` and `tidelog serve` exclude "

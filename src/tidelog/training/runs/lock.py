@@ -41,7 +41,11 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{path} cannot be locked ({problem.strerror}): make sure that no other process trains this run",
                 stacklevel=3,
             )
-        owner = {"process": os.getpid(), "host": socket.gethostname(), "since": _now()}
+        owner = {
+            "process": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
         os.ftruncate(handle, 0)
         os.pwrite(handle, json.dumps(owner).encode(), 0)
         yield
@@ -78,7 +82,3 @@ def _owner(handle: int) -> str:
         return f"process {owner['process']} on {owner['host']} since {owner['since']}"
     except (ValueError, KeyError, TypeError):  # the owner has not written its name yet
         return "another process"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -30,7 +30,7 @@ from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_S
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
-from tidelog.training.runs.sinks import FILES, Csv, JsonLines, Sink, rewind, rows_at
+from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
 from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
 
@@ -64,7 +64,7 @@ class Run:
         self._selection = Selection(record.options, None if checkpoint is None else checkpoint.memory)
         self._best: dict[int, Policy] = {}
         self._saved: Any = None
-        self._files: list[JsonLines | Csv] = []
+        self._files: list[MetricsFile] = []
         self._updates_on_disk = [] if folder is None else self._checkpoints().updates()
 
     @property
@@ -240,7 +240,7 @@ class Run:
         self._engine.delete_other_pieces(checkpoints.piece_names())
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
-        self._files = [] if self.folder is None else [sink(self.folder / name) for name, sink in FILES.items()]
+        self._files = [] if self.folder is None else [MetricsFile(self.folder / name) for name in FORMATS]
         for sink in [*self._files, *self._sinks]:
             stack.callback(sink.close)
         return [*self._files, *self._sinks]

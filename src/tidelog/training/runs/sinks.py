@@ -10,10 +10,10 @@ import importlib
 import io
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tidelog import disk
 from tidelog.disk import AppendOnlyFile, write_file
@@ -33,24 +33,43 @@ class Sink(Protocol):
         """Finish writing."""
 
 
-class _File:
-    """A file of metrics in a run folder, to which rows are appended."""
+class Format(NamedTuple):
+    """How a file of metrics holds rows."""
 
-    header = b""
+    header: bytes
+    lines: Callable[[MetricsRow], bytes]  # of one row
+
+
+def _json_line(row: MetricsRow) -> bytes:
+    return f"{json.dumps(row)}\n".encode()
+
+
+def _csv_lines(row: MetricsRow) -> bytes:
+    """A line per metric: rows may have different metrics."""
+    text = io.StringIO(newline="")
+    head = [row[key] for key in KEYS]
+    csv.writer(text).writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
+    return text.getvalue().encode()
+
+
+JSON_LINES = "metrics.jsonl"
+FORMATS = {
+    JSON_LINES: Format(b"", _json_line),
+    "metrics.csv": Format(b"update,member,seed,metric,value\r\n", _csv_lines),
+}
+
+
+class MetricsFile:
+    """A file of metrics in a run folder, in the format of its name, to which rows are appended."""
 
     def __init__(self, path: Path) -> None:
-        self._file = AppendOnlyFile(path)
+        self._format, self._file = FORMATS[path.name], AppendOnlyFile(path)
         if path.stat().st_size == 0:
-            self._file.append(self.header)
-
-    @staticmethod
-    def lines(row: MetricsRow) -> bytes:
-        """The bytes of one row."""
-        raise NotImplementedError
+            self._file.append(self._format.header)
 
     def write(self, row: MetricsRow) -> None:
         """Append one row, which is written at once and durable after `sync`."""
-        self._file.append(self.lines(row))
+        self._file.append(self._format.lines(row))
 
     def sync(self) -> tuple[str, int]:
         """Make all rows durable; return the name and the bytes of the file."""
@@ -60,33 +79,6 @@ class _File:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-class JsonLines(_File):
-    """One JSON object per line."""
-
-    @staticmethod
-    def lines(row: MetricsRow) -> bytes:
-        """The bytes of one row."""
-        return f"{json.dumps(row)}\n".encode()
-
-
-class Csv(_File):
-    """Long format, `update,member,seed,metric,value`; rows may have different metrics."""
-
-    header = b"update,member,seed,metric,value\r\n"
-
-    @staticmethod
-    def lines(row: MetricsRow) -> bytes:
-        """The bytes of one row: a line per metric."""
-        text = io.StringIO(newline="")
-        head = [row[key] for key in KEYS]
-        csv.writer(text).writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
-        return text.getvalue().encode()
-
-
-JSON_LINES = "metrics.jsonl"
-FILES: Mapping[str, type[JsonLines | Csv]] = {JSON_LINES: JsonLines, "metrics.csv": Csv}
 
 
 class TensorBoard:
@@ -189,11 +181,11 @@ def _row(line: bytes) -> dict[str, Any]:
 
 def rewind(folder: Path, metrics: Mapping[str, int]) -> None:
     """Remove what follows these bytes from the files of metrics; a CSV file that was changed is written again."""
-    for name, sink in FILES.items():
+    for name, form in FORMATS.items():
         path, length = folder / name, metrics.get(name, 0)
         size = path.stat().st_size if path.exists() else 0
         if size > length:
             disk.DISK.cut(path, length)
             disk.DISK.sync(path)
         elif size < length:
-            write_file(path, sink.header + b"".join(map(sink.lines, rows_at(folder, metrics))))
+            write_file(path, form.header + b"".join(map(form.lines, rows_at(folder, metrics))))
