@@ -7,6 +7,7 @@ import resource
 import shlex
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from tidelog.runtime.way_of_acting import DOES, verdict_line
 from tidelog.terminal_text import printable
 
 BACKLOG = 512  # clients that the system connects before the server accepts them
+SWITCH = 0.0005  # seconds after which a thread with a large body lets the others answer
 OTHER_FILES = BACKLOG + 128  # file descriptors beside those of the connections
 LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file
 
@@ -82,6 +84,7 @@ def run(words: list[str]) -> int:
         print(f"the policy {DOES[policy.acting or 'mode']}\n{verdict_line(policy.verdict)}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}/act"):
             print(line, flush=True)  # noqa: T201
+    sys.setswitchinterval(SWITCH)
     server.run(sockets=[place])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0

@@ -6,7 +6,6 @@ Sources: RFC 9112 (sections 2.2, 5.1, 5.2, 6.3 and 9.6).
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import re
 import socket
@@ -81,9 +80,7 @@ class StrictConnection(h11.Connection):
             event = super().next_event()
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint
-            reason = (
-                LARGE_HEAD if status == 431 else f"this is not HTTP/1.1: {error!s:.200}. fix: use an HTTP client"
-            )
+            reason = LARGE_HEAD if status == 431 else f"this is not HTTP/1.1: {error!s:.200}. fix: use an HTTP client"
             self.refusal = status, reason
             raise
         if isinstance(event, h11.Request):
@@ -108,6 +105,9 @@ class StrictConnection(h11.Connection):
         for name in ONCE:
             if names[name] > 1:
                 self._refuse(400, f"the header {name.decode()} is repeated. fix: send it once")
+        lengths = [line.partition(b":")[2].strip() for line in lines if line[:15].lower() == b"content-length:"]
+        if lengths and not lengths[0].isdigit():
+            self._refuse(400, "Content-Length is not one whole number. fix: send the number of bytes")
 
     def _check_request(self, request: h11.Request) -> None:
         headers = dict(request.headers)
@@ -301,11 +301,13 @@ class GracefulServer(uvicorn.Server):
         """Answer open requests and close; 0 connections are left."""
         loop, state, seconds = asyncio.get_running_loop(), self.server_state, self.config.timeout_graceful_shutdown or 1
         state.default_headers.append((b"connection", b"close"))
-        await self._accept_rest(sockets or [])
+        clients = [client for one in sockets or [] for client in _connected(one)]
         for server in self.servers:
             server.close()
         for one in sockets or []:
             one.close()
+        for client in clients:
+            await loop.connect_accepted_socket(self._protocol, client)
         begin, asked = loop.time(), False
         while (state.connections or state.tasks) and not self.force_exit and loop.time() < begin + seconds:
             if loop.time() > begin + min(LINGER, seconds / 2) and not asked:
@@ -319,19 +321,22 @@ class GracefulServer(uvicorn.Server):
             task.cancel()
         await self.lifespan.shutdown()
 
-    async def _accept_rest(self, sockets: list[socket.socket]) -> None:
-        loop, kind = asyncio.get_running_loop(), self.config.http_protocol_class
-        for one in sockets:
-            one.setblocking(False)
-            while True:
-                try:
-                    client, _ = one.accept()
-                except OSError as error:
-                    if error.errno in (errno.EINTR, errno.ECONNABORTED):
-                        continue
-                    break  # no one waits, or no file descriptor is left
-                client.setblocking(False)
-                await loop.connect_accepted_socket(
-                    lambda: kind(self.config, self.server_state, self.lifespan.state, loop),  # type: ignore[call-arg]
-                    client,
-                )
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+
+
+def _connected(listening: socket.socket) -> list[socket.socket]:
+    """Return the clients that the system has connected, which would be reset if the socket were closed now."""
+    listening.setblocking(False)
+    clients = []
+    while True:
+        try:
+            client, _ = listening.accept()
+        except (InterruptedError, ConnectionAbortedError):
+            continue
+        except OSError:  # no client is left, or no file descriptor
+            return clients
+        client.setblocking(False)
+        clients.append(client)
