@@ -292,7 +292,7 @@ def held(port: int, count: int, content: bytes, trickle: bytes, seconds: float) 
             client.setblocking(False)
             try:
                 received = client.recv(1 << 16)
-                got[" ".join(statuses(received)) or "closed"] += 1
+                got[" ".join(sorted(set(statuses(received)))) or "closed"] += 1
             except BlockingIOError:
                 got["still open"] += 1
             except OSError as error:

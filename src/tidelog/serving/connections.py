@@ -330,7 +330,7 @@ class GracefulServer(uvicorn.Server):
 def _connected(listening: socket.socket) -> list[socket.socket]:
     """Return the clients that the system has connected, which would be reset if the socket were closed now."""
     listening.setblocking(False)
-    clients = []
+    clients: list[socket.socket] = []
     while True:
         try:
             client, _ = listening.accept()
