@@ -66,7 +66,7 @@ def hostile():
         ("the operator 'Foreign'", model_of(loop(3, node("Foreign", [], [])))),
         ("the operator 'If'", model_of(graph_of(node("If", ["c"], ["y"], **branches)))),
         ("the operator 'Scan'", model_of(graph_of(node("Scan", ["c"], ["y"], body=graph_of(), num_scan_inputs=1)))),
-        ("the operators of the domain 'com.microsoft'", model_of(graph_of(node("Add", [], [], domain="com.microsoft")))),
+        ("the domain 'com.microsoft'", model_of(graph_of(node("Add", [], [], domain="com.microsoft")))),
         ("the operators of the domain 'other'", model_of(graph_of(), "other")),
         ("data in other files", external),
         ("functions or training steps", function),

@@ -16,6 +16,7 @@ from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
 from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.formulas import formula_note, write_csv
 from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
 from tidelog.disk import write_file
@@ -325,9 +326,15 @@ def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) 
     return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
 
 
-def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table as .csv or .parquet atomically."""
-    writers: dict[str, Callable[[Any], Any]] = {".csv": frame.write_csv, ".parquet": frame.write_parquet}
+def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str | None:
+    """Write a table as .csv or .parquet atomically; return a note where a spreadsheet would compute text in the .csv.
+
+    `csv_safe` writes an apostrophe before such text.
+    """
+    writers: dict[str, Callable[[Any], Any]] = {
+        ".csv": partial(write_csv, frame, csv_safe=csv_safe),
+        ".parquet": frame.write_parquet,
+    }
     if path.suffix not in writers:
         raise ConfigError(f"{path}: expected a path that ends in .csv or .parquet. fix: change the suffix")
 
@@ -336,3 +343,4 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
             writers[path.suffix](file)
 
     write_file(path, save, ConfigError)
+    return formula_note(frame, path) if path.suffix == ".csv" and not csv_safe else None

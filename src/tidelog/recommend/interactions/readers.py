@@ -62,7 +62,9 @@ def validate_interactions(source: Any, *, user: str, item: str, time: str, **rol
     return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
 
-def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None = None) -> Report:
+def validate_by_roles(
+    source: Any, roles: Roles, quarantine: str | Path | None = None, csv_safe: bool = False
+) -> Report:
     """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
     target = None if quarantine is None else new_csv_path(quarantine)
     try:
@@ -72,7 +74,7 @@ def validate_by_roles(source: Any, roles: Roles, quarantine: str | Path | None =
         return report
     results = findings(raw)
     if target is not None:
-        write_faulty_rows(table_of(source), results, target)
+        write_faulty_rows(table_of(source), results, target, csv_safe)
     return report_of(raw, results)
 
 
