@@ -79,7 +79,7 @@ SHAPES: dict[str, tuple[bytes, int]] = {  # bytes that are sent, and the status 
     "HTTP/2.0": (b"GET /health HTTP/2.0\r\nHost: localhost\r\n\r\n", 505),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(128)), 400),
-    "an upgrade": (head(b"Connection: Upgrade", b"Upgrade: websocket", first=b"GET /act HTTP/1.1") , 405),
+    "an upgrade": (head(b"Connection: Upgrade, close", b"Upgrade: websocket", first=b"GET /act HTTP/1.1") , 405),
     "a large header": (head(b"X: " + b"a" * 200_000), 431),
     "a long line": (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
     "many headers": (head(*[b"X%d: 1" % i for i in range(1_000)]), 431),

@@ -7,6 +7,7 @@ Only then are the policies played, and the verdicts are compared with exact valu
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -83,7 +84,8 @@ def run(words: list[str]) -> int:
     print_line("  tidelog data inspect --data YOUR.csv --write columns.toml")
     print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
-    print_line(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
+    policy, data = (shlex.quote(f"{folder}/{name}") for name in ("policy", "treatment.csv"))
+    print_line(f"  tidelog act {policy} --data {data} --out actions.csv")
     return 0
 
 

@@ -19,7 +19,7 @@ from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.formulas import formula_note, write_csv
 from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
-from tidelog.disk import write_file
+from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy, replay
 from tidelog.runtime.observations import column_names, feature_names, fill_features
@@ -339,7 +339,7 @@ def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str 
         raise ConfigError(f"{path}: expected a path that ends in .csv or .parquet. fix: change the suffix")
 
     def save(aside: Path) -> None:
-        with aside.open("wb") as file:  # errors of the disk are then OSError
+        with stream_to(aside) as file:
             writers[path.suffix](file)
 
     write_file(path, save, ConfigError)
