@@ -81,6 +81,7 @@ SHAPES: dict[str, tuple[bytes, int]] = {  # bytes that are sent, and the status 
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(128)), 400),
     "an upgrade": (head(b"Connection: Upgrade, close", b"Upgrade: websocket", first=b"GET /act HTTP/1.1") , 405),
     "a large header": (head(b"X: " + b"a" * 200_000), 431),
+    "a header of 20 kB": (head(b"X: " + b"a" * 20_000), 431),
     "a long line": (b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
     "many headers": (head(*[b"X%d: 1" % i for i in range(1_000)]), 431),
     "many folded lines": (head(b"X: 1", *[b" 1"] * 3_000), 400),

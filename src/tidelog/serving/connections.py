@@ -6,6 +6,7 @@ Sources: RFC 9112 (sections 2.2, 5.1, 5.2, 6.3 and 9.6).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
@@ -328,7 +329,7 @@ class GracefulServer(uvicorn.Server):
 
 
 def _connected(listening: socket.socket) -> list[socket.socket]:
-    """Return the clients that the system has connected, which would be reset if the socket were closed now."""
+    """Return the clients that the system has connected, which a close would reset; no other one is connected."""
     listening.setblocking(False)
     clients: list[socket.socket] = []
     while True:
@@ -337,6 +338,8 @@ def _connected(listening: socket.socket) -> list[socket.socket]:
         except (InterruptedError, ConnectionAbortedError):
             continue
         except OSError:  # no client is left, or no file descriptor
+            with contextlib.suppress(OSError):  # at once: an event loop may close it later, and who came then is reset
+                listening.shutdown(socket.SHUT_RD)
             return clients
         client.setblocking(False)
         clients.append(client)
