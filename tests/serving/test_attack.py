@@ -91,6 +91,20 @@ def test_slow_bodies_keep_nobody_out(small_server, pairs):
     assert time.monotonic() - begin < 4
 
 
+def test_bytes_after_the_last_request_do_not_disturb_its_answer(server):
+    """They arrive while the answer is computed in a thread."""
+    body = json.dumps({"observations": [ROW] * 1024}).encode()
+    with attacks.connected(server[1]) as client:
+        client.sendall(attacks.head(b"Content-Length: %d" % len(body), b"Connection: close") + body)
+        received = b""
+        for _ in range(20):
+            client.sendall(b"no request\r\n\r\n")
+            time.sleep(0.001)
+        while part := client.recv(1 << 16):
+            received += part
+    assert attacks.statuses(received) == ["200"]
+
+
 def seconds_until_closed(client, content, pause):
     """Send again and again until the server has closed the connection; at most 15 s."""
     begin = time.monotonic()
