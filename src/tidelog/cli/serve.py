@@ -26,7 +26,7 @@ from tidelog.runtime.session import load_onnx
 from tidelog.runtime.way_of_acting import DOES, verdict_line
 from tidelog.terminal_text import printable
 
-BACKLOG = 512  # clients that the system connects before the server accepts them
+BACKLOG = 1024  # clients that the system connects before the server accepts them
 SWITCH = 0.0005  # seconds after which a thread with a large body lets the others answer
 OTHER_FILES = BACKLOG + 128  # file descriptors beside those of the connections
 LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file
@@ -73,7 +73,7 @@ def run(words: list[str]) -> int:
     room = _room(options.connections)
     if room < options.connections:
         print(f"note: at most {room:,} connections: the limit of open files (ulimit -n) allows no more", flush=True)  # noqa: T201
-    server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room)
+    server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room, BACKLOG)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
     for note in _notes(policy.manifest["origin"]):

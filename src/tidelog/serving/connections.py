@@ -44,7 +44,7 @@ class Room:
     waiting: dict[GuardedProtocol, None] = field(default_factory=dict)  # for their clients, the longest wait first
 
 
-def server(app: Starlette, bounds: Bounds, connections: int) -> GracefulServer:
+def server(app: Starlette, bounds: Bounds, connections: int, backlog: int) -> GracefulServer:
     """Return a server of an application, with at most this number of connections."""
     room = Room(bounds, connections, app.state.counts)
     config = uvicorn.Config(
@@ -55,7 +55,7 @@ def server(app: Starlette, bounds: Bounds, connections: int) -> GracefulServer:
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        backlog=512,
+        backlog=backlog,
         timeout_graceful_shutdown=max(1, round(bounds.seconds)),
     )
     return GracefulServer(config)
