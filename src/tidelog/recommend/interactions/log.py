@@ -123,6 +123,14 @@ class Interactions:
         """Whether most events are in baskets: then lists are measured by next baskets, not by next events."""
         return self.basket_share > MOST_IN_BASKETS
 
+    @cached_property
+    def baskets(self) -> tuple[Values, Values]:
+        """The first and the last event of each event's basket, both [M] int64: the user's events at the same time."""
+        opens = np.append(True, (self.user[1:] != self.user[:-1]) | (self.time[1:] != self.time[:-1]))
+        first = np.flatnonzero(opens)
+        basket = np.cumsum(opens) - 1
+        return first[basket], np.append(first[1:], len(self))[basket] - 1
+
     @property
     def targets(self) -> Values:
         """The events for training or evaluation."""
