@@ -252,9 +252,7 @@ def critic_inputs(config: RecommenderBCQ, state: State, windows: HistoryWindows)
     return result
 
 
-def values(
-    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def values(config: RecommenderBCQ, state: State, inputs: CriticInputs, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the value of the best supported item in every state of the windows [B, A], and this item."""
     (states, seen, places), shape = inputs.around, inputs.target_around.shape[:2]
     seen, states, target_states = (part.reshape(-1, part.shape[-1]) for part in (seen, states, inputs.target_around))
@@ -418,7 +416,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     if state.generation is not None:
         state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
-    value, chosen = values(config, state, batch, inputs, keys[2])
+    value, chosen = values(config, state, inputs, keys[2])
     target = target_value(config, state, windows, value)
     negatives = None
     if config.negative_weight is not None:
@@ -465,7 +463,7 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
     """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
     inputs = critic_inputs(config, state, batch.data)
-    value, _ = values(config, state, batch, inputs, keys[0])
+    value, _ = values(config, state, inputs, keys[0])
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.generation is not None:

@@ -16,20 +16,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tidelog.networks.arrays import zeros
 from tidelog.networks.recipe import Node
+from tidelog.runtime.history_encoders import AGES, NO_PLACE, age_groups
 from tidelog.types import same_shape
-
-AGES = 56  # groups of ages: four for each doubling, so an age of 2**14 and more is in the last
-NONE = -1e30  # score of no event
-
-
-def age_groups(longest: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-    """Return the group of each age 0 .. longest, in numbers of events; age 1 is the last event, 0 no event."""
-    ages = np.maximum(np.arange(longest + 1), 1)
-    return np.minimum(np.floor(4 * np.log2(ages) + 1e-9), AGES - 1).astype(np.int32)
 
 
 class Repeats(eqx.Module):
@@ -37,7 +28,7 @@ class Repeats(eqx.Module):
 
     age: jax.Array  # [AGES]
     kind: jax.Array  # [kinds + 1]
-    state: jax.Array  # [D]
+    gate: jax.Array  # [D]
     match: jax.Array  # [D, D]
 
     @classmethod
@@ -46,15 +37,15 @@ class Repeats(eqx.Module):
         return cls(zeros(AGES), zeros(kinds + 1), zeros(size), zeros(size, size))
 
     def __call__(self, states: jax.Array, vectors: jax.Array, events: jax.Array, ages: jax.Array) -> jax.Array:
-        """Return scores [B, A, L] of events in states [B, A, D]; `NONE` for padding and for later events.
+        """Return scores [B, A, L] of events in states [B, A, D]; `NO_PLACE` for padding and for later events.
 
         `vectors` [B, L, D] and `events` [B, L] are the items and kinds of the events, `ages` [A, L] or [B, A, L] the
         numbers of events since, 1 for the last one.
         """
         groups = jnp.asarray(age_groups(vectors.shape[1]))[jnp.clip(ages, 0, vectors.shape[1])]
-        score = jnp.einsum("bad,bld->bal", states @ self.match, vectors) + (states @ self.state)[..., None]
+        score = jnp.einsum("bad,bld->bal", states @ self.match, vectors) + (states @ self.gate)[..., None]
         score = score + self.age[groups] + self.kind[events][:, None]
-        return jnp.where((events > 0)[:, None] & (ages > 0), score, NONE)
+        return jnp.where((events > 0)[:, None] & (ages > 0), score, NO_PLACE)
 
 
 class Places(NamedTuple):
@@ -76,7 +67,7 @@ def log_score(logit: jax.Array, item: jax.Array, places: Places | None) -> jax.A
     if places is None:
         return logit
     same = item[..., None] == places.items
-    return jnp.logaddexp(logit, jax.nn.logsumexp(jnp.where(same, places.scores, NONE), axis=-1))
+    return jnp.logaddexp(logit, jax.nn.logsumexp(jnp.where(same, places.scores, NO_PLACE), axis=-1))
 
 
 def with_places(logits: jax.Array, places: Places | None) -> jax.Array:
@@ -91,5 +82,11 @@ def with_places(logits: jax.Array, places: Places | None) -> jax.Array:
 
 def repeats_node(part: Repeats, reach: int) -> Node:
     """Return the node of a recipe, for histories of `reach` events."""
-    ages = part.age[age_groups(reach)[np.arange(reach, 0, -1)]]  # [L], of the oldest event first
-    return {"kind": "repeats", "age": ages, "event": part.kind, "state": part.state, "match": part.match}
+    return {
+        "kind": "repeats",
+        "age": part.age,
+        "event": part.kind,
+        "gate": part.gate,
+        "match": part.match,
+        "length": reach,
+    }

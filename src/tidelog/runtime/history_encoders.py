@@ -19,6 +19,7 @@ from tidelog.types import Histories
 Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
 Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
 RANKING = "ranking"  # node kind of a ranking policy
+AGES = 56  # groups of ages: four for each doubling; an age of 2**14 events and more is in the last
 NO_PLACE = -1e30  # score of no event
 
 
@@ -45,7 +46,13 @@ def features_of(node: Node) -> int:
 
 def reach(node: Node) -> int:
     """Return the number of events of a history."""
-    return int(node["history"] if node["repeats"] is None else len(node["repeats"]["age"]))
+    return int(node["history"] if node["repeats"] is None else node["repeats"]["length"])
+
+
+def age_groups(longest: int) -> np.ndarray[Any, Any]:
+    """Return the group of each age 0 .. longest, in numbers of events; the last event has age 1."""
+    ages = np.maximum(np.arange(longest + 1), 1)
+    return np.minimum(np.floor(4 * np.log2(ages) + 1e-9), AGES - 1).astype(np.int32)
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -73,10 +80,11 @@ def item_queries(xp: Any, node: Node, states: Array) -> Array:
 
 def place_scores(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
     """Return the scores [B, H] of the events of histories for their items being repeated, in states [B, D]."""
-    part = node["repeats"]
+    part, length = node["repeats"], seen.items.shape[1]
     vectors = _vectors(xp, node["catalogue"], seen.items)
-    match = xp.matmul(vectors, (states @ part["match"])[..., None])[..., 0] + (states @ part["state"])[:, None]
-    return xp.where(seen.events > 0, match + part["age"] + part["event"][seen.events], NO_PLACE)
+    match = xp.matmul(vectors, (states @ part["match"])[..., None])[..., 0] + (states @ part["gate"])[:, None]
+    ages = part["age"][age_groups(length)[np.arange(length, 0, -1)]]
+    return xp.where(seen.events > 0, match + ages + part["event"][seen.events], NO_PLACE)
 
 
 def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
