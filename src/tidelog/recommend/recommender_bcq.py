@@ -1,11 +1,11 @@
 """Recommender BCQ: batch-constrained Q-learning over a catalogue; the state is a history, the action an item.
 
 Fujimoto, Meger, Precup 2019, arXiv:1812.02900, and Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; the
-history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781.
+history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeated items: `repeats.py`.
 
 | step | loss (per event) | reads |
 |---|---|---|
-| table and reader | `-log P(item | history)`, over all items or a corrected sample | |
+| table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
