@@ -64,7 +64,15 @@ def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
     taken = set(clicks(users=16).select("u", "i").iter_rows())
     assert not taken & set(lists.select("u", "i").iter_rows())
     (tmp_path / "few.txt").write_text("i1\ni2\ni3\n")
-    again = [*words, "--no-exclude-seen", "--candidates", str(tmp_path / "few.txt"), "--out", str(tmp_path / "few.csv")]
+    again = [
+        *words,
+        "--exclude-seen",
+        "no",
+        "--candidates",
+        str(tmp_path / "few.txt"),
+        "--out",
+        str(tmp_path / "few.csv"),
+    ]
     assert main(again) == 0
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
 
@@ -331,7 +339,7 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("items", "held_out", "expected"),
     [
-        (6, "0.3", ["--k", "6", "--no-exclude-seen"]),
+        (6, "0.3", ["--k", "6", "--exclude-seen", "no"]),
         pytest.param(11, "0", ["--k", "5"], marks=pytest.mark.full),
         pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.full),
         pytest.param(16, "0.3", [], marks=pytest.mark.full),

@@ -165,3 +165,31 @@ def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
     best = np.sort(whole, axis=1)[:, ::-1][:, :4]
     np.testing.assert_allclose(scores, best - best[:, :1], atol=1e-4)
     np.testing.assert_allclose(np.take_along_axis(whole, found, axis=1), best, atol=1e-4)
+
+
+def test_lists_follow_the_log_unless_they_are_told_otherwise(baskets):
+    """Where users take the same items again, lists may contain items of the history."""
+    assert baskets.repeat_share > 0.5
+    rare = tl.read_interactions(
+        pl.DataFrame({"u": [0, 0, 0, 1, 1], "i": ["a", "b", "c", "a", "b"], "t": [1, 2, 3, 1, 2]}),
+        user="u", item="i", time="t",
+    )  # fmt: skip
+    assert rare.repeat_share == 0.0
+    h = small(profile=False)
+    history = [[str(item) for item in baskets.items[:3]]]
+    state = fresh(h, baskets)
+    state = eqx.tree_at(lambda one: one.next_item.repeats.age, state, np.full(56, 9.0, np.float32))
+    asked = policy(h, baskets, state)
+    assert set(asked.recommend(history, 3).items[0]) == set(history[0])
+    assert not set(asked.recommend(history, 3, exclude_seen=True).items[0]) & set(history[0])
+    facts = fresh(h, baskets).facts._replace(repeat_share=np.float32(0.05))
+    seldom = policy(h, baskets, fresh(h, baskets)._replace(facts=facts))
+    assert not set(seldom.recommend(history, 3).items[0]) & set(history[0])
+
+
+def test_an_item_twice_in_one_basket_is_no_repeat():
+    log = tl.read_interactions(
+        pl.DataFrame({"u": [0] * 5, "i": ["a", "b", "b", "b", "a"], "t": [1, 2, 2, 3, 3]}),
+        user="u", item="i", time="t",
+    )  # fmt: skip
+    assert log.repeat_share == 0.5  # of b b | b a after the first time: b and a of the last

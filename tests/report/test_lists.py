@@ -106,8 +106,8 @@ def test_baskets_are_measured_as_baskets_and_repeats_name_the_flag(tmp_path):
         said.append(said_of(tmp_path / name))
         assert "Lists of 10 items for the first held-out baskets of all 80 users from 6.3 on" in said[-1]
         assert "100.0% of the log's events have the same time as another event of their user" in said[-1]
-        assert "own frequency is best): set it" in said[-1]
-        assert "unless `--no-exclude-seen`" in said[-1]
+        assert "Users take the same items again in" in said[-1]
+        assert "--exclude-seen" in said[-1]
     for rule in ("popularity", "own frequency"):  # the order of the file changes neither
         assert len({re.search(rf"{rule} 80 (\S+ \(\S+ to \S+\))", one)[1] for one in said}) == 1
     assert "own frequency 80 1 (1 to 1)" in said[0]

@@ -187,6 +187,7 @@ class ItemFacts(NamedTuple):
     log_drawn: jax.Array  # [N + 1]: log of the sampling probability of the item
     cumulative: jax.Array  # [N] int32: cumulative probabilities, in parts of the last entry
     features: jax.Array | None  # [N + 1, F]
+    repeat_share: jax.Array  # share of events whose item the user had before
 
     def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Return random items, counted from 1."""
@@ -194,7 +195,9 @@ class ItemFacts(NamedTuple):
         return jnp.searchsorted(self.cumulative, place, side="right").astype(jnp.int32) + 1
 
 
-def item_facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -> ItemFacts:
+def item_facts(
+    counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None, repeat_share: float = 0.0
+) -> ItemFacts:
     """Return facts of items from their counts [N + 1]; each count is increased by one: no item has probability 0."""
     often = counts[1:].astype(np.float64) + 1.0
     parts = np.maximum(np.rint(often**POWER / (often**POWER).sum() * (PARTS - len(often))), 1.0)
@@ -202,7 +205,7 @@ def item_facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | No
         float32(np.append(0.0, np.log(one))) for one in (often / often.sum(), parts / parts.sum())
     )
     known_features = None if features is None else from_host(features)
-    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features)
+    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features, jnp.float32(repeat_share))
 
 
 class NextItemModel(NamedTuple):

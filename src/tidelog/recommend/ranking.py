@@ -45,6 +45,7 @@ class PolicyParams(NamedTuple):
     features: jax.Array | None
     weight: jax.Array
     q_updates: jax.Array  # int32: updates of Q; without any, items are ranked by likelihood alone
+    repeat_share: jax.Array  # share of the log's events whose item the user had before
 
 
 class ItemScores(NamedTuple):
@@ -138,6 +139,7 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
         "repeats": None if repeats is None else repeats_node(repeats, config.reach),
         "width": config.candidates,
         "q_weight": float(params.weight),
+        "repeat_share": float(np.clip(params.repeat_share, 0.0, 1.0)),
     }
     return whole(act)
 
@@ -162,6 +164,7 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
         width=algorithm.candidates,
         q_weight=float(params.weight),
+        repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),
     )
     return Ranker(functions, supervised)
 

@@ -648,7 +648,7 @@ class RecommenderBCQ:
 
     def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
-        facts = item_facts(log.counts, log.item_features if self.content else None)
+        facts = item_facts(log.counts, log.item_features if self.content else None, log.repeat_share)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
         next_item = state.next_item if rows is None else with_item_vectors(state.next_item, rows)
         return state._replace(facts=facts, next_item=next_item)
@@ -660,7 +660,8 @@ class RecommenderBCQ:
         """
         features, critic = state.facts.features, state.critic.members[0]
         weight, updates = jnp.where(state.q_updates > 0, state.weight, 0.0), state.q_updates
-        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, weight, updates)
+        share = state.facts.repeat_share
+        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, weight, updates, share)
 
     def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""

@@ -22,6 +22,7 @@ from tidelog.report.frame import bullets, definitions, figure, folded, heading, 
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks, source
 from tidelog.report.settings_part import facts
+from tidelog.runtime.recommender import REPEATED
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.run import collapsed_metrics
 
@@ -101,10 +102,10 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
             "order within such a basket has no meaning, so all items of a basket count alike, and no rule reads the "
             "last item."
         )
-    best = max((row for row in compared.rows if row.kind == "all"), key=lambda row: row.scores[LEADING].estimate)
-    seen = _SEEN + (_REPEATS if best.ranker == OWN else "")
+    share = found.log.repeat_share
+    seen = _SEEN + _REPEATS[share < REPEATED].format(share=share)
     body = [_lead(compared, learnt, k, "baskets" if baskets else "events"), *map(paragraph, notes)]
-    body += [paragraph(seen, "" if best.ranker == OWN else "soft"), paragraph(explanation, "soft")]
+    body += [paragraph(seen, "soft"), paragraph(explanation, "soft")]
     body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", every_kind=False))
     wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", every_kind=True)
     meanings = definitions((MEANINGS | (OF_BASKETS if baskets else {})).items())
@@ -117,11 +118,13 @@ _COUNTED = {
     "popularity": "popularity", "last-item Markov": "what followed the last item",
     "item-kNN": "items of the same users", OWN: "the most frequent items of the user",
 }  # fmt: skip
-_SEEN = (
-    "The measured lists may contain items that the user took before. `tidelog recommend` and `tidelog serve` exclude "
-    'these items, unless `--no-exclude-seen`, or in a request "exclude_seen": false, is set.'
+_SEEN = "The measured lists may contain items that the user took before. "
+_REPEATS = (  # by whether such items are left out by default
+    "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog recommend` and "
+    "`tidelog serve` may contain them, too (`--exclude-seen yes` leaves them out).",
+    "Users do so in {share:.0%} of the events only, so `tidelog recommend` and `tidelog serve` leave these items out "
+    "(`--exclude-seen no` keeps them).",
 )
-_REPEATS = f" Here users take the same items again ({OWN} is best): set it."
 
 
 def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str) -> str:

@@ -35,6 +35,7 @@ def ranking_functions(node: Node) -> RankingFunctions:
         features=features_of(node),
         width=node["width"],
         q_weight=node["q_weight"],
+        repeat_share=node["repeat_share"],
     )
 
 

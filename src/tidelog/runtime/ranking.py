@@ -57,6 +57,7 @@ class RankingFunctions(NamedTuple):
     features: int  # F: number of user features
     width: int  # K: smallest number of scored items
     q_weight: float  # weight of the value in the score
+    repeat_share: float  # share of the log's events whose item the user had before
 
 
 class Ranker:
@@ -82,6 +83,11 @@ class Ranker:
     def features(self) -> int:
         """F: the number of user features, 0 for none."""
         return self._functions.features
+
+    @property
+    def repeat_share(self) -> float:
+        """The share of the log's events whose item the user had before."""
+        return self._functions.repeat_share
 
     @property
     def width(self) -> int:
@@ -214,7 +220,7 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
         raise SpecError(
             f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
             f"({several} fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False "
-            "(--no-exclude-seen)"
+            "(--exclude-seen no)"
         )
 
 

@@ -30,7 +30,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
-        "ranking": "catalogue reader repeats critic generation threshold history width q_weight",
+        "ranking": "catalogue reader repeats critic generation threshold history width q_weight repeat_share",
         "repeats": "age event gate match length",
         "catalogue": "weight bias tower features",
         "reader": "events empty body norm profile",
@@ -90,7 +90,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "range": lambda value: _numbers(value) and len(value) == 2,
     "sizes": lambda value: isinstance(value, list) and all(_whole(1, 1 << 20)(one) for one in value) and len(value) > 0,
     "tables": lambda value: isinstance(value, list) and all(_array(2)(one) for one in value),
-    "threshold": _number(0.0, 1.0),
+    **dict.fromkeys(("threshold", "repeat_share"), _number(0.0, 1.0)),
     "weights": lambda value: value is None or _numbers(value),
 }
 

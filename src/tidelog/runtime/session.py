@@ -96,7 +96,7 @@ class _Lists:
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
         self._saved, self._session, self.items = saved, session, items
         self.width, self.history, self.features = min(node["width"], items), reach(node), features_of(node)
-        self._kinds = len(node["reader"]["events"]) - 1
+        self._kinds, self.repeat_share = len(node["reader"]["events"]) - 1, node["repeat_share"]
 
     def rank(
         self,

@@ -118,6 +118,15 @@ class Interactions:
         same = (self.user[1:] == self.user[:-1]) & (self.time[1:] == self.time[:-1])
         return float((np.append(same, False) | np.append(False, same)).mean())
 
+    @cached_property
+    def repeat_share(self) -> float:
+        """Share of events whose item the same user had at an earlier time, among events that have an earlier time."""
+        first, _ = self.baskets
+        pairs = self.user.astype(np.int64) * (len(self.items) + 1) + self.item
+        _, earliest, pair = np.unique(pairs, return_index=True, return_inverse=True)
+        later = first > self.starts[self.user]
+        return float((earliest[pair] < first)[later].mean()) if later.any() else 0.0
+
     @property
     def has_baskets(self) -> bool:
         """Whether most events are in baskets: then lists are measured by next baskets, not by next events."""

@@ -168,8 +168,8 @@ class OwnFrequency:
 class TifuKNN:
     """Ranks items by decayed frequency: of this user, and of the users whose frequencies are nearest.
 
-    A history is cut into groups of equal length; an event counts less the older it is in its group, and a group the older
-    it is. The published method decays by baskets; histories here are events, so this one decays by events.
+    A history is cut into groups of equal length. An event counts less the older it is in its group, and a group the
+    older it is. The published method decays by baskets; histories here are events, so this one decays by events.
     """
 
     vectors: Any  # sparse [U, N + 1]: users of the log
@@ -265,7 +265,7 @@ class EASE:
         scores = np.asarray(profile @ self.weights)
         scores[:, 0] = 0.0
         floor = np.minimum(scores.min(axis=1, keepdims=True), 0.0)  # `best` keeps positive scores
-        nobody = ~(histories > 0).any(axis=1)
+        nobody = histories.max(axis=1, initial=0) == 0
         positive = np.where(nobody[:, None], 0.0, scores - floor + 1e-6)
         items, values = best(sparse.coo_array(positive), k, allowed)
         values = np.where(items > 0, values + floor - 1e-6, values).astype(np.float32)
