@@ -36,6 +36,7 @@ from tidelog.ope.verdict.results import Verdicts, weight_histogram
 from tidelog.ope.verdict.verdict_store import read_verdict, write
 from tidelog.ope.verdict.verdict_text import VerdictFacts, paragraph, reasons
 from tidelog.policies.statistics import Interval
+from tidelog.runtime import way_of_acting
 from tidelog.types import MultiDiscrete
 
 # Decisions from evidence made by hand.
@@ -430,6 +431,15 @@ def test_a_better_policy_is_found_better(better):
     assert "The policy would earn about" in better.paragraph
     assert "try it on a small share" in better.paragraph
     assert better.reasons[0].endswith("lies above 0")
+    assert better.advice.startswith("Use it only if it did not learn from the judged episodes: then it is better than")
+    known = dataclasses.replace(better, context={**better.context, "overlap_unknown": False, "sample": True})
+    assert known.advice == "Use it: it is better than the logged decisions if it samples its actions."
+    assert known.summary["advice"] == known.to_json()["advice"] == known.advice
+    assert way_of_acting.read_verdict(known.summary)["advice"] == known.advice
+    older = {name: value for name, value in known.summary.items() if name != "advice"}
+    assert way_of_acting.read_verdict(older)["advice"] == known.advice
+    assert not any(reason.lower() in better.outcome.lower() for reason in better.reasons)
+    assert better.next_step.startswith("Next: try it on a small share")
     assert better.deciding == "wdr"
     assert better.difference_from_bc.low > 0
     assert "up to its recorded end (5 steps at most)" in better.estimand
@@ -438,7 +448,10 @@ def test_a_better_policy_is_found_better(better):
 def test_a_worse_policy_is_found_worse(varied):
     found = judge(Told(mostly(best_treatments(), 0.1)), varied, limits=QUICK)
     assert found.decision == "worse"  # 2 of 21 other seeds fail: no difference is shown
-    assert "do not use it" in found.paragraph
+    assert (
+        found.advice
+        == "Do not use it: it is worse than the logged decisions if it always takes its most likely action."
+    )
     assert found.difference.high < 0
 
 
@@ -511,7 +524,7 @@ def test_without_a_model_a_log_of_single_decisions_is_unsupported_too():
     )  # fmt: skip
     found = judge(Copies(0.75), log, model="none", limits=QUICK)
     assert found.decision == "unsupported"
-    assert "there is no model of action values" in found.paragraph
+    assert "There is no model of action values" in found.paragraph
 
 
 def test_a_blur_of_discrete_actions_is_refused_and_odds_without_end(varied):
@@ -796,7 +809,7 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
     assert "differences from the logger in EUR, 95% simultaneous" in table
 
 
-def test_the_paragraph_and_the_reasons_name_the_unit():
+def test_the_paragraph_names_the_unit():
     facts = VerdictFacts(400, 400, 0.95, Interval(1500.0, 200.0, 2800.0), Interval(0.5, 0.4, 0.6), None, None, True)
     for unit in (None, "EUR"):
         named, after = facts._replace(unit=unit), f" {unit}" if unit else ""
@@ -804,7 +817,7 @@ def test_the_paragraph_and_the_reasons_name_the_unit():
         assert f"between +200 and +2,800{after} with 95% confidence; the logger's mean is 0.5{after})" in paragraph(
             "better", (), named
         )
-        assert reasons("better", (), named)[0].endswith(f"between +200 and +2,800{after}, lies above 0")
+        assert reasons("better", (), named)[0] == "the 95% interval of the difference lies above 0"
 
 
 @pytest.mark.full

@@ -91,7 +91,7 @@ def show_run(run: Run) -> None:
 
 
 def _next_commands(run: Run) -> list[str]:
-    """What to do with a policy: play it where an environment is known, judge it if it learnt from a log, then use it."""
+    """What to do with a policy: play it if its environment is known, judge it if it learnt from a log, then use it."""
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
     if record.environment is not None:

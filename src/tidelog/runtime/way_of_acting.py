@@ -230,7 +230,7 @@ def advice_on(decision: Any, acting: Any, known_overlap: bool = True) -> str:
 def verdict_line(verdict: Mapping[str, Any] | None) -> str:
     """Return one line on the verdict that a policy carries: what to do, and why; or that it carries none."""
     if verdict is None:
-        return "No verdict: nobody has judged this policy in this way. fix: tidelog judge"
+        return "no verdict: nobody has judged this policy in this way. fix: tidelog judge"
     numbers = [verdict[name] for name in ("difference", "low", "high")]
     by = ""
     known = all(number is not None and math.isfinite(number) for number in numbers)

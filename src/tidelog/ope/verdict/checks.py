@@ -32,8 +32,8 @@ SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which 
 RECORDED = "record the probability of each decision (the `propensity` column)"
 CHECKED = "check the propensity column against the logger's code"
 SHORTER = (
-    "give less weight to late rewards (discount=0.9, --discount 0.9), about which the log says little: this asks another "
-    "question, the value of early rewards, and is another look at these episodes, with a wider interval"
+    "give less weight to late rewards, about which the log says little (discount=0.9, --discount 0.9): this asks "
+    "another question, the value of early rewards, and is another look at these episodes, with a wider interval"
 )
 VARY = "let the logger vary its decisions more"
 CLOSER = "judge a policy that stays closer to the logger's decisions"
