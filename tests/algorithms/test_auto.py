@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import auto
 from tidelog.algorithms.core import fields
@@ -64,6 +65,24 @@ def test_what_is_held_out_decides_nothing(log):
 def test_updates_are_passes_within_limits(log, decisions, batch, updates):
     facts = auto.facts_of(log, 0.0, 0)._replace(decisions=decisions)
     assert auto.updates_of(facts, batch).value == updates
+
+
+@pytest.mark.parametrize(
+    ("decisions", "updates"), [(200, 500), (1_000, 500), (5_000, 1_000), (8_000, 1_600), (50_000, 9_800)]
+)
+def test_single_decisions_are_read_fewer_times(log, decisions, updates):
+    facts = auto.facts_of(log, 0.0, 0)._replace(decisions=decisions, longest=1)
+    assert auto.updates_of(facts, 256).value == updates
+
+
+def test_the_updates_of_a_recommender_follow_its_events():
+    log = interactions()
+    found = tl.suggest(tl.RecommenderBCQ, log, size=8)
+    assert found.steps == 500
+    assert found.algorithm == tl.RecommenderBCQ(size=8)
+    assert found.lines() == [f"steps 500: {500 * 1280 / log.steps:,.0f} passes over {log.steps:,} events"]
+    with pytest.raises(SpecError, match=r"IQL does not learn from interactions\. fix: use tl.RecommenderBCQ"):
+        tl.suggest(tl.IQL, log)
 
 
 def test_large_logs_have_the_defaults_of_networks(log):

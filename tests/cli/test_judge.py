@@ -316,3 +316,9 @@ def test_a_verdict_is_saved_before_it_is_printed(run, tidelog, monkeypatch):
     tidelog("judge", run, "--sample", *QUICK)
     assert (run / "verdicts" / "member-0-sampled-1.json").exists()
     assert json.loads((run / "acting.json").read_text())
+
+
+def test_a_bad_outcome_that_cannot_be_reported_is_said(run, tidelog):
+    done = tidelog("judge", run, "--sample", "--bad-outcome", 0.5, *QUICK)
+    shown = "A return of 0.5 or less has a probability of" in done.said
+    assert shown != ("--bad-outcome 0.5: no probability is reported, because the verdict is unsupported" in done.said)

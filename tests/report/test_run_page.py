@@ -48,10 +48,10 @@ def in_order(said, *words):
 def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision, runs):
     put(runs / "bc", "now", verdict(decision))
     _, page, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, verdict(decision).advice, decision.capitalize(), "now:", "Judged on",
-             f"A paragraph about {decision}.", f"the first reason for {decision}", "the second reason", "policy minus logger",
-             "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses", "hyper-parameters",
-             "Versions and")  # fmt: skip
+    in_order(said, verdict(decision).advice, f"Verdict on now: {decision.capitalize()} now:", "Judged on",
+             f"A paragraph about {decision}.", f"the first reason for {decision}", "the second reason",
+             "policy minus logger", "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses",
+             "hyper-parameters", "Versions and")  # fmt: skip
     given = verdict(decision).difference
     assert f"policy minus logger {with_ends(given)}" in said
     short = f"{three_digits(given.estimate, sign=True)} per episode compared with the logger (95% interval: "

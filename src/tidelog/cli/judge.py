@@ -332,8 +332,8 @@ def _show_table(verdicts: Verdicts, which: str) -> None:
     head = ["policy", "difference", f"{percent(verdicts.level)} interval", "effective share", "verdict"]
     table(title, head, rows)
     print_line(
-        f"judged on {which}. The intervals hold for all policies at once. Effective share: the part of these episodes "
-        "that speaks for a policy. --details prints each verdict with its reasons"
+        f"judged on {which}. Effective share: the part of these episodes that speaks for a policy. --details prints "
+        "each verdict with its reasons"
     )
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
     for reason in verdicts[0].reasons:

@@ -114,9 +114,10 @@ class SavedVerdict:
         if content is None or len(content["rows"]) < 2:
             return None
         rows = [
-            (_text(row["name"]), _text(row["decision"]), *(_number(row[end]) for end in ("difference", "low", "high")))
+            (_text(row["name"]), _text(row["decision"]), _number(row["difference"]), _number(row["low"]),
+             _number(row["high"]))
             for row in content["rows"]
-        ]
+        ]  # fmt: skip
         recommended = content.get("recommended")
         advice = _text(content.get("advice", ""))
         return Together(_number(content["level"]), rows, advice, None if recommended is None else _text(recommended))

@@ -48,7 +48,7 @@ class Progress:
         text = f"about {_words(self.left)} for {self.steps - self.update:,} {self.unit} at {self.rate:,.0f}/s"
         if self.unmeasured_reports:
             return f"{text} on this machine, and {self.unmeasured_reports:,} validations whose time is not known yet"
-        return f"{text} on this machine, with validation"
+        return f"{text} on this machine"
 
 
 def _words(seconds: float) -> str:

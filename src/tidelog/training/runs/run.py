@@ -35,8 +35,8 @@ from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
 
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
-IMITATION = "held_out/imitation_loss"  # in nats a decision
-OVERFITTED = 0.1  # nats
+LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
+OVERFITTED = 0.1  # nats, or share of a larger loss
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
 
@@ -452,17 +452,19 @@ def collapsed_metrics(
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if held-out decisions became clearly less likely after the best report, for the worst member."""
     rises = []
-    for member in {row["member"] for row in rows}:
-        values = [(row[IMITATION], row["update"]) for row in rows if row["member"] == member and IMITATION in row]
-        if values and values[-1][0] - min(values)[0] > OVERFITTED:
-            rises.append((values[-1][0] - min(values)[0], *min(values), values[-1][0]))
+    for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
+        values = [(row[metric], row["update"]) for row in rows if row["member"] == member and metric in row]
+        least, last = min(values), values[-1][0]
+        if last - least[0] > OVERFITTED * max(1.0, abs(least[0])):
+            rises.append((last - least[0], *least, last, metric))
     if not rises:
         return []
-    _, least, update, last = max(rises)
+    _, least, update, last, metric = max(rises)
     return [
-        f"{IMITATION} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
+        f"{metric} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
         f"better and better, and others worse. fix: train for {update:,} steps, or keep the best policy with "
-        f"--best {IMITATION} (best='{IMITATION}')"
+        f"--best {metric} (best='{metric}'); the held-out episodes then chose it, so judge it on other episodes than "
+        "these (tidelog judge --data)"
     ]
 
 
