@@ -208,7 +208,7 @@ def test_worst_episodes_and_bad_outcomes_are_told(run, kept_log, tidelog, tmp_pa
     assert (risk["alpha"], risk["bad_outcome"]) == (0.25, -0.5)
     for sentence in risk["sentences"]:
         assert " ".join(sentence.split()) in done.said
-    assert "In the worst 25 % of its episodes the policy earns" in done.said
+    assert "In the worst 25% of its episodes the policy earns" in done.said
     assert "A return of -0.5 or less has a probability of" in done.said
 
 

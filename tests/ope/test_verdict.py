@@ -427,7 +427,7 @@ def better(varied):
 def test_a_better_policy_is_found_better(better):
     assert better.decision == "better"
     gained = exact_value(mostly(best_treatments(), 0.8)) - exact_value(mostly(best_treatments(), 0.5))
-    # an interval of 95 % misses it for 1 in 20 seeds
+    # an interval of 95% misses it for 1 in 20 seeds
     assert better.difference.low < gained < better.difference.high
     assert "The policy would earn about" in better.paragraph
     assert "try it on a small share" in better.paragraph
@@ -748,7 +748,7 @@ def gambles(rows=6000, seed=0):
 def test_better_on_average_and_worse_in_the_tail():
     found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
     assert found.decision == "better"  # 1 of 9 other seeds fails: 'unsupported'; 0 of 8 below
-    assert "better on average, but its bad episodes are worse: its worst 10 % of episodes earn" in found.paragraph
+    assert "better on average, but its bad episodes are worse: its worst 10% of episodes earn" in found.paragraph
     assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
     assert found.risk.probability.logger.low < 0.5 * 0.2 < found.risk.probability.logger.high
     assert found.risk_reason is None

@@ -161,8 +161,8 @@ def test_worst_episodes_stand_beside_the_loggers(runs):
     risk = risk_of(log, bad_outcome=-1.5)
     put(runs / "bc", "now", verdict("better", risk=risk))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "A paragraph about better.", "Worst episodes", "In the worst 10 % of its episodes",
-             "mean of the worst 10 % (CVaR)", "probability of -1.5 or less", "50 % of episodes earn at most",
+    in_order(said, "A paragraph about better.", "Worst episodes", "In the worst 10% of its episodes",
+             "mean of the worst 10% (CVaR)", "probability of -1.5 or less", "50% of episodes earn at most",
              "Distribution of returns")  # fmt: skip
     assert with_ends(risk.cvar.policy) in said
     picture = text[text.index("Distribution of returns") :]

@@ -166,7 +166,7 @@ def discount(facts: Facts) -> Setting | None:
     """None of the future is discounted where it is short and certain to end."""
     if facts.ended < ENDED or facts.longest > SHORT:
         return None
-    share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g} % of the episodes"
+    share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g}% of the episodes"
     return Setting(1.0, f"the environment ends {share}, after at most {facts.longest:,} decisions")
 
 

@@ -232,7 +232,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
         exact = np.mean([_exact(policy) for policy in policies])
         rows.append([f"{name} ({len(seeds)} seeds)", f"{interval.estimate:.3f}", ends, f"{exact:.3f}"])
     rows.append(["best possible", "", "", f"{treatment().optimal()[0]:.3f}"])
-    table("share of patients who recover", ["", "played", "95 % interval", "exact"], rows)
+    table("share of patients who recover", ["", "played", "95% interval", "exact"], rows)
 
 
 def _compare(judged: list[_Judged]) -> None:
@@ -244,7 +244,7 @@ def _compare(judged: list[_Judged]) -> None:
         inside += low <= exact <= high
         cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
         rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
-    table("judged from the log alone", ["", "verdict", "judged", "95 % interval", "exact", "inside"], rows)
+    table("judged from the log alone", ["", "verdict", "judged", "95% interval", "exact", "inside"], rows)
     print_line(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 

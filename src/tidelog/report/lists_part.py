@@ -92,7 +92,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
-        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95 % intervals "
+        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95% intervals "
         "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
         "long run."
     )
@@ -145,8 +145,8 @@ def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str)
         gain = compared.difference(name, rule, LEADING)
         low, high = (f"{three_digits(100 * end, sign=True)}" for end in gain[1:])
         sentence = (
-            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)} % of {rates[name].cases:,} held-out {unit} "
-            f"the list of {k} items by {name} contains {taken}, and in {three_digits(100 * highest)} % "
+            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)}% of {rates[name].cases:,} held-out {unit} "
+            f"the list of {k} items by {name} contains {taken}, and in {three_digits(100 * highest)}% "
             f"that of the best counting rule, {rule} ({_COUNTED[rule]}): a difference of "
             f"{three_digits(100 * gain.estimate, sign=True)} percentage points ({low} to {high})."
         )

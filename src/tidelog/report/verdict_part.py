@@ -246,13 +246,13 @@ def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool
 
 
 def _tail_numbers(risk: Risk) -> str:
-    worst = f"mean of the worst {100 * risk.alpha:.4g} % (CVaR)"
+    worst = f"mean of the worst {100 * risk.alpha:.4g}% (CVaR)"
     rows = [[worst, *(with_ends(interval) for interval in risk.cvar)]]
     if risk.probability is not None and risk.bad_outcome is not None:
         name = f"probability of {three_digits(risk.bad_outcome)} or less"
         rows.append([name, *(with_ends(interval) for interval in risk.probability)])
     rows += [
-        [f"{100 * share:.4g} % of episodes earn at most", *(with_ends(interval) for interval in compared)]
+        [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in compared)]
         for share, compared in risk.quantiles
     ]
     head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "logger", "difference")

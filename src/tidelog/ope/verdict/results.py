@@ -297,10 +297,10 @@ def advice_on_several(names: Sequence[str], verdicts: Sequence[Verdict], recomme
     """What to do with policies that were judged together: one of them, or none."""
     counts = Counter(one.decision for one in verdicts)
     if recommended is None:
-        told = ", ".join(f"{counts[decision]:,} {decision}" for decision in get_args(Decision) if counts[decision])
+        decisions = ", ".join(f"{counts[decision]:,} {decision}" for decision in get_args(Decision) if counts[decision])
         unsupported = counts["unsupported"] == len(verdicts)
         shown = "the log cannot show how good any of them is" if unsupported else "none of them is shown to be better"
-        return f"Keep what you have: {shown} ({told})."
+        return f"Keep what you have: {shown} ({decisions})."
     verdict, better = verdicts[list(names).index(recommended)], counts["better"]
     only = f"It is the only one of {len(names):,} that is better"
     first = f"{better:,} of {len(names):,} policies are better, and it has the highest lower limit"

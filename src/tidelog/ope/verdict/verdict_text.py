@@ -151,7 +151,7 @@ def _sentence(text: str) -> str:
 
 
 FEWEST = 0.001  # smallest share of unshown decisions that is reported
-RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95 %
+RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95%
 
 
 def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
