@@ -11,6 +11,7 @@ from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import auto
 from tidelog.algorithms.core import fields
+from tidelog.algorithms.names import configured, shown_name
 from tidelog.errors import ConfigError, SpecError
 
 HELD_OUT = 0.2
@@ -154,3 +155,10 @@ def test_the_discount_allows_a_small_share_of_episodes_that_were_cut_off(log):
     shares = re.search(r"the environment ends ([0-9.]+) % of the episodes", found.settings["discount"].reason)
     assert float(shares[1]) == pytest.approx(100 * (1 - few / len(log.episode_ids)), abs=0.1)
     assert tl.suggest(tl.IQL, with_cuts(many)).algorithm.discount == 0.99
+
+
+def test_ppo_is_called_ppo():
+    cls, settings = configured("ppo")
+    assert shown_name(cls(**settings)) == "ppo"
+    assert shown_name(tl.PPG()) == "ppg"
+    assert shown_name(tl.IQL()) == "iql"

@@ -181,8 +181,8 @@ def test_act_writes_the_action_of_every_row(here, run, tidelog):
     wanted = act_on_table(policy, here / "visits.csv")
     assert pl.read_csv("actions.csv")["action"].to_list() == wanted["action"].to_list()
     assert done.out.splitlines() == [
-        "the policy always takes its most likely action",
         "no verdict: nobody has judged this policy in this way. fix: tidelog judge",
+        "the policy always takes its most likely action",
         f"{len(wanted)} rows with their actions: actions.csv",
     ]
     policy.save("policy")

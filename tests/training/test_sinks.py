@@ -134,8 +134,9 @@ def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypa
     monkeypatch.setattr(runs, "LONG_SECONDS", 0.0)
     begin(bc(), origin).train()
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: about")]
-    assert len(said) == 1
-    assert re.fullmatch(r"note: about \d+ seconds for \d+ updates at [\d,]+/s on this machine", said[0])
+    assert "validations whose time is not known yet" in said[0]
+    assert len(said) == 2, "again with the time of the validations, once it is measured"
+    assert re.fullmatch(r"note: about \d+ seconds for \d+ updates at [\d,]+/s on this machine", said[1])
     monkeypatch.setattr(runs, "LONG_SECONDS", 1e9)
     begin(bc(), origin).train()
     assert "note: about" not in capfd.readouterr().err

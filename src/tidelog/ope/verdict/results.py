@@ -301,14 +301,13 @@ def advice_on_several(names: Sequence[str], verdicts: Sequence[Verdict], recomme
         unsupported = counts["unsupported"] == len(verdicts)
         shown = "the log cannot show how good any of them is" if unsupported else "none of them is shown to be better"
         return f"Keep what you have: {shown} ({decisions})."
-    verdict, better = verdicts[list(names).index(recommended)], counts["better"]
-    only = f"It is the only one of {len(names):,} that is better"
-    first = f"{better:,} of {len(names):,} policies are better, and it has the highest lower limit"
-    lower = f"{amount(verdict.difference.low, verdict.reward_unit, sign=True)}"
-    return (
-        f"{verdict.advice.replace('Use it', f'Use {recommended}', 1)} {first if better > 1 else only}, {lower}; the "
-        f"intervals hold for all {len(names):,} at once, so this table may choose."
-    )
+    verdict, better, count = verdicts[list(names).index(recommended)], counts["better"], f"{len(names):,}"
+    lower = amount(verdict.difference.low, verdict.reward_unit, sign=True)
+    why = f"It is the only one of {count} that is better (lower limit {lower})."
+    if better > 1:
+        why = f"{better:,} of {count} policies are better, and its lower limit, {lower}, is the highest."
+    use = verdict.advice.replace("Use it", f"Use {recommended}", 1)
+    return f"{use} {why} The intervals hold for all {count} at once, so it may be chosen by them."
 
 
 def named_policies(policy: Any) -> dict[str, Any] | None:

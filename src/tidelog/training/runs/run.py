@@ -277,7 +277,7 @@ class Run:
             if self.finished:
                 self._engine.close()
             rate = self._engine.rate(pace.rate)
-            reports = math.ceil((settings.steps - self.done) / settings.every)
+            reports = 0 if self.finished else math.ceil(settings.steps / settings.every) - self.done // settings.every
             left = ((settings.steps - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
