@@ -152,7 +152,7 @@ def test_the_discount_allows_a_small_share_of_episodes_that_were_cut_off(log):
     few, many = (int(len(log.episode_ids) * share) for share in (0.04, 0.06))
     found = tl.suggest(tl.IQL, with_cuts(few))
     assert found.algorithm.discount == 1.0
-    shares = re.search(r"the environment ends ([0-9.]+) % of the episodes", found.settings["discount"].reason)
+    shares = re.search(r"the environment ends ([0-9.]+)% of the episodes", found.settings["discount"].reason)
     assert float(shares[1]) == pytest.approx(100 * (1 - few / len(log.episode_ids)), abs=0.1)
     assert tl.suggest(tl.IQL, with_cuts(many)).algorithm.discount == 0.99
 

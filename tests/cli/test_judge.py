@@ -300,7 +300,7 @@ def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
     assert done.code == 0, done.err
     said = " ".join(done.said.split())
     details = tidelog("judge", run, "--sample", "--details", "--data", run.parent / "named", *QUICK).said
-    assert "in EUR" in details.partition("judged on")[2].partition("estimator")[0]
+    assert "guesses outside the log in EUR: do not use them" in details or "estimates in EUR; wdr decides" in details
     assert "differences from the logger in EUR" in said
     assert " EUR (" in details.partition("the logger's own mean: ")[2]
     assert json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())["reward_unit"] == "EUR"

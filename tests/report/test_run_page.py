@@ -285,6 +285,8 @@ def test_the_headline_is_the_recommendation_of_the_newest_set_of_policies(runs):
     (table,) = re.findall(r"<caption>3 policies judged together on these episodes</caption>(.*?)</table>", text)
     assert re.findall(r'<tr class="marked"><th scope="row">(.*?)</th>', table) == ["member-1"]
     assert "unsupported</td><td>unknown</td><td>unknown" in re.sub(r"<td[^>]*>", "<td>", table)
+    _, _, both = page_of([runs / "bc", runs / "iql"], runs / "both.html")
+    in_order(both, told, "The runs of this report")
     judged(1, "unsupported", 2)
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert told not in text.partition("banner")[2].partition("</p>")[0], "it acts in the way that was judged last"

@@ -57,8 +57,10 @@ def algorithm_name(algorithm: Any) -> str:
 def shown_name(algorithm: Any) -> str:
     """Return the name of an algorithm for people: that of its configuration, such as "ppo", where it has one."""
     for name, (cls, settings) in CONFIGURATIONS.items():
-        if type(algorithm) is cls and all(getattr(algorithm, key) == value for key, value in settings.items()):
-            return name
+        if type(algorithm) is cls:
+            named = cls(**settings)
+            if all(getattr(algorithm, key) == getattr(named, key) for key in settings):
+                return name
     return algorithm_name(algorithm)
 
 

@@ -34,7 +34,7 @@ MOST_COPIES = 256  # of an environment, stepped together
 
 @dataclass
 class Evaluate:
-    """Play every member of a run in an environment, or compare it with a log; several runs are compared in pairs."""
+    """Play every member of runs in an environment, or compare them with a log."""
 
     runs: tyro.conf.Positional[tuple[RunFolder, ...]]
     """the run folders; several play the same episodes, and their differences have intervals"""

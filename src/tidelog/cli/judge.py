@@ -361,8 +361,13 @@ def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: f
             "largest weight",
             "note",
         ]
-        name = "guesses outside the log, do not use them" if guess else f"estimates; {verdict.deciding} decides"
-        table(f"{name}{in_unit(verdict.reward_unit, 'in ')}", head, verdict.estimates.rows())
+        unit = in_unit(verdict.reward_unit, "in ")
+        title = (
+            f"guesses outside the log{unit}: do not use them"
+            if guess
+            else f"estimates{unit}; {verdict.deciding} decides"
+        )
+        table(title, head, verdict.estimates.rows())
     print_line(f"the logger's own mean: {with_ends(verdict.logger, verdict.reward_unit)}")
     for sentence in verdict.risk.sentences if verdict.risk else ():
         print_line(f"- {sentence}")

@@ -48,16 +48,21 @@ def headline(run: SavedRun) -> SavedVerdict:
 
     Of each policy its newest verdict counts, because it acts in the way in which it was judged last. The first is the
     recommended one of the newest set of policies that were judged together; else the best of those that are better
-    (several looks at the same episodes are held to stricter levels, so that it is not better by luck); else the first
-    of that set; else the newest verdict.
+    (several looks at the same episodes are held to stricter levels, so that it is not better by luck); else, of that
+    set, the supported one with the highest lower end; else the newest verdict.
     """
     newest = {one.name: one for one in reversed(run.verdicts)}
-    of_set = next((one for one in run.verdicts if one.together is not None), run.verdicts[0])
     better = [one for one in newest.values() if one.verdict.decision == "better"]
-    recommended = newest.get(str(of_set.together.recommended)) if of_set.together is not None else None
+    together = next((one.together for one in run.verdicts if one.together is not None), None)
+    recommended = newest.get(str(together.recommended)) if together is not None else None
     if recommended in better:
         return recommended
-    return max(better, key=lambda one: one.verdict.difference.low) if better else newest[of_set.name]
+    names = [] if together is None else [row[0] for row in together.rows]
+    supported = [one for one in newest.values() if one.name in names and one.verdict.decision != "unsupported"]
+    first = better or supported
+    if first:
+        return max(first, key=lambda one: one.verdict.difference.low)
+    return next((newest[name] for name in names if name in newest), run.verdicts[0])
 
 
 def banner(run: SavedRun) -> str:
