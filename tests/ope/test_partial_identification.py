@@ -98,6 +98,11 @@ def test_the_limit_on_what_is_not_shown():
     evidence = bandit(5.0, chance=0.9, action=action, supported=shown)
     assert excess_unshown(evidence) == pytest.approx(0.18)
     assert "unshown_share" in rules(outcome(evidence))
+    rare = shown.copy()
+    rare[1:61:5] = False  # of 12 rows no action is shown: the logger's own neither
+    mixed = bandit(5.0, chance=0.9, action=action, supported=rare)
+    (told,) = [one.sentence for one in outcome(mixed).findings if one.rule == "unshown_share"]
+    assert f"does not show {unshown_share(mixed):.1%} of the policy's decisions, and 2.0% of the logger's own" in told
     assert "unshown_share" not in rules(outcome(evidence, replace(QUICK, unshown_share=0.21)))
 
 
