@@ -1105,8 +1105,8 @@ MUTATIONS = [
     Mutation(
         "train command: the log is followed though it was not asked for",
         "cli/train.py",
-        "isinstance(log, Log) and options.preset == AUTO",
-        "isinstance(log, Log)",
+        "if options.preset == AUTO:",
+        "if options.preset is not None:",
         "tests/cli/test_commands.py",
     ),
     Mutation(

@@ -16,8 +16,8 @@ import tidelog.runtime
 from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
+from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main
-from tidelog.cli.data import EVENTS_OF_AN_UPDATE, steps_for
 from tidelog.cli.serve import _notes
 from tidelog.data.io.inspect import _without_bad_rows
 from tidelog.recommend.interactions.readers import read_interactions
@@ -283,15 +283,14 @@ def test_the_copy_without_bad_rows_is_read_and_written_as_the_table_is(ending, t
 def test_the_proposed_steps_read_a_table_ten_times():
     algorithm = RecommenderBCQ()
     assert algorithm.batch_size * algorithm.targets == EVENTS_OF_AN_UPDATE
-    assert [steps_for(events) for events in (100, 80_000, 397_884, 10**8)] == [500, 600, 3100, 10_000]
+    assert [updates_of_events(events).value for events in (100, 80_000, 397_884, 10**8)] == [500, 600, 3100, 10_000]
 
 
 def test_the_help_of_a_recommender_says_its_own_number_of_steps(capsys):
     with pytest.raises(SystemExit):
         main(["train", "recommender-bcq", "--help"])
     shown = said(capsys)
-    assert "updates per seed; default: 20000; `tidelog data inspect` proposes" in shown
-    assert 'with "auto"' not in shown
+    assert 'updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000' in shown
 
 
 def test_a_warning_of_tidelog_is_a_line_without_a_place_in_the_source(monkeypatch, capsys):
@@ -346,6 +345,7 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
         pytest.param(30, "0", [], marks=pytest.mark.full),
     ],
 )
+@pytest.mark.full
 def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, tmp_path, monkeypatch, capsys):
     """A user who has taken 6 of the items leaves few or none for lists of 10."""
     monkeypatch.chdir(tmp_path)
@@ -394,6 +394,7 @@ def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, m
     assert main([own.get(word, word) for word in [*shlex.split(command)[1:], "--k", "2"]]) == 0
 
 
+@pytest.mark.full
 def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--steps", "2"]

@@ -144,10 +144,10 @@ def test_the_page_leads_with_one_sentence_and_one_picture(shop, run):
     cases = next_events(split.test, split.test.targets)
     rankers = {"run": policy_of_run(run).ranker(), "popularity": Popularity.of(split.train)}
     rate = compare(rankers, cases, split.train.counts, 8).row("run").scores["hit rate"].estimate
-    assert f"In {three_digits(100 * rate)} % of {len(cases)} held-out events the list of 8 items by run" in lead
+    assert f"In {three_digits(100 * rate)}% of {len(cases)} held-out events the list of 8 items by run" in lead
     rules = dict(re.findall(r'class="haloed">([a-zA-Z -]+)</text><text [^>]*>([\d.]+) \(', picture))
     best = max(("popularity", "last-item Markov", "item-kNN", "own frequency"), key=lambda name: float(rules[name]))
-    assert f"in {rules[best]} % that of the best counting rule, {best} (" in lead
+    assert f"in {rules[best]}% that of the best counting rule, {best} (" in lead
     assert ">% of the held-out events whose item is among the 8 listed</text>" in picture
     assert "Verdict" not in text
 

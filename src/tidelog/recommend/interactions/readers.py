@@ -31,9 +31,9 @@ def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: 
     A folder of tables, a glob, or a list of these is one log of several files, read in the order of their names.
 
     `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default each event has reward
-    1. `session`, `session_gap`: ends of sessions. `propensity`, `slate`: the probability of the item, and the shown
-    items. `item_features`, `user_features`: tables with one row per id. Raises LogError with the report of every
-    problem, ConfigError for an invalid argument.
+    1. `reward_unit`: the unit of rewards, such as "EUR", which reports show. `session`, `session_gap`: ends of
+    sessions. `propensity`, `slate`: the probability of the item, and the shown items. `item_features`, `user_features`:
+    tables with one row per id. Raises LogError with the report of every problem, ConfigError for an invalid argument.
     """
     return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
@@ -104,6 +104,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         profile=None if raw.user_features is None else raw.user_features.profile,
         scored=None,
         report=report,
+        reward_unit=raw.roles.reward_unit,
         session_gap=raw.roles.session_gap,  # type: ignore[arg-type]
     )
 
