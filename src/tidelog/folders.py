@@ -16,7 +16,7 @@ from typing import Any
 
 from tidelog.disk import Content, replaced_copy, write_folder
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.input_files import parse_json, read_regular
+from tidelog.input_files import parse_json, parse_saved, read_regular
 
 MANIFEST = "manifest.json"
 LARGEST = 1 << 28  # bytes of a manifest; a log's manifest may hold large vocabularies
@@ -92,7 +92,7 @@ class Kind:
     def read(self, text: bytes, path: str) -> dict[str, Any]:
         """Parse and check the bytes of a manifest; `path` is named in errors."""
         try:
-            data = parse_json(text)
+            data = parse_saved(text, nan=True)
         except ValueError as problem:
             raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
         if not isinstance(data, dict) or data.get("kind") != self.name:

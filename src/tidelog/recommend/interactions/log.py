@@ -22,10 +22,11 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.registry import refusal
 from tidelog.data.core.report import Level, Problem, Report
 from tidelog.data.io.saved_checks import expect_array
-from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, typed_manifest, write_array
+from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.folders import Kind
+from tidelog.folders import MANIFEST, Kind
 from tidelog.number_text import three_digits
+from tidelog.schema import typed
 from tidelog.types import Catalogue, History, Profile, Spec
 
 MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
@@ -218,7 +219,7 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
     folder = Path(path)
     try:
         manifest = INTERACTIONS.manifest(folder)
-        file = typed_manifest(manifest, InteractionsManifest)
+        file = typed(manifest, InteractionsManifest, MANIFEST, LogError)
         columns = read_columns(INTERACTIONS, folder, file.columns, manifest)
         arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
         words: dict[str, Any] = {name: tuple(getattr(file.names, name)) for name in ("events", "feature_names")}
