@@ -272,7 +272,7 @@ def disturb_run(path: Training, at: Path, dice: random.Random, whole: State, sec
             for folder in ("run", "collected", "collected.pieces"):
                 shutil.rmtree(at / folder, ignore_errors=True)
         words = ["resume", str(at / "run"), "--quiet"] if resumable else path.words(at)
-        longest = max(seconds, 1.0) * (1.3 if kills < 12 else 3.0)  # a busy machine must get through, too
+        longest = seconds * (0.95 if kills < 15 else 3.0)  # a busy machine must get through, too
         ended = run(words, at / "said", dice.uniform(0.0, longest))
         if ended.code == 0:
             return Counts(kills, 1, state_of_run(at) == whole)
@@ -288,7 +288,7 @@ def disturb_command(
     """Kill a command until it gets through; after each kill every file is the old or the new one."""
     kills = 0
     while True:
-        ended = run(path.words(at), at / "said", dice.uniform(0.0, seconds * (1.15 if kills < 30 else 2.0)))
+        ended = run(path.words(at), at / "said", dice.uniform(0.0, seconds * (0.95 if kills < 15 else 3.0)))
         now = seen(at, path.writes)
         if ended.code == 0:
             equal = all(now.get(name) == value for name, value in new.items() if "verdicts/" not in name)

@@ -1,6 +1,7 @@
 """The JSON that tidelog writes and reads back: small samples of every file, their changes, and their readers."""
 
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
@@ -223,11 +224,12 @@ def outcome(file: SavedFile, root: Path, text: str, work: Path) -> str:
     except tl.TidelogError as error:
         return "refused" if "fix: " in str(error) else f"no fix: {error}"
     except Exception as error:
-        import traceback
-
-        place = [f for f in traceback.extract_tb(error.__traceback__) if "/tidelog/" in f.filename][-1]
-        return f"{type(error).__name__}: {str(error)[:100]} in {Path(place.filename).name}:{place.lineno}"
+        return f"{type(error).__name__}: {str(error)[:100]}"
 
 
 def _link(source: str, target: str) -> None:
-    shutil.copy(source, target)
+    """Link what no reader changes: readers append to files, rename them, or write new ones."""
+    if Path(source).suffix in (".safetensors", ".npy", ".npz"):
+        os.link(source, target)
+    else:
+        shutil.copy(source, target)

@@ -65,7 +65,7 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     except (KeyError, ConfigError) as error:
         raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
     except (LogError, SpecError) as error:
-        raise unreadable(folder, str(error), _FOLDER, _FIX) from error
+        raise unreadable(folder, str(error).partition(". fix: ")[0], _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
     return {**known, **plain, "reward_unit": unit}

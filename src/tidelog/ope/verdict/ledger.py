@@ -327,7 +327,7 @@ class JudgedPolicy(msgspec.Struct):
     """A policy of a look."""
 
     name: str
-    algorithm: str
+    algorithm: str | None  # None: the policy is not of an algorithm
     identity: str
 
 
