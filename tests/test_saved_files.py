@@ -1,4 +1,4 @@
-"""Every value of every JSON file that tidelog reads back, deleted or changed: read, or refused by tidelog's own error."""
+"""Every value of every JSON file that tidelog reads back, deleted or changed: read, or refused by its own error."""
 
 import itertools
 

@@ -227,11 +227,8 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         report = Report.from_json(file.report)
         _check_arrays(arrays, file.names)
     except (LogError, SpecError, KeyError) as error:
-        message = (
-            f"an entry is missing or malformed ({error})"
-            if isinstance(error, KeyError)
-            else str(error).partition(". fix: ")[0]
-        )
+        found = str(error).partition(". fix: ")[0]
+        message = f"an entry is missing or malformed ({found})" if isinstance(error, KeyError) else found
         advice = "copy the folder again from the original, or save the interactions again"
         refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
         raise LogError(refused.text(), refused) from error
