@@ -166,7 +166,8 @@ def judge(
     policy never learnt from these episodes if no record shows it. `context` is stored with the verdict. A question that
     the log cannot answer gives "unsupported" with reasons. `progress` is a function of the current part and its share,
     False for silence, None for a line on a terminal, a bar in a notebook and lines elsewhere. Raises
-    SpecError if policy and log do not fit, SpaceError if memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
+    SpecError if policy and log do not fit, SpaceError if memory does not suffice, ConfigError for numbers out of range,
+    CheckpointError for a damaged ledger.
     """
     check_kind(log)
     check_seed(seed)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,11 +19,11 @@ from tidelog.types import Spec
 
 LOG_COPIES = 2  # the scaled columns, and the same in the units of the device
 STATE_COPIES = 3  # the state before an update, after it, and in a checkpoint
-COUNTED = 1 << 22  # weights of a layer; smaller networks are not worth tracing
+MOMENTS = 2  # of Adam, the optimiser by default
 
 
 def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | Interactions | None) -> None:
-    """Raise SpaceError if the log, the batches, and the networks with their optimisers do not fit into free memory.
+    """Raise SpaceError if the log, its batches, and the networks with their optimisers do not fit into free memory.
 
     A memory-mapped log stays on disk, and `log` None is an environment. On an accelerator its own memory counts.
     """
@@ -37,34 +38,30 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
     fixes = ["use fewer seeds or smaller networks"] if states > data else []
     fixes += ["open the log with memory_map=True", "use fewer rows"] if data > states and isinstance(log, Log) else []
     raise SpaceError(
-        f"training needs about {in_units(data + states)} of memory ({in_units(data)} for the log and its batches, "
+        f"training needs at least {in_units(data + states)} of memory ({in_units(data)} for the log and its batches, "
         f"{in_units(states)} for {seeds * len(algorithms)} member(s) with optimisers), but {in_units(free)} are free; "
         f"nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, or free memory"
     )
 
 
 def state_bytes(algorithm: Any, spec: Spec) -> int:
-    """Return the bytes of a state: networks, targets and optimisers; 0 for networks too small to matter."""
-    widest = sorted([1, 1, *_sizes(algorithm, spec)])[-2:]
-    if widest[0] * widest[1] < COUNTED:
-        return 0
-    try:
-        shapes = jax.eval_shape(lambda key: algorithm.init(spec, key, 1), jax.random.key(0))
-    except (ValueError, OverflowError, TypeError):  # a size that no array can have
-        return int(4 * widest[0] * widest[1])
-    leaves = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape")]
-    return sum(int(np.prod(leaf.shape, dtype=np.float64)) * 4 for leaf in leaves)
+    """Return the bytes that the hidden layers of a state take at least: weights and both moments of the optimiser.
 
-
-def _sizes(algorithm: Any, spec: Spec) -> Iterator[int]:
-    """The widths of layers: settings, numbers of features and of actions."""
+    Each setting of widths counts as one network. Nothing is created: drawing the weights would take the memory.
+    """
+    inputs, outputs = sum(_widths(spec.observation.values())), sum(_widths([spec.action]))
+    weights = 0
     for field in dataclasses.fields(algorithm):
-        value = getattr(algorithm, field.name)
-        if field.name in ("size", "embedding", "recurrent_size") or isinstance(value, tuple):
-            yield from (one for one in (value if isinstance(value, tuple) else (value,)) if type(one) is int)
-    for leaf in (*spec.observation.values(), spec.action):
-        yield from (getattr(leaf, name) for name in ("size", "n") if type(getattr(leaf, name, None)) is int)
-        yield from getattr(leaf, "sizes", ())
+        widths = getattr(algorithm, field.name)
+        if isinstance(widths, tuple) and widths and all(type(width) is int for width in widths):
+            weights += sum(one * two for one, two in itertools.pairwise((max(1, inputs), *widths, max(1, outputs))))
+    return 4 * (1 + MOMENTS) * weights
+
+
+def _widths(parts: Iterable[Any]) -> Iterator[int]:
+    """The numbers of features of leaves, or of actions."""
+    for part in parts:
+        yield from (getattr(part, name) for name in ("size", "n") if type(getattr(part, name, None)) is int)
 
 
 def _batch_rows(algorithm: Any) -> int:
