@@ -37,7 +37,7 @@ import tidelog.cli
 from benchmarks.keep import RESULTS
 from tidelog import disk
 from tidelog.algorithms.names import configured, names, source_of
-from tidelog.folders import MANIFEST, checksum
+from tidelog.folders import checksum
 from tidelog.ope.verdict.verdict_store import read_verdict
 from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
 from tidelog.training.runs.record import Record
@@ -108,6 +108,26 @@ def run_of(at: Path) -> list[str]:
     return [*words, "--held-out", "0.3"]
 
 
+def exported(to: str, out: str, *more: str) -> Words:
+    return lambda at: ["export", str(at / "run"), "--to", to, "--out", str(at / out), "--overwrite", "--no-onnx", *more]
+
+
+def converted(log: str, out: str) -> Words:
+    return lambda at: ["data", "convert", "--data", str(at.parent / log), "--out", str(at / out), "--overwrite"]
+
+
+def collected(seed: int) -> Words:
+    return lambda at: [
+        "collect", "--env", "treatment", "--episodes", "60", "--seed", str(seed), "--out", str(at / "log"), "--overwrite"
+    ]  # fmt: skip
+
+
+def acted(*more: str) -> Words:
+    return lambda at: [
+        "act", str(at / "run"), "--data", str(at.parent / "rows.csv"), "--out", str(at / "acts.csv"), "--overwrite", *more
+    ]  # fmt: skip
+
+
 PATHS: dict[str, Training | Command] = {
     **{f"train {name}": training(name) for name in names()},
     "train ppg, host, 2 seeds": Training(hosted),
@@ -117,32 +137,13 @@ PATHS: dict[str, Training | Command] = {
                     "--overwrite", "--quiet", "--effective-episodes", "2"],
         ("verdict.json", "run", "looks.jsonl"), (run_of,),
     ),
-    "export zip": Command(
-        lambda at: ["export", str(at / "run"), "--to", "zip", "--out", str(at / "p.zip"), "--overwrite", "--no-onnx"],
-        ("p.zip", "run"), (run_of,),
-    ),
-    "export folder": Command(
-        lambda at: ["export", str(at / "run"), "--out", str(at / "p"), "--overwrite", "--no-onnx"],
-        ("p", "run"), (run_of,),
-    ),
-    "convert": Command(
-        lambda at: ["data", "convert", "--data", str(at.parent / "codes"), "--out", str(at / "log.npz"), "--overwrite"],
-        ("log.npz",),
-    ),
-    "convert, folder": Command(
-        lambda at: ["data", "convert", "--data", str(at.parent / "large"), "--out", str(at / "l.tidelog"),
-                    "--overwrite"],
-        ("l.tidelog",),
-    ),
-    "collect": Command(
-        lambda at: ["collect", "--env", "treatment", "--episodes", "60", "--out", str(at / "log"), "--overwrite"],
-        ("log",),
-    ),
-    "act": Command(
-        lambda at: ["act", str(at / "run"), "--data", str(at.parent / "rows.csv"), "--out", str(at / "acts.csv"),
-                    "--overwrite"],
-        ("acts.csv", "run"), (run_of,),
-    ),
+    # the last command of those before writes the older file or folder
+    "export zip": Command(exported("zip", "p.zip"), ("p.zip", "run"), (run_of, exported("zip", "p.zip", "--sample"))),
+    "export folder": Command(exported("folder", "p"), ("p", "run"), (run_of, exported("folder", "p", "--sample"))),
+    "convert": Command(converted("codes", "log.npz"), ("log.npz",), (converted("large", "log.npz"),)),
+    "convert, folder": Command(converted("large", "l.tidelog"), ("l.tidelog",), (converted("codes", "l.tidelog"),)),
+    "collect": Command(collected(0), ("log",), (collected(1),)),
+    "act": Command(acted("--mode"), ("acts.csv", "run"), (run_of, acted("--sample", "--seed", "1"))),
 }  # fmt: skip
 
 
@@ -369,37 +370,17 @@ def undisturbed(name: str, work: Path) -> Place:
         return Place(at, backup, {}, state_of_run(at), seconds)
     for before in path.prepare:
         sure(before(at), said)
-    if name == "judge":  # its ledger grows: the new state follows from none
-        backup.mkdir()
-        shutil.copytree(at / "run", backup / "run")
-        old = seen(at, path.writes)
-        sure(path.words(at), said)
-        restore(at, path, backup)
-    else:  # what stands there before is what another command wrote
-        sure(path.words(at), said)
-        target = at / path.writes[0]
-        if target.is_dir():
-            (target / "older").write_text("older")
-            _relist(target)
-        else:
-            target.write_bytes(b"older")
-        backup.mkdir()
-        for one in path.writes:
-            if (at / one).is_dir():
-                shutil.copytree(at / one, backup / one)
-            else:
-                shutil.copy2(at / one, backup / one)
-        old = seen(at, path.writes)
+    backup.mkdir()
+    for one in path.writes:
+        if (at / one).is_dir():
+            shutil.copytree(at / one, backup / one)
+        elif (at / one).exists():
+            shutil.copy2(at / one, backup / one)
+    old = seen(at, path.writes)
     seconds = sure(path.words(at), said).seconds
     new = seen(at, path.writes)
     restore(at, path, backup)
     return Place(at, backup, old, new, seconds)
-
-
-def _relist(folder: Path) -> None:
-    """Leave the folder as its kind knows it: the manifest does not list the added file."""
-    if not (folder / MANIFEST).exists():
-        raise RuntimeError(f"{folder} has no manifest")
 
 
 # Serving: nothing is written, and what was answered is right until the kill.
