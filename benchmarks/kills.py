@@ -118,13 +118,15 @@ def converted(log: str, out: str) -> Words:
 
 def collected(seed: int) -> Words:
     return lambda at: [
-        "collect", "--env", "treatment", "--episodes", "60", "--seed", str(seed), "--out", str(at / "log"), "--overwrite"
+        "collect", "--env", "treatment", "--episodes", "60", "--seed", str(seed), "--overwrite", "--out",
+        str(at / "log"),
     ]  # fmt: skip
 
 
 def acted(*more: str) -> Words:
     return lambda at: [
-        "act", str(at / "run"), "--data", str(at.parent / "rows.csv"), "--out", str(at / "acts.csv"), "--overwrite", *more
+        "act", str(at / "run"), "--data", str(at.parent / "rows.csv"), "--overwrite", "--out",
+        str(at / "acts.csv"), *more,
     ]  # fmt: skip
 
 
@@ -247,6 +249,11 @@ def _content(path: Path) -> str:
         content = json.loads(path.read_text())
         content["context"].pop("date")
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    if path.name == "acting.json":
+        entries = json.loads(path.read_text())
+        for one in entries.values():
+            (one["verdict"] or {}).pop("date", None)
+        return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
     if path.name == "looks.jsonl":
         lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line feed is not read
         return ", ".join(json.loads(line)["line"] for line in lines)
@@ -298,12 +305,31 @@ def disturb_command(
         if ended.code != -signal.SIGKILL:
             raise RuntimeError(f"{' '.join(path.words(at))} ended with {ended.code}: {ended.text[-2000:]}")
         kills += 1
+        if _put_back(at, path):
+            now = seen(at, path.writes)
         verdicts = {value for name, value in new.items() if "verdicts/" in name}
         for name in {*old, *now}:
-            allowed = {old.get(name), new.get(name), "episodes, look" if name == "looks.jsonl" else None, ""}
-            allowed |= {"episodes"} if name == "looks.jsonl" else verdicts if "verdicts/" in name else set()
+            allowed = {old.get(name), new.get(name)}
+            allowed |= {"episodes", "episodes, look", ""} if name == "looks.jsonl" else set()
+            allowed |= verdicts if "verdicts/" in name else set()
             if now.get(name) not in allowed:
                 raise AssertionError(f"{path.words(at)}: {name} is neither the old nor the new one after a kill")
+
+
+def _put_back(at: Path, path: Command) -> bool:
+    """Do what the next command would ask for: rename what `--overwrite` moved aside, or delete it beside a new one."""
+    found = False
+    for name in path.writes:
+        aside = at / f"{disk.REPLACED}{name}"
+        if aside.exists():
+            found = True
+            if not (at / name).exists():
+                aside.rename(at / name)
+            elif aside.is_dir():
+                shutil.rmtree(aside)
+            else:
+                aside.unlink()
+    return found
 
 
 def restore(at: Path, path: Command, backup: Path) -> None:
