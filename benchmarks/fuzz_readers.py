@@ -735,7 +735,7 @@ def child(name: str, work: Path, inputs: int, seed: int) -> None:
 
     flags = {"runs": 100 * inputs, "seed": seed % 2**31 or 1, "max_len": LONGEST, "mutate_depth": 1, "len_control": 0,
              "timeout": 0, "rss_limit_mb": 0, "verbosity": 0, "handle_segv": 0, "handle_abrt": 0}  # fmt: skip
-    words = [f"-{name}={value}" for name, value in flags.items()]
+    words = [f"-artifact_prefix={work}/", *(f"-{name}={value}" for name, value in flags.items())]
     atheris.Setup([sys.argv[0], *words, str(work / "grown"), str(work / "seeds")], one.one, custom_mutator=custom)
     atheris.Fuzz()
 

@@ -80,9 +80,11 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         sample = item.get_closest_marker("sample")
         if sample is not None:
-            case = item.callspec.id
-            seen.setdefault((item.location[0], item.originalname), (set(sample.args), set()))[1].add(case)
-            if case not in sample.args:
+            cases = seen.setdefault((item.location[0], item.originalname), (set(sample.args), []))[1]
+            every = sample.kwargs.get("every")
+            sampled = item.callspec.id in sample.args or (every is not None and len(cases) % every == 0)
+            cases.append(item.callspec.id)
+            if not sampled:
                 item.add_marker("full")
         if full_tier(config) and getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
             item.add_marker("full")
@@ -92,7 +94,7 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(items=list(apart))
         items[:] = [item for item in items if item not in apart]
     if not any("::" in argument for argument in config.args):
-        unknown = {test: sorted(named - cases) for test, (named, cases) in seen.items() if named - cases}
+        unknown = {test: sorted(named - {*cases}) for test, (named, cases) in seen.items() if named - {*cases}}
         if unknown:
             raise pytest.UsageError(f"marks `sample` name cases that do not exist: {unknown}")
 

@@ -22,6 +22,11 @@ from hypothesis import given, strategies
 def test_sampled(case): ...
 
 
+@pytest.mark.sample(every=2)
+@pytest.mark.parametrize("case", ["one", "two", "three"])
+def test_every_second(case): ...
+
+
 @pytest.mark.full
 def test_long(): ...
 
@@ -37,6 +42,7 @@ def test_two_programs(): ...
 @given(strategies.integers())
 def test_property(number): ...
 """
+SECOND = {"test_every_second[one]", "test_every_second[three]"}
 SETTINGS = """[pytest]
 markers =
   full: x
@@ -72,8 +78,8 @@ def collected(folder: Path, marks: str, suite: str = SUITE) -> tuple[set[str] | 
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [
-        ("not slow and not full", {"test_sampled[one]", "test_one_program", "test_property"}),
-        ("full", {"test_sampled[two]", "test_long", "test_property"}),
+        ("not slow and not full", {"test_sampled[one]", *SECOND, "test_one_program", "test_property"}),
+        ("full", {"test_sampled[two]", "test_every_second[two]", "test_long", "test_property"}),
         ("bits", {"test_one_program", "test_two_programs"}),
     ],
     ids=["default", "full", "bits"],

@@ -338,6 +338,7 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
         pytest.param(30, "0", [], marks=pytest.mark.full),
     ],
 )
+@pytest.mark.full
 def test_what_is_said_after_training_fits_a_small_catalogue(items, held_out, expected, tmp_path, monkeypatch, capsys):
     """A user who has taken 6 of the items leaves few or none for lists of 10."""
     monkeypatch.chdir(tmp_path)
@@ -386,6 +387,7 @@ def test_a_saved_log_has_words_in_capitals_for_what_is_unknown(shop, tmp_path, m
     assert main([own.get(word, word) for word in [*shlex.split(command)[1:], "--k", "2"]]) == 0
 
 
+@pytest.mark.full
 def test_a_run_without_an_update_of_q_says_so_at_every_step(shop, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     words = ["train", "recommender-bcq", "--data", str(shop / "clicks.csv"), *ROLES, *TINY, "--steps", "2"]

@@ -86,6 +86,7 @@ TABLES = {
 
 
 @pytest.mark.parametrize("broken", TABLES)
+@pytest.mark.sample(every=4)
 def test_a_table_that_is_no_log_is_refused_with_column_rows_and_mend(broken, table, here, tidelog):
     make, mapping, parts = TABLES[broken]
     make(table, here / "visits.csv")
@@ -161,6 +162,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("wrong", WORDS)
+@pytest.mark.sample(every=4)
 def test_words_that_mean_nothing_are_refused(wrong, here, tidelog):
     words, message = WORDS[wrong]
     before = contents(here)
@@ -196,6 +198,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("wrong", SETTINGS)
+@pytest.mark.sample(every=4)
 def test_settings_that_cannot_be_meant_are_refused(wrong, here, tidelog, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     words, message = SETTINGS[wrong]

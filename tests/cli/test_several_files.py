@@ -33,6 +33,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.sample(every=4)
 def test_a_run_over_several_files_is_resumed_over_the_same_files(way, here, logs, tidelog):
     done = tidelog("train", "bc", *WAYS[way], *COLUMNS, "--steps", 4, "--out", "run", "--held-out", 0.3, *SMALL)
     assert done.code == 0, done.err

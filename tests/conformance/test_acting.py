@@ -42,6 +42,7 @@ def mixing(case, epsilon):
 
 @discrete
 @pytest.mark.parametrize("epsilon", MIXED)
+@pytest.mark.sample(every=3)
 def test_forbidden_actions_are_never_taken(case, epsilon):
     case = mixing(case, epsilon)
     observation, mask = many(case)
@@ -55,6 +56,7 @@ def test_forbidden_actions_are_never_taken(case, epsilon):
 
 @discrete
 @pytest.mark.parametrize("epsilon", MIXED)
+@pytest.mark.sample(every=3)
 def test_probabilities_are_0_where_forbidden_and_sum_to_1(case, epsilon):
     case = mixing(case, epsilon)
     observation, mask = many(case)

@@ -283,7 +283,7 @@ def test_bits_do_not_depend_on_cuts(player, whole, most):
     assert whole.position == cut.position == Position(2, 0, 3)
 
 
-@pytest.mark.sample("ppg-4", "off-policy-ppg-11")
+@pytest.mark.sample("ppg-4")
 @pytest.mark.bits
 @pytest.mark.parametrize("at", [2, POLICY_UPDATES, 2 * POLICY_UPDATES + 3, ROUNDS])
 def test_a_run_saved_in_the_middle_of_a_phase_goes_on_bit_equal(player, whole, at):

@@ -63,6 +63,7 @@ def test_every_target_network_is_read_and_moves(case):
         assert differ(getattr(moved, name), getattr(state, name), by=1e-6), f"{name} stands still"
 
 
+@pytest.mark.sample(every=2)
 def test_losses_without_a_step_are_finite_numbers_and_need_no_key(case):
     losses = eqx.filter_jit(case.phase.losses)
     found = losses(case.algorithm, case.init(), case.batch(), jax.random.key(0))
@@ -86,10 +87,12 @@ def test_a_row_of_weight_0_has_no_influence(case):
     assert differ(case.after(3, weighted), case.after(3, world(case.kind, weight=1.0 + weighted.weight, **changes)))
 
 
+@pytest.mark.sample(every=3)
 def test_equal_weights_of_one_are_no_weights(case):
     same(case.after(3, world(case.kind, weight=np.ones(len(case.log)))), case.after(3), atol=1e-6)
 
 
+@pytest.mark.sample(every=3)
 def test_a_constant_factor_on_all_weights_changes_nothing(case):
     weight = np.random.default_rng(0).gamma(2.0, size=len(case.log)).astype(np.float32)
     found = case.after(3, world(case.kind, weight=weight))

@@ -111,6 +111,7 @@ def write(frame: Frame, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("case", BROKEN, ids=lambda case: f"{case.check}-{case.column}")
+@pytest.mark.sample(every=3)
 def test_each_broken_file_is_refused_at_its_rows(case: Broken, tmp_path: Path) -> None:
     path = write(case.change(visits()), tmp_path / "broken.csv")
     report = validate(path, mapping(**case.mapping))
@@ -132,6 +133,7 @@ def test_each_broken_file_is_refused_at_its_rows(case: Broken, tmp_path: Path) -
 @pytest.mark.parametrize(
     "case", [case for case in BROKEN if case.check not in ("empty log", "missing column")], ids=lambda case: case.check
 )
+@pytest.mark.sample(every=5)
 def test_a_broken_cell_raises_no_other_error(case: Broken, tmp_path: Path) -> None:
     path = write(case.change(visits()), tmp_path / "broken.csv")
     others = {problem.check for problem in validate(path, mapping(**case.mapping)).errors} - {case.check}
@@ -295,6 +297,7 @@ RUN = [case for case in BROKEN if CHECKS[case.check].run is not None]
 
 
 @pytest.mark.parametrize("case", RUN, ids=lambda case: f"{case.check}-{case.column}")
+@pytest.mark.sample(every=5)
 def test_a_check_that_is_switched_off_is_noticed(case: Broken, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CHECKS, case.check, replace(CHECKS[case.check], run=None))
     path = write(case.change(visits()), tmp_path / "broken.csv")

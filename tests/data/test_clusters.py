@@ -247,6 +247,7 @@ def test_a_log_with_clusters_is_not_warned() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
+@pytest.mark.sample(every=4)
 def test_ids_and_days_are_clusters_only_where_rewards_correlate(seed: int) -> None:
     """At 1 % over both columns; the eight logs without correlation were drawn once: 2 of 208 others fail."""
     rng = np.random.default_rng(seed)

@@ -108,6 +108,7 @@ def as_text(frame: pl.DataFrame) -> pl.DataFrame:
 
 @pytest.mark.parametrize("mixed", ["", "rows"])
 @pytest.mark.parametrize("error", [one for one in SPOILS if not repeats(one)], ids=lambda one: named((one,)))
+@pytest.mark.sample(every=7)
 def test_a_broken_row_in_the_middle_accuses_no_other_row(error: Spoil, mixed: str, tmp_path: Path) -> None:
     frame, offending = spoil(wards(tmp_path, mixed), error._replace(place=1))
     mapping = {**ROLES, **error.mapping} | ({"next_action_mask": None} if error.column == "m" else {})

@@ -72,6 +72,7 @@ def test_nothing_is_left_behind_where_the_target_cannot_be_written(log: Log, tmp
 
 @pytest.mark.parametrize("memory_map", [False, True])
 @pytest.mark.parametrize("damage", ["cut", "missing", "longer"])
+@pytest.mark.sample(every=3)
 def test_damaged_columns_are_named(log: Log, tmp_path: Path, damage: str, memory_map: bool) -> None:
     log.save(tmp_path / "a")
     for file in sorted((tmp_path / "a").glob("*.npy")):
@@ -198,6 +199,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("case", [*STRUCTURE, *CONTENTS])
+@pytest.mark.sample(every=5)
 def test_wrong_contents_with_right_checksums_are_refused(case: str, log: Log, tmp_path: Path) -> None:
     log.save(tmp_path / "a")
     rewritten(tmp_path / "a", LOG, lambda body, arrays: None)
@@ -234,6 +236,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
+@pytest.mark.sample(every=4)
 def test_wrong_interactions_with_right_checksums_are_refused(case: str, tmp_path: Path) -> None:
     features = pl.DataFrame({"i": ["a", "b", "c"], "f": [1.0, 2.0, 3.0]})
     log = read_interactions(EVENTS, user="u", item="i", time="t", item_features=features)

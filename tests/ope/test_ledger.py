@@ -216,6 +216,7 @@ def test_a_place_where_no_file_can_be_is_passed_over(tmp_path, monkeypatch):
     b'{"line": "decisions", "key": "x", "decisions": {}}\n',
     b'{"line": "episodes", "fingerprint": "x", "sketch": {}}\n',
 ])  # fmt: skip
+@pytest.mark.sample(every=3)
 def test_a_damaged_line_is_refused_by_its_number(damage, file):
     log = noise()
     judge(random_policies(1)[0], log, limits=QUICK, ledger=file)

@@ -42,6 +42,7 @@ def test_flows_through_exact_counts_are_exact(discount):
 
 
 @pytest.mark.parametrize("discount", [0.8, 1.0])
+@pytest.mark.sample("1.0")
 def test_played_ratios_are_near_the_exact_ones(discount):
     """The target's visits to pairs, discounted, over the logger's, which are not."""
     problem = random_problem(states=5, actions=2)
@@ -94,6 +95,7 @@ def test_one_feature_a_state_is_the_table():
     assert (1.0 + alpha)[here] == pytest.approx((table[0] / np.maximum(table[1], 1e-12))[here], rel=1e-6)
 
 
+@pytest.mark.full
 def test_random_features_find_the_value_of_a_better_policy():
     log = treated()
     target = target_of(policy_of(treatment(), better()), log, sample=True)

@@ -288,6 +288,7 @@ def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():
     assert (found.decision, found.findings) == ("better", [])
 
 
+@pytest.mark.full
 def test_limits_can_rule_again_on_what_was_shown():
     """The same decision under every set of limits as from the start, without an interval made anew."""
     low = {"model": np.full(600, -5.0), "model_target": np.full(600, -5.0)}

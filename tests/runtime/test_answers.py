@@ -24,9 +24,7 @@ def test_every_algorithm_is_among_the_cases():
     assert of_acts | {RecommenderBCQ} == set(ALGORITHMS.values())
 
 
-@pytest.mark.sample(
-    "iql, choice, several rewards, mixed", "iql, box", "bc, point", "bcq", "discrete bcq", "ppg, choice"
-)
+@pytest.mark.sample("iql, choice, several rewards, mixed", "iql, box", "bc, point", "discrete bcq", "ppg, choice")
 @pytest.mark.parametrize("name", CASES)
 def test_numpy_and_onnx_answer_as_jax_does(name, tmp_path):
     """Tracing is slow: ONNX where the nodes differ."""

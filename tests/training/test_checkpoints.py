@@ -64,6 +64,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.sample(every=4)
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_offered(damage, run):
     file, break_it, message = DAMAGE[damage]
     break_it(run / "checkpoints" / "0000000042" / file)

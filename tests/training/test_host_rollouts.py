@@ -139,6 +139,7 @@ def test_an_error_of_the_users_own_code_in_the_thread_comes_out():
         finish(begin(Buggy(4), ahead=True))
 
 
+@pytest.mark.full
 def test_whoever_leaves_waits_for_the_thread(tmp_path, monkeypatch):
     chunks_of(1, monkeypatch)
     place = Held(4)

@@ -118,7 +118,7 @@ def test_a_run_stopped_in_the_middle_of_a_phase_goes_on_bit_equal(away, stop, tm
     assert [row["update"] for row in again[1]] == [row["update"] for row in rows]
 
 
-@pytest.mark.sample("disk")
+@pytest.mark.full
 def test_pieces_outlive_their_phase_while_a_checkpoint_names_them(away, tmp_path, monkeypatch):
     where, (states, _), _ = away
     chunks_of(2, monkeypatch)

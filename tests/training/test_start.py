@@ -57,6 +57,7 @@ def begin(algorithm, env, start, **options):
 @pytest.mark.parametrize(
     ("algorithm", "env"), [(tiny(hidden=(32,)), f"jax:{CART}"), (replaying(hidden=(32,)), CART)], ids=["ppg", "off"]
 )
+@pytest.mark.full
 def test_before_its_first_update_it_plays_like_its_teacher(held, algorithm, env):
     _, teacher = held
     run = begin(algorithm, env, teacher, seeds=2)

@@ -60,6 +60,7 @@ def test_the_advice_on_a_collapse_names_q_only_where_q_has_a_part(name, q_weight
         Run._warn_of_collapse(Half(), [{"update": 1, "member": 0, "seed": 0, name: 0.1, "q_weight": q_weight}])
 
 
+@pytest.mark.full
 def test_the_advice_on_a_divergence_can_be_followed():
     with pytest.raises(tl.DivergenceError, match="fix: lower the learning rates") as error:
         tl.fit(small(critic_learning_rate=1e30, pretrain_share=0.0), described(), 6)

@@ -451,6 +451,7 @@ def test_validate_reports_every_line(line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", ["mdp_id", "sequence_number", "action", "reward", "state_features", "propensity"])
 @pytest.mark.parametrize("value", [[1, 2], ["a"], {"x": [1]}, {"x": {"y": 1}}, {}, 10**30, None, "", True, [[1]]])
+@pytest.mark.sample(every=6)
 def test_validate_reports_every_value_of_reagent(key: str, value: Any, tmp_path: Path) -> None:
     row = {"mdp_id": "1", "sequence_number": 0, "state_features": {"0": 1.0}, "action": "a", "reward": 1.0,
            "possible_actions": ["a", "b"], "propensity": 0.5}  # fmt: skip

@@ -18,6 +18,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
     ("campaign", "logger", "clicks", "items"),
     [("men", "random", 46, 34), ("women", "random", 46, 46), ("men", "bts", 69, 34), ("women", "bts", 46, 46)],
 )
+@pytest.mark.sample(every=3)
 def test_open_bandit(campaign: str, logger: str, clicks: int, items: int) -> None:
     path = shared(f"data/obd_small/{logger}/{campaign}/{campaign}.csv.gz")
     log = read_log(path, EXAMPLES / f"open_bandit_{campaign}.toml")
