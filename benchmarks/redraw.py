@@ -202,7 +202,9 @@ Command: `{found["command"]}`. Algorithms at their defaults; the mix was chosen 
 def kills() -> str:
     """SIGKILL and resume."""
     found = kept("kills")
-    rows = "\n".join(f"| {run['kind']} | {run['kills']} | {'yes' if run['equal'] else 'NO'} |" for run in found["runs"])
+    rows = "\n".join(
+        f"| {name} | {one['kills']} | {'NO' if one['not equal'] else 'yes'} |" for name, one in found["paths"].items()
+    )
     return f"""## Killed and resumed
 
 {found["kills"]} SIGKILLs at random moments of a process's life; each run resumed until done and compared with one never

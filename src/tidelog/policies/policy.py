@@ -266,7 +266,7 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
         owner = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError) and "fix: " in str(error):
             raise
         raise CheckpointError(
             f"{saved.where} has an invalid manifest: {json.dumps(str(error))}. fix: save the policy again"

@@ -18,7 +18,7 @@ from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
 from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError, LogError
-from tidelog.input_files import parse_json, read_text
+from tidelog.input_files import parse_saved, read_text
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
 from tidelog.ope.verdict.results import Decision, Verdict, Verdicts
@@ -161,7 +161,7 @@ def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
 def read_verdict(path: Path) -> SavedVerdict:
     """Read one verdict file; CheckpointError if it is invalid."""
     try:
-        content = parse_json(read_text(path))
+        content = parse_saved(read_text(path))
         counts, edges = (np.asarray(content["weights"][name], np.float64) for name in ("counts", "log10_edges"))
         zeros = _whole(content["weights"]["zeros"])
         histogram = counts.ndim == edges.ndim == 1 and len(edges) == (len(counts) + 1 if len(counts) else 0)

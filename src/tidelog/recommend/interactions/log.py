@@ -23,10 +23,11 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.registry import refusal
 from tidelog.data.core.report import Level, Problem, Report
 from tidelog.data.io.saved_checks import expect_array
-from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, typed_manifest, write_array
+from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.folders import Kind
+from tidelog.folders import MANIFEST, Kind
 from tidelog.number_text import in_unit, three_digits
+from tidelog.schema import typed
 from tidelog.types import Catalogue, History, Profile, Spec
 
 MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
@@ -238,7 +239,7 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
     folder = Path(path)
     try:
         manifest = INTERACTIONS.manifest(folder)
-        file = typed_manifest(manifest, InteractionsManifest)
+        file = typed(manifest, InteractionsManifest, MANIFEST, LogError)
         columns = read_columns(INTERACTIONS, folder, file.columns, manifest)
         arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
         words: dict[str, Any] = {name: tuple(getattr(file.names, name)) for name in ("events", "feature_names")}
@@ -247,7 +248,8 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         report = Report.from_json(file.report)
         _check_arrays(arrays, file.names)
     except (LogError, SpecError, ConfigError, KeyError) as error:
-        message = f"an entry is missing or malformed ({error})" if isinstance(error, KeyError) else str(error)
+        found = str(error).partition(". fix: ")[0]
+        message = f"an entry is missing or malformed ({found})" if isinstance(error, KeyError) else found
         advice = "copy the folder again from the original, or save the interactions again"
         refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
         raise LogError(refused.text(), refused) from error
