@@ -2,8 +2,8 @@
 
 The worlds, their truth and the words that a verdict must contain are in `benchmarks/adversarial_worlds.py`. A cell is a
 world's variant at one number of episodes. Promised for each cell: *better* where the policy is no better, and *worse*
-where it is no worse, in at most 2.5 % of logs up to the error of the simulation (an exact binomial test of that, at
-1 %: of a hundred cells that keep it about one may fail); or every wrong verdict says in its paragraph or reasons what
+where it is no worse, in at most 2.5% of logs up to the error of the simulation (an exact binomial test of that, at
+1%: of a hundred cells that keep it about one may fail); or every wrong verdict says in its paragraph or reasons what
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
@@ -137,7 +137,7 @@ def run(paths: dict[Cell, Path], logs: dict[Cell, int], jobs: int) -> None:
 
 
 def summary(cell: Cell, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Counts of a cell; shares have Wilson's 95 % intervals."""
+    """Counts of a cell; shares have Wilson's 95% intervals."""
     form, truth = cell.form, rows[0]["truth"]
     said = Counter(row["decision"] for row in rows)
     wrong = [row for row in rows if is_wrong(row)]

@@ -295,7 +295,7 @@ def by_cluster(generator: Generator, n: int, size: int, named: bool, by_row: boo
 
 
 def one_person(generator: Generator, n: int, named: bool) -> Drawn:
-    """One person has 40 % of all rows, everybody else one."""
+    """One person has 40% of all rows, everybody else one."""
     own = int(0.4 * n)
     return _clustered(generator, np.concatenate([np.zeros(own, int), np.arange(1, n - own + 1)]), named, False, 0.5)
 
@@ -684,8 +684,8 @@ WORLDS: dict[str, World] = {
         },
     ),
     "history": World(
-        "Sixty steps; the first twelve sends please, later ones cost three times as much. The logger sends 15 %, the "
-        "policy 45 %.",
+        "Sixty steps; the first twelve sends please, later ones cost three times as much. The logger sends 15%, the "
+        "policy 45%.",
         (100, 400),
         {
             "count hidden": Variant(history, "history"),
@@ -825,9 +825,9 @@ WORLDS: dict[str, World] = {
         "Rewards are clicks of one row in 250, in 100 or in 20. No effect.",
         (600, 1000, 3000),
         {
-            "0.4 %": Variant(favourite(clicks(0.004), mean=0.004).draw),
-            "1 %": Variant(favourite(clicks(0.01), mean=0.01).draw),
-            "5 %": Variant(favourite(clicks(0.05), mean=0.05).draw),
+            "0.4%": Variant(favourite(clicks(0.004), mean=0.004).draw),
+            "1%": Variant(favourite(clicks(0.01), mean=0.01).draw),
+            "5%": Variant(favourite(clicks(0.05), mean=0.05).draw),
         },
     ),
     "tiny logs": World(

@@ -2,7 +2,7 @@
 
 Problems with exact values (the treatment problem, ICU-Sepsis) and two whose values are long rollouts (CartPole,
 Pendulum). For each log and each target policy one verdict, at the defaults. Counted are: how often the log was said not
-to support an answer; among the supported, how often the 95 % interval on the difference from the logger covers the
+to support an answer; among the supported, how often the 95% interval on the difference from the logger covers the
 true difference; and how often *better* or *worse* was said although it is not so.
 
 Evidence and decision are apart: a row keeps what was shown (`Undecided`), and every set of limits can rule on it.
@@ -396,7 +396,7 @@ def grouped(rows: list[dict]) -> list[dict]:
 
 
 def summary(rows: list[dict]) -> dict:
-    """Counts over verdicts; intervals of shares are Wilson's, at 95 %."""
+    """Counts over verdicts; intervals of shares are Wilson's, at 95%."""
     supported = [row for row in rows if row["decision"] != "unsupported"]
     covered = sum(one["interval"][1] <= one["truth"] <= one["interval"][2] for one in supported)
     not_better = [row for row in rows if row["truth"] <= 1e-9]

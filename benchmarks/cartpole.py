@@ -1,9 +1,9 @@
 """Discrete BCQ against behaviour cloning on mixed-quality CartPole logs, each seed with a log of its own.
 
-A log is 4,000 episodes, one in ten by a controller that balances and pushes the wrong way in 30 % of its steps, nine in
-ten by a player who pushes the wrong way in 65 % of his; most steps are of the latter, so that their majority is wrong.
+A log is 4,000 episodes, one in ten by a controller that balances and pushes the wrong way in 30% of its steps, nine in
+ten by a player who pushes the wrong way in 65% of his; most steps are of the latter, so that their majority is wrong.
 Both actions are nearly always supported, so that what is tested is Q. The algorithms are at their defaults. A first
-design had logs of 600 episodes with a controller wrong in 20 % of its steps, and 20,000 updates; the mix was chosen
+design had logs of 600 episodes with a controller wrong in 20% of its steps, and 20,000 updates; the mix was chosen
 after it on logs of seeds 0 and 1, so that cloning falls over; the size after a run on logs of 1,000 episodes, seeds 10
 to 14, where discrete BCQ had 500, 500, 500, 261 and 212 after 10,000 updates, and on two of them less with every
 further one, as Q climbed (to 119 for seed 13, where 100 is the most that can be earned). Results are on other seeds.

@@ -4,8 +4,8 @@ Double reinforcement learning is not bound to the returns of a log. Where a poli
 hardly knows, ratios of visits and the model are wrong together, and the interval can lie far from the truth. The
 effective number of episodes behind the difference's variance shows that (`Case.earning`). For each least number of a
 grid: how many verdicts are answered, how many of their intervals cover the truth, and how often *better* or *worse* is
-wrong. The rule: the smallest number at which no interval of a policy covers the truth less often than 95 %, up to an
-exact binomial test at 1 %, and no *better* or *worse* is wrong more often than 2.5 %, tested likewise.
+wrong. The rule: the smallest number at which no interval of a policy covers the truth less often than 95%, up to an
+exact binomial test at 1%, and no *better* or *worse* is wrong more often than 2.5%, tested likewise.
 
 ICU-Sepsis, 10,000 episodes: the policies of the calibration study, and some that are worse than the logger, equal to it
 or between; the CartPole of that study. The seeds (500 on) are in no other study.

@@ -6,13 +6,13 @@ figure uses, the evidence is kept, and every set of limits of `GRID` rules on it
 must not be wrong (where no judge can know better, the verdict says so whatever the limits are). A set is *admissible*
 where
 
-- the share of wrong *better* among the verdicts on policies of standard problems that are no better is at most 2.5 %,
-  and the upper end of its Wilson interval at most 5 %; the same for *worse*;
-- the 95 % intervals of supported verdicts on standard problems do not cover the truth less often than 95 %, up to
-  sampling error (the upper end of Wilson's interval is at least 95 %): over all of them, and for each problem with
+- the share of wrong *better* among the verdicts on policies of standard problems that are no better is at most 2.5%,
+  and the upper end of its Wilson interval at most 5%; the same for *worse*;
+- the 95% intervals of supported verdicts on standard problems do not cover the truth less often than 95%, up to
+  sampling error (the upper end of Wilson's interval is at least 95%): over all of them, and for each problem with
   each kind of propensities;
-- in no variant of an adversarial world is *better*, or *worse*, wrong in more than 2.5 % of logs by an exact binomial
-  test at 10 %, nor in any of its sizes at 2 %, and where it must be answered, the share that it asks for is.
+- in no variant of an adversarial world is *better*, or *worse*, wrong in more than 2.5% of logs by an exact binomial
+  test at 10%, nor in any of its sizes at 2%, and where it must be answered, the share that it asks for is.
 
 Of the admissible sets those count that answer most often on the standard problems, up to one answer in a hundred; of
 these the one is taken that is fewest steps of the grid away from the limits that stand, and of equals the tightest.
@@ -52,7 +52,7 @@ ADVERSARIAL_LOGS, ADVERSARIAL_FEW = 20, 3  # of each cell, and of each cell that
 BORDERLINE, MORE_LOGS = ("wrong propensities", "rare clicks"), 100  # worlds between whose limits 20 logs could not tell
 WRONG, MOST_WRONG, LEVEL = 0.025, 0.05, 0.95
 SPARED = 0.01  # of the most answers: no limit is changed for fewer
-SUSPECT, SUSPECT_CELL = 0.1, 0.02  # p-values of "more than 2.5 % are wrong" in a variant's logs, and in a size's
+SUSPECT, SUSPECT_CELL = 0.1, 0.02  # p-values of "more than 2.5% are wrong" in a variant's logs, and in a size's
 GRID: dict[str, tuple[float, ...]] = {  # from tight to loose
     "unsupported_mass": (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0),
     "effective_episodes": (100.0, 50.0, 25.0),

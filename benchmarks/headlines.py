@@ -11,7 +11,7 @@ Found = dict[str, Any]
 
 def _interval(found: list[float], digits: int = 0) -> str:
     mean, low, high = (f"{value:+.{digits}f}" for value in found[:3])
-    return f"{mean} (95 %: {low} to {high})"
+    return f"{mean} (95%: {low} to {high})"
 
 
 def _share(found: Found) -> str:

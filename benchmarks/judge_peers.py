@@ -210,7 +210,7 @@ def ask_tidelog(chosen: list[Problem], logs: int, out: Path) -> None:
 
 
 def summary(rows: list[dict[str, Any]], truth: dict[str, float], decision: str = "decision") -> dict[str, Any]:
-    """Counts over logs; shares have Wilson's 95 % intervals."""
+    """Counts over logs; shares have Wilson's 95% intervals."""
     said = [(row.get(decision, row["decision"]), truth[row["log"].rpartition("__")[0]]) for row in rows]
     answers = ("better", "worse", "no difference shown")
     no_better, no_worse = ([one for one, worth in said if side(worth)] for side in (_not_above, _not_below))

@@ -43,13 +43,13 @@ def calibration() -> str:
     return f"""## How often verdicts are right
 
 One verdict, at the defaults, for each log and each policy of known worth; the difference is from whoever made the log.
-Coverage and errors are counts of verdicts; 95 % intervals of shares are Wilson's.
+Coverage and errors are counts of verdicts; 95% intervals of shares are Wilson's.
 
 | problem | propensities | episodes | policy | true difference | unsupported | better | worse | interval covers |
 |---|---|---|---|---|---|---|---|---|
 {rows}
 
-Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. Among the others the 95 % interval of the
+Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. Among the others the 95% interval of the
 difference covered the truth in {_of(whole["covered"])}. *Better* was said of
 {_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
 Width of the interval over that of 50 refits of everything, log by log: {ratios}.
@@ -166,7 +166,7 @@ def adversarial() -> str:
 
 {len(cells)} cells: a variant of a world at one number of episodes, {found["logs"]} logs each
 ({found["logs_of_networks"]} where networks are trained). A cell keeps its promise where *better* and *worse* are each
-wrong in at most {found["promised"]:.1%} of its logs, up to the error of the simulation (exact binomial test, 1 %), or
+wrong in at most {found["promised"]:.1%} of its logs, up to the error of the simulation (exact binomial test, 1%), or
 where every wrong verdict says in its own words what the log cannot show. {kept_cells} of {len(cells)} cells keep it
 ({promises.get("kept by its words", 0)} of them by words); {_broken(cells)}.
 When the worlds were written, the judge of then did not keep {_count(before)}.
@@ -314,7 +314,7 @@ def carrying() -> str:
 
 Policies of known worth on ICU-Sepsis and CartPole, {found["tried"][0]["verdicts"]:,} verdicts. For each least effective
 number of episodes behind a difference by ratios of visits: answers, intervals that cover the truth, wrong *better* or
-*worse*, and whether no policy speaks against it (coverage of 95 %, 2.5 % wrong, exact tests at 1 %). The smallest such
+*worse*, and whether no policy speaks against it (coverage of 95%, 2.5% wrong, exact tests at 1%). The smallest such
 number is {found["chosen"]:g}. The rule on estimates beyond all returns of the log was not used here.
 
 {_header("least", "answered", "covered", "wrong", "kept")}
@@ -350,7 +350,7 @@ def risk_bands() -> str:
     )
     return f"""## Bands of return distributions
 
-Share of logs in which they hold, with 95 % Wilson intervals, over ten problems of one and of five steps:
+Share of logs in which they hold, with 95% Wilson intervals, over ten problems of one and of five steps:
 
 {_header(*BAND_COLUMNS)}
 {pooled}

@@ -39,7 +39,7 @@ def kept(name: str) -> dict:
 
 
 def seed_interval(values: list[float]) -> Interval:
-    """Mean over seeds [S] with a 95 % Student-t interval: with so few seeds a bootstrap would be too narrow."""
+    """Mean over seeds [S] with a 95% Student-t interval: with so few seeds a bootstrap would be too narrow."""
     array = np.asarray(values, float)
     quantile = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}[len(array)]
     half = quantile * array.std(ddof=1) / np.sqrt(len(array))

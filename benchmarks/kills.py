@@ -1,142 +1,589 @@
-"""Runs killed by SIGKILL at random moments and resumed, against the same runs never interrupted: equal to the last bit.
+"""Processes killed by SIGKILL at random moments, and disks that fill up, for every algorithm and every command that
+writes.
 
-Every kill is a real one, of a real command line, at a moment drawn from the whole life of the process (imports,
-compilation, training, saving). A run is killed again and again until it gets through. `python -m benchmarks.kills [WORD
-...]` runs the kinds whose name begins with one of the words, and keeps what was found of the others.
+    python -m benchmarks.kills --seconds 600            # a piece; pieces add up
+    python -m benchmarks.kills --full 20                # full disks, on a small tmpfs of its own (needs root)
+    python -m benchmarks.kills --paths "train bc" judge
+
+Each kill is a real one of a real command, at a moment drawn evenly from its whole life. The commands run in children of
+this process, which has imported the package: a kill needs no new interpreter. After each kill everything visible is
+old or new: checkpoints are complete and equal their checksums, with the metrics before them; a file or folder is the
+one before or the one after. A run is resumed and killed again until it gets through; then learners, metrics, the best
+policy and the collected log equal those of the undisturbed run, bit by bit. Results: benchmarks/results/kills.json.
 """
 
+import argparse
+import contextlib
+import dataclasses
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
 import random
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import numpy as np
+import tidelog.cli
+from benchmarks.keep import RESULTS
+from tidelog import disk
+from tidelog.algorithms.names import configured, names, source_of
+from tidelog.folders import checksum
+from tidelog.ope.verdict.verdict_store import read_verdict
+from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.sinks import rows_at
+from tidelog.types import Discrete
 
-import tidelog as tl
-from benchmarks.keep import RESULTS, keep, kept
-from tidelog.policies.named_arrays import fingerprint
-
-KILLS, LONGEST = 20, 5.0
-COMMAND = "pytest -m slow tests/training/test_kills.py"
-KINDS = {
-    "iql": ["iql", "--steps", "20000"],
-    "iql, 2 seeds, dropout, n-step": ["iql", "--steps", "8000", "--seeds", "2", "--dropout", "0.1", "--n-step", "3"],
-    "iql, prioritised": ["iql", "--steps", "15000", "--priority-exponent", "0.6"],
-    "iql, memory": [
-        "iql",
-        "--steps",
-        "1500",
-        "--recurrent-size",
-        "8",
-        "--window",
-        "4",
-        "--burn-in",
-        "2",
-        "--batch-size",
-        "16",
-    ],
-    "bc": ["bc", "--steps", "30000"],
-    "ppg, function": ["ppg", "--env", "jax:CartPole-v1", "--steps", "60000"],
-    "ppg, memory, waiting on disk": [
-        "ppg",
-        "--env",
-        "jax:CartPole-v1",
-        "--steps",
-        "30000",
-        "--recurrent-size",
-        "8",
-        "--phase-buffer",
-        "disk",
-    ],
-    "ppg, host, 2 seeds": ["ppg", "--env", "point-mass", "--steps", "12000", "--seeds", "2"],
-}
-PLAYING = [
-    "--environments", "8", "--rollout-steps", "32", "--policy-iterations", "4", "--minibatches", "2", "--pieces", "1",
-    "--auxiliary-minibatch", "4", "--best", "collect/return",
-]  # fmt: skip
+NAME = "kills"
+SMALL = {
+    "hidden": "8 8", "embedding": 2, "batch_size": 16, "environments": 4, "rollout_steps": 16, "policy_iterations": 2,
+    "minibatches": 2, "auxiliary_minibatch": 2, "update_per_collect": 4, "minibatch": 4, "policy_capacity": 6,
+    "value_capacity": 8, "size": 8, "history": 6, "targets": 3, "generator_hidden": 8, "perturbation_hidden": 8,
+    "tower_hidden": 8, "latent": 4, "samples": 3, "target_samples": 3, "candidates": 4,
+}  # fmt: skip
+UPDATES, DECISIONS = 900, 2_048
+State = dict[str, Any]
+Words = Callable[[Path], list[str]]
 
 
-def study(kills: int = KILLS, words: tuple[str, ...] = ()) -> dict:
-    """Kill at least `kills` times, over the kinds that begin with a word (or all), and compare the final states."""
-    dice = random.Random(0)
-    chosen = {kind: command for kind, command in KINDS.items() if kind.startswith(words or "")}
-    before = kept("kills")["runs"] if words and (RESULTS / "kills.json").exists() else []
-    found = []
+class Command(NamedTuple):
+    """A command that writes files or folders below the work folder: its words, and what it writes."""
+
+    words: Words
+    writes: tuple[str, ...]
+    prepare: tuple[Words, ...] = ()  # commands that run once before
+
+
+class Training(NamedTuple):
+    """A command that trains a run in the folder `run` of the work folder."""
+
+    words: Words
+    collects: bool = False  # whether it also writes the log `collected`
+
+
+def training(name: str) -> Training:
+    """A tiny run of an algorithm of the registry, with the smallest settings that it has."""
+    cls = configured(name)[0]
+    has = {field.name for field in dataclasses.fields(cls)}
+    own = [word for key, value in SMALL.items() if key in has
+           for word in (f"--{key.replace('_', '-')}", *str(value).split())]  # fmt: skip
+    source = source_of(cls)
+
+    def words(at: Path) -> list[str]:
+        common = ["train", name, "--out", str(at / "run"), "--save-seconds", "0.02", "--quiet", *own]
+        if source == "an environment":
+            return [*common, "--env", "jax:CartPole-v1", "--steps", str(DECISIONS), "--every", "512"]
+        if source == "interactions":
+            return [*common, "--data", str(at.parent / "shop"), "--steps", "300", "--every", "50"]
+        log = "codes" if Discrete in cls.takes else "numbers"
+        return [*common, "--data", str(at.parent / log), "--steps", str(UPDATES), "--every", "100"]
+
+    return Training(words)
+
+
+def with_log(at: Path) -> list[str]:
+    return [*training("ppg").words(at), "--log-out", str(at / "collected"), "--phase-buffer", "disk"]
+
+
+def hosted(at: Path) -> list[str]:
+    words = training("ppg").words(at)
+    words[words.index("jax:CartPole-v1")] = "point-mass"
+    return [*words, "--seeds", "2"]
+
+
+def run_of(at: Path) -> list[str]:
+    """A short run whose policy the commands use."""
+    words = training("bc").words(at)
+    words[words.index(str(UPDATES))] = "60"
+    return [*words, "--held-out", "0.3"]
+
+
+def exported(to: str, out: str, *more: str) -> Words:
+    return lambda at: ["export", str(at / "run"), "--to", to, "--out", str(at / out), "--overwrite", "--no-onnx", *more]
+
+
+def converted(log: str, out: str) -> Words:
+    return lambda at: ["data", "convert", "--data", str(at.parent / log), "--out", str(at / out), "--overwrite"]
+
+
+def collected(seed: int) -> Words:
+    return lambda at: [
+        "collect", "--env", "treatment", "--episodes", "60", "--seed", str(seed), "--overwrite", "--out",
+        str(at / "log"),
+    ]  # fmt: skip
+
+
+def acted(*more: str) -> Words:
+    return lambda at: [
+        "act", str(at / "run"), "--data", str(at.parent / "rows.csv"), "--overwrite", "--out",
+        str(at / "acts.csv"), *more,
+    ]  # fmt: skip
+
+
+PATHS: dict[str, Training | Command] = {
+    **{f"train {name}": training(name) for name in names()},
+    "train ppg, host, 2 seeds": Training(hosted),
+    "train ppg, collected log, offloaded": Training(with_log, collects=True),
+    "judge": Command(
+        lambda at: ["judge", str(at / "run"), "--ledger", str(at / "looks.jsonl"), "--out", str(at / "verdict.json"),
+                    "--overwrite", "--quiet", "--effective-episodes", "2"],
+        ("verdict.json", "run", "looks.jsonl"), (run_of,),
+    ),
+    # the last command of those before writes the older file or folder
+    "export zip": Command(exported("zip", "p.zip"), ("p.zip", "run"), (run_of, exported("zip", "p.zip", "--sample"))),
+    "export folder": Command(exported("folder", "p"), ("p", "run"), (run_of, exported("folder", "p", "--sample"))),
+    "convert": Command(converted("codes", "log.npz"), ("log.npz",), (converted("large", "log.npz"),)),
+    "convert, folder": Command(converted("large", "l.tidelog"), ("l.tidelog",), (converted("codes", "l.tidelog"),)),
+    "collect": Command(collected(0), ("log",), (collected(1),)),
+    "act": Command(acted("--mode"), ("acts.csv", "run"), (run_of, acted("--sample", "--seed", "1"))),
+}  # fmt: skip
+
+
+# Children.
+
+
+class Ended(NamedTuple):
+    """How a command ended: its exit code, -9 for a kill, and what it printed."""
+
+    code: int
+    text: str
+    seconds: float
+
+
+def run(words: list[str], said: Path, kill_after: float | None = None) -> Ended:
+    """Run a command in a child of this process; kill it after a number of seconds."""
+    begun = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            handle = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(handle, 1)
+            os.dup2(handle, 2)
+            code = tidelog.cli.main(words)
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        passed = time.monotonic() - begun
+        if ended:
+            return Ended(os.waitstatus_to_exitcode(status), said.read_text(errors="replace"), passed)
+        if kill_after is not None and passed >= kill_after:
+            os.kill(child, signal.SIGKILL)
+            kill_after = None
+        time.sleep(0.002)
+
+
+def sure(words: list[str], said: Path) -> Ended:
+    """Run a command to its end; RuntimeError unless it succeeds."""
+    ended = run(words, said)
+    if ended.code:
+        raise RuntimeError(f"{' '.join(words)} ended with {ended.code}: {ended.text[-2000:]}")
+    return ended
+
+
+# States.
+
+
+def state_of_run(at: Path) -> State:
+    """What an interrupted and an undisturbed run must share: learners, metrics, best policies, the collected log."""
+    folder = at / "run"
+    last = folder / "checkpoints" / f"{Checkpoints(folder / 'checkpoints', 1).updates()[-1]:010d}"
+    sums = {name: facts["sha256"] for name, facts in CHECKPOINT.manifest(last)["files"].items()}
+    rows = rows_at(folder, Checkpoints(folder / "checkpoints", 1).metrics())
+    metrics = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in rows]
+    log = at / "collected"
+    collected = {path.name: checksum(path) for path in log.iterdir()} if log.is_dir() else {}
+    return {"last": last.name, "learners": sums, "metrics": json.dumps(metrics), "collected": collected}
+
+
+def check_interrupted_run(at: Path) -> bool:
+    """Check what a kill left of a run, and return whether it can be resumed."""
+    folder = at / "run"
+    if not (folder / "run.json").exists():
+        return False
+    record = Record.read(folder)
+    checkpoints = Checkpoints(folder / "checkpoints", record.options.keep)
+    updates = checkpoints.updates()
+    for update in updates:
+        one = folder / "checkpoints" / f"{update:010d}"
+        manifest = CHECKPOINT.manifest(one)
+        for name in manifest["files"]:
+            CHECKPOINT.file(one, name, manifest)
+    if updates:
+        rows_at(folder, checkpoints.metrics())
+    return bool(updates)
+
+
+def seen(at: Path, names: tuple[str, ...]) -> State:
+    """What is visible of files and folders: a checksum of each file; of verdicts and looks, without their times."""
+    found: State = {}
+    for name in names:
+        files = [at / name] if (at / name).is_file() else sorted((at / name).rglob("*"))
+        for path in files:
+            if path.is_dir() or any(disk.is_temporary(one) for one in (path, *path.relative_to(at).parents)):
+                continue
+            found[str(path.relative_to(at))] = _content(path)
+    return found
+
+
+def _content(path: Path) -> str:
+    if (path.suffix == ".json" and path.name == "verdict.json") or path.parent.name == "verdicts":
+        read_verdict(path)
+        content = json.loads(path.read_text())
+        content["context"].pop("date")
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    if path.name == "acting.json":
+        entries = json.loads(path.read_text())
+        for one in entries.values():
+            (one["verdict"] or {}).pop("date", None)
+        return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    if path.name == "looks.jsonl":
+        lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line feed is not read
+        return ", ".join(json.loads(line)["line"] for line in lines)
+    return "" if path.name == "training.lock" else checksum(path)
+
+
+# What happens to each path.
+
+
+class Counts(NamedTuple):
+    """What was found in one round of a path."""
+
+    kills: int
+    ends: int
+    equal: bool
+
+
+def disturb_run(path: Training, at: Path, dice: random.Random, whole: State, seconds: float) -> Counts:
+    """Kill a run until it gets through, check every state in between, and compare its end."""
+    kills = 0
+    resumable = False
+    while True:
+        if not resumable:
+            for folder in ("run", "collected", "collected.pieces"):
+                shutil.rmtree(at / folder, ignore_errors=True)
+        words = ["resume", str(at / "run"), "--quiet"] if resumable else path.words(at)
+        longest = seconds * (0.95 if kills < 15 else 3.0)  # a busy machine must get through, too
+        ended = run(words, at / "said", dice.uniform(0.0, longest))
+        if ended.code == 0:
+            return Counts(kills, 1, state_of_run(at) == whole)
+        if ended.code != -signal.SIGKILL:
+            raise RuntimeError(f"{' '.join(words)} ended with {ended.code}: {ended.text[-2000:]}")
+        kills += 1
+        resumable = check_interrupted_run(at)
+
+
+def disturb_command(
+    path: Command, at: Path, dice: random.Random, old: State, new: State, seconds: float, backup: Path
+) -> Counts:
+    """Kill a command until it gets through; after each kill every file is the old or the new one."""
+    kills = 0
+    while True:
+        ended = run(path.words(at), at / "said", dice.uniform(0.0, seconds * (0.95 if kills < 15 else 3.0)))
+        now = seen(at, path.writes)
+        if ended.code == 0:
+            equal = all(now.get(name) == value for name, value in new.items() if "verdicts/" not in name)
+            restore(at, path, backup)
+            return Counts(kills, 1, equal)
+        if ended.code != -signal.SIGKILL:
+            raise RuntimeError(f"{' '.join(path.words(at))} ended with {ended.code}: {ended.text[-2000:]}")
+        kills += 1
+        if _put_back(at, path):
+            now = seen(at, path.writes)
+        verdicts = {value for name, value in new.items() if "verdicts/" in name}
+        for name in {*old, *now}:
+            allowed = {old.get(name), new.get(name)}
+            allowed |= {"episodes", "episodes, look", ""} if name == "looks.jsonl" else set()
+            allowed |= verdicts if "verdicts/" in name else set()
+            if now.get(name) not in allowed:
+                raise AssertionError(f"{path.words(at)}: {name} is neither the old nor the new one after a kill")
+
+
+def _put_back(at: Path, path: Command) -> bool:
+    """Do what the next command would ask for: rename what `--overwrite` moved aside, or delete it beside a new one."""
+    found = False
+    for name in path.writes:
+        aside = at / f"{disk.REPLACED}{name}"
+        if aside.exists():
+            found = True
+            if not (at / name).exists():
+                aside.rename(at / name)
+            elif aside.is_dir():
+                shutil.rmtree(aside)
+            else:
+                aside.unlink()
+    return found
+
+
+def restore(at: Path, path: Command, backup: Path) -> None:
+    for name in path.writes:
+        target = at / name
+        shutil.rmtree(target, ignore_errors=True) if target.is_dir() else target.unlink(missing_ok=True)
+        if (backup / name).is_dir():
+            shutil.copytree(backup / name, target)
+        elif (backup / name).exists():
+            shutil.copy2(backup / name, target)
+
+
+def warm_up() -> None:
+    """Import every module that a command needs, which starts no threads of JAX."""
+    for one in pkgutil.walk_packages(tidelog.__path__, "tidelog."):
+        if not one.name.endswith(("__main__", "procgen", "atari")):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(one.name)
+
+
+def prepare(work: Path) -> None:
+    """Write the logs that the commands read, in a child: this process must start no threads."""
+    code = (
+        "import numpy as np, polars as pl, tidelog as tl, sys\n"
+        "from pathlib import Path\n"
+        "from tidelog.recommend.interactions.readers import read_interactions\n"
+        "at, rng = Path(sys.argv[1]), np.random.default_rng(0)\n"
+        "actions = {'codes': rng.integers(0, 3, 800), 'large': rng.integers(0, 3, 20_000),\n"
+        "           'numbers': rng.uniform(-1, 1, (800, 2)).astype(np.float32)}\n"
+        "for name, action in actions.items():\n"
+        "    rows = len(action)\n"
+        "    row, discrete = np.arange(rows), name != 'numbers'\n"
+        "    tl.Log.from_arrays(observation=rng.standard_normal((rows, 5)).astype(np.float32), action=action,\n"
+        "        reward=rng.standard_normal(rows).astype(np.float32), terminated=row % 20 == 19, episode=row // 20,\n"
+        "        **({'actions': 3, 'propensity': np.full(rows, 1 / 3)} if discrete else {'bounds': (-1.0, 1.0)})\n"
+        "    ).save(at / name)\n"
+        "pl.DataFrame({f'observation[{i}]': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
+        "row = np.arange(300)\n"
+        "pl.DataFrame({'u': row // 10, 'i': rng.integers(0, 20, 300), 't': row * 1.0}).write_csv(at / 'shop.csv')\n"
+        "read_interactions(at / 'shop.csv', user='u', item='i', time='t').save(at / 'shop')\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code, str(work)], check=True)
+
+
+class Place(NamedTuple):
+    """A prepared path: its folder, what is there before and after an undisturbed command, and how long that takes."""
+
+    at: Path
+    backup: Path
+    old: State
+    new: State
+    seconds: float
+
+
+def undisturbed(name: str, work: Path) -> Place:
+    path, at, backup = PATHS[name], work / name.replace(" ", "_").replace(",", ""), work / f"backup {name}"
+    at.mkdir()
+    said = at / "said"
+    if isinstance(path, Training):
+        sure(path.words(at), said)  # compiles
+        shutil.rmtree(at / "run")
+        shutil.rmtree(at / "collected", ignore_errors=True)
+        seconds = sure(path.words(at), said).seconds
+        return Place(at, backup, {}, state_of_run(at), seconds)
+    for before in path.prepare:
+        sure(before(at), said)
+    backup.mkdir()
+    for one in path.writes:
+        if (at / one).is_dir():
+            shutil.copytree(at / one, backup / one)
+        elif (at / one).exists():
+            shutil.copy2(at / one, backup / one)
+    old = seen(at, path.writes)
+    seconds = sure(path.words(at), said).seconds
+    new = seen(at, path.writes)
+    restore(at, path, backup)
+    return Place(at, backup, old, new, seconds)
+
+
+# Serving: nothing is written, and what was answered is right until the kill.
+
+
+def disturb_serving(at: Path, dice: random.Random) -> Counts:
+    """Serve an exported policy, ask it until it is killed, and compare every answer with the first one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    before = seen(at, ("p",))
+    child = os.fork()
+    if child == 0:
+        handle = os.open(at / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os._exit(tidelog.cli.main(["serve", str(at / "p"), "--port", str(port)]))
+    body = json.dumps({"observation": {"observation": [0.1, 0.2, 0.3, 0.4, 0.5]}}).encode()
+    answers, end = set[bytes](), time.monotonic() + dice.uniform(0.2, 1.5)
+    while time.monotonic() < end:
+        try:
+            request = urllib.request.Request(f"http://127.0.0.1:{port}/act", body, {"Content-Type": "application/json"})
+            answers.add(urllib.request.urlopen(request, timeout=2).read())
+        except OSError:
+            time.sleep(0.02)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return Counts(1, 0, len(answers) <= 1 and seen(at, ("p",)) == before)
+
+
+# Full disks.
+
+
+def fill_up(name: str, path: Training | Command, place: Place, dice: random.Random) -> dict[str, Any]:
+    """Run a command on a disk with little space; after space is back, the same command ends as undisturbed."""
+    at = place.at
+    reset = ("run", "collected", "collected.pieces") if isinstance(path, Training) else ()
+    for folder in reset:
+        shutil.rmtree(at / folder, ignore_errors=True)
+    size = sum(one.stat().st_size for one in at.rglob("*") if one.is_file())
+    free = os.statvfs(at).f_bavail * os.statvfs(at).f_bsize
+    left = int(dice.uniform(0, 400_000 if reset else max(20_000, 1.2 * size)))
+    ballast = at.parent / "ballast"
+    ballast.write_bytes(b"\0" * max(0, free - left - 8192))
+    said = Path(tempfile.gettempdir()) / f"said-{os.getpid()}"
+    ended = run(path.words(at), said)
+    left_over = [str(one) for one in at.rglob(".writing-*")]
+    resumable = check_interrupted_run(at) if isinstance(path, Training) else False
+    now = seen(at, path.writes) if isinstance(path, Command) else {}
+    ballast.unlink()
+    said_it = ended.code == 0 or (ended.code in (2, 4) and "No space left" in ended.text)
+    if isinstance(path, Training):
+        if ended.code:
+            if not resumable:
+                for folder in reset:
+                    shutil.rmtree(at / folder, ignore_errors=True)
+            sure(["resume", str(at / "run"), "--quiet"] if resumable else path.words(at), said)
+        equal, whole = state_of_run(at) == place.new, True
+    else:
+        verdicts = {value for one, value in place.new.items() if "verdicts/" in one}
+        whole = all(
+            now.get(one) in {place.old.get(one), place.new.get(one), "", *verdicts, "episodes", "episodes, look"}
+            for one in {*place.old, *now}
+        )
+        sure(path.words(at), said)
+        after = seen(at, path.writes)
+        equal = all(after.get(one) == value for one, value in place.new.items() if "verdicts/" not in one)
+        restore(at, path, place.backup)
+    good = said_it and whole and equal and not left_over
+    if not good:
+        print(f"{name}: code {ended.code}, said {said_it}, whole {whole}, equal {equal}, left {left_over}\n"
+              f"{ended.text[-1500:]}", flush=True)  # fmt: skip
+    return {"failed": int(ended.code != 0), "good": int(good)}
+
+
+def study(seconds: float, words: list[str], full: int) -> dict[str, Any]:
+    """Kill or fill up for a number of seconds, path after path, and add the counts to the kept ones."""
+    file = RESULTS / f"{NAME}.json"
+    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    counts, disks = known.get("paths", {}), known.get("full disks", {})
+    dice = random.Random(known.get("kills", 0) + 7 * sum(one["runs"] for one in disks.values()))
+    warm_up()
+    chosen = [name for name in (*PATHS, "serve") if not words or any(name.startswith(word) for word in words)]
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log.tidelog"
-        _log().save(log)
-        while sum(one["kills"] for one in found) < kills:
-            for kind, command in chosen.items():
-                place, begin = Path(folder) / f"run-{len(found)}", time.monotonic()
-                whole = _whole(place.with_suffix(".whole"), command, log)
-                longest = max(LONGEST, 1.2 * (time.monotonic() - begin))  # a busy machine must get through, too
-                count = _killed_until_done(place, command, log, dice, longest)
-                found.append({"kind": kind, "kills": count, "equal": _state(place) == whole})
-    runs = [one for one in before if one["kind"] not in chosen] + found
-    content = {"kills": sum(one["kills"] for one in runs), "equal": all(one["equal"] for one in runs), "runs": runs}
-    keep("kills", COMMAND, content)
+        work = Path(folder)
+        os.environ["TIDELOG_STATE"] = "off"
+        os.environ.setdefault("TIDELOG_CACHE", str(work / "cache"))
+        mounted = work / "disk"
+        mounted.mkdir()
+        if full:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(mounted)], check=True)
+        try:
+            base = mounted if full else work
+            prepare(base)
+            places: dict[str, Place] = {}
+            end, done = time.monotonic() + seconds, 0
+            while chosen and (done < full if full else time.monotonic() < end):
+                for name in list(chosen):
+                    if time.monotonic() >= end and not full:
+                        break
+                    if name == "serve":
+                        if full:
+                            continue
+                        at = base / "serve"
+                        if not at.exists():
+                            at.mkdir()
+                            sure(run_of(at), at / "said")
+                            sure(["export", str(at / "run"), "--out", str(at / "p"), "--no-onnx"], at / "said")
+                        found = disturb_serving(at, dice)
+                    else:
+                        places[name] = places.get(name) or undisturbed(name, base)
+                        path, place = PATHS[name], places[name]
+                        if full:
+                            result = fill_up(name, path, place, dice)
+                            one = disks.setdefault(name, {"runs": 0, "failed": 0, "good": 0})
+                            one["runs"] += 1
+                            one["failed"] += result["failed"]
+                            one["good"] += result["good"]
+                            done += 1
+                            _keep(counts, disks)
+                            if done >= full:
+                                break
+                            continue
+                        found = (
+                            disturb_run(path, place.at, dice, place.new, place.seconds)
+                            if isinstance(path, Training)
+                            else disturb_command(
+                                path, place.at, dice, place.old, place.new, place.seconds, place.backup
+                            )
+                        )
+                    one = counts.setdefault(name, {"kills": 0, "ends": 0, "not equal": 0})
+                    one["kills"] += found.kills
+                    one["ends"] += found.ends
+                    one["not equal"] += not found.equal
+                    print(f"{name}: {one}", flush=True)
+                    _keep(counts, disks)
+        finally:
+            if full:
+                subprocess.run(["umount", str(mounted)], check=True)
+    return dict(_keep(counts, disks))
+
+
+def _keep(counts: dict[str, Any], disks: dict[str, Any]) -> dict[str, Any]:
+    """Write the results; this machine's facts come from a child, because they start threads."""
+    content = {
+        "command": f"python -m benchmarks.{NAME} --seconds 600; --full 20",
+        "machine": _machine(),
+        "kills": sum(one["kills"] for one in counts.values()),
+        "equal": all(one["not equal"] == 0 for one in counts.values()),
+        "paths": counts,
+        "full disks": disks,
+    }
+    (RESULTS / f"{NAME}.json").write_text(json.dumps(content, indent=1) + "\n")
     return content
 
 
-def _log() -> tl.Log:
-    generator = np.random.default_rng(0)
-    row = np.arange(4_000)
-    return tl.Log.from_arrays(
-        observation=generator.standard_normal((4_000, 5)).astype(np.float32),
-        action=generator.uniform(-1, 1, (4_000, 2)).astype(np.float32),
-        reward=generator.standard_normal(4_000).astype(np.float32),
-        terminated=row % 80 == 79,
-        episode=row // 40,
-        truncated=row % 80 == 39,
-        bounds=(-1.0, 1.0),
-    )
+_KNOWN: dict[str, Any] = {}
 
 
-def _words(place: Path, words: list[str], log: Path) -> list[str]:
-    common = ["--out", str(place), "--hidden", "32", "32", "--save-seconds", "0.05"]
-    source = PLAYING if "--env" in words else ["--data", str(log), "--best", "held_out/" + _loss(words[0])]
-    return [sys.executable, "-m", "tidelog", "train", *words, *common, *source]
+def _machine() -> dict[str, Any]:
+    if not _KNOWN:
+        code = "import json; from tidelog.training.runs.record import this_machine; print(json.dumps(this_machine()))"
+        told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+        _KNOWN.update(json.loads(told.stdout.splitlines()[-1]))
+        model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+        _KNOWN["processor"] = model[0].split(":")[1].strip() if model else ""
+    return _KNOWN
 
 
-def _loss(name: str) -> str:
-    return "imitation_loss" if name == "bc" else "critic_loss"
-
-
-def _whole(place: Path, words: list[str], log: Path) -> tuple:
-    subprocess.run(_words(place, words, log), check=True, capture_output=True)
-    return _state(place)
-
-
-def _killed_until_done(place: Path, words: list[str], log: Path, dice: random.Random, longest: float) -> int:
-    kills, start = 0, _words(place, words, log)
-    while True:
-        resumable = (place / "run.json").exists() and any((place / "checkpoints").glob("[0-9]*"))
-        if not resumable and place.exists():
-            subprocess.run(["rm", "-r", str(place)], check=True)
-        command = [sys.executable, "-m", "tidelog", "resume", str(place)] if resumable else start
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            process.wait(timeout=dice.uniform(0.5, longest))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            kills += 1
-            continue
-        if process.returncode != 0:
-            raise RuntimeError(f"{command}: {process.stderr.read().decode()}")
-        return kills
-
-
-def _state(place: Path) -> tuple:
-    """The final learners' bits, the metrics, and the best policies."""
-    run = tl.load(place)
-    best = [run.best_policy(member=member.index) for member in run.members]
-    rows = [{name: value for name, value in row.items() if not name.startswith("time/")} for row in run.metrics]
-    return [fingerprint(learner) for learner in run.learners()], rows, [fingerprint(p.params) for p in best]
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--full", type=int, default=0, help="this many full disks in place of kills")
+    parser.add_argument("--paths", nargs="*", default=[], help="only paths that begin with one of these")
+    options = parser.parse_args()
+    print(json.dumps(study(options.seconds, options.paths, options.full), indent=1))
 
 
 if __name__ == "__main__":
-    begin = time.time()
-    print(study(words=tuple(sys.argv[1:])), f"{time.time() - begin:.0f} s")
+    main()

@@ -1,7 +1,7 @@
 """How often the best of thirty policies is called better on logs of noise, one by one and at once.
 
 Policies that were drawn at random are judged on logs whose rewards depend on nothing, so that none is better than the
-logger. Four rules: every policy by itself at 95 % (what `tl.judge` did before looks were counted); in turn with the
+logger. Four rules: every policy by itself at 95% (what `tl.judge` did before looks were counted); in turn with the
 error divided by the number of looks so far, which is not what `tl.judge` does and shows why; in turn as the ledger has
 it; and at once. After the table of all at once, one more policy is made from its results: the mixture in the direction
 of all estimates. It is judged by the ledger's rule, and by the level of a second look alone, which is not what
@@ -130,7 +130,7 @@ def made(policies: dict[str, Table], cases: list[Any]) -> Table:
 
 
 def wilson(count: int, total: int) -> list[float]:
-    """The 95 % interval of a share (Wilson 1927)."""
+    """The 95% interval of a share (Wilson 1927)."""
     z, share = 1.959964, count / total
     middle = (share + z**2 / (2 * total)) / (1 + z**2 / total)
     half = z / (1 + z**2 / total) * np.sqrt(share * (1 - share) / total + z**2 / (4 * total**2))

@@ -25,8 +25,8 @@ def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     key = jax.random.fold_in(state.key, state.step)
     if state.rewards is not None:
         state = state._replace(rewards=add_batch(state.rewards, batch))
-    seen = critic_inputs(state, batch.data)
-    value, chosen = page.values(h, state, batch, seen, key)
+    seen = critic_inputs(h, state, batch.data)
+    value, chosen = page.values(h, state, seen, key)
     target = page.target_value(h, state, batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
     memory, rate = state.opt_states.critic, h.critic_learning_rate

@@ -3,7 +3,7 @@
 Reads each log FOLDER/*.npz and appends a line of JSON to OUT. Imports nothing of tidelog. Each package is used as its
 own documentation shows it; what that is stands in each function. A log of `N` rows, `C` contexts and `A` actions holds
 `context` [N, C] one-hot, `action` [N], `reward` [N], `target` [N, A] the policy's probabilities, `episode` [N], `step`
-[N], and `propensity` [N] where it was recorded. *Better* is said where the 95 % interval of the policy's value lies
+[N], and `propensity` [N] where it was recorded. *Better* is said where the 95% interval of the policy's value lies
 above the logger's mean, *worse* where it lies below.
 """
 

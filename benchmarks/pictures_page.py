@@ -35,7 +35,7 @@ def vault() -> str:
 
 The vault, 16 by 16 pictures, {found["steps"]:,} decisions a seed. Exact share of episodes in which the sampled policy
 reaches the goal: best 1, by chance {found["chance"]:.3f}, and 0.5 for whoever finds the goal without heeding the door's
-colour. Over {len(found["seeds"])} seeds with 95 % t intervals, PPG - PPO: {signed(found["mean_gained_interval"])} on
+colour. Over {len(found["seeds"])} seeds with 95% t intervals, PPG - PPO: {signed(found["mean_gained_interval"])} on
 average over the run, {signed(found["final_gained_interval"])} at its end.
 
 | algorithm | mean over {len(ends)} reports | at the end | each seed |

@@ -2,7 +2,7 @@
 
 Logs of one decision among four, a target that is worth exactly what the logger is. Support is whole everywhere: only
 how few episodes earned something can mislead. Counted are verdicts under several limits on how many episodes make the
-variance of the difference; at a level of 95 % each side should be said in 2.5 of a hundred.
+variance of the difference; at a level of 95% each side should be said in 2.5 of a hundred.
 `python -m benchmarks.rare_rewards`.
 """
 
@@ -33,10 +33,10 @@ def clicks(rate: float) -> Any:
 
 
 PROBLEMS: dict[str, tuple[Any, int, float]] = {
-    "clicks, 0.4 %, 1,000 rows": (clicks(0.004), 1000, FAVOURITE),
-    "clicks, 1 %, 600 rows": (clicks(0.01), 600, FAVOURITE),
-    "clicks, 2 %, 1,000 rows, close to the logger": (clicks(0.02), 1000, MILD),
-    "clicks, 5 %, 1,000 rows": (clicks(0.05), 1000, FAVOURITE),
+    "clicks, 0.4%, 1,000 rows": (clicks(0.004), 1000, FAVOURITE),
+    "clicks, 1%, 600 rows": (clicks(0.01), 600, FAVOURITE),
+    "clicks, 2%, 1,000 rows, close to the logger": (clicks(0.02), 1000, MILD),
+    "clicks, 5%, 1,000 rows": (clicks(0.05), 1000, FAVOURITE),
     "log-normal, 300 rows, close to the logger": (lambda g, rows: np.exp(2.0 * g.standard_normal(rows)), 300, MILD),
     "normal, 60 rows": (lambda g, rows: g.standard_normal(rows), 60, MILD),
     "normal, 200 rows": (lambda g, rows: g.standard_normal(rows), 200, FAVOURITE),

@@ -59,7 +59,7 @@ def _table(found: dict[str, Any], title: str) -> str:
     return f"""### {title}
 
 {found["cases"]:,} cases, lists of {found["k"]} of {found["items"]:,} items; {found["seeds"]} seeds, {found["steps"]:,}
-updates. What counts has its 95 % interval over users; what is learnt has the mean over seeds with a 95 % t interval.
+updates. What counts has its 95% interval over users; what is learnt has the mean over seeds with a 95% t interval.
 
 {head}
 {body}
@@ -94,7 +94,7 @@ def _clicks(found: dict[str, Any]) -> str:
     return f"""### The simulator with satiation: clicks a visit
 
 Logs of {found["visits"]:,} visits, each seed with one of its own, {found["steps"]:,} updates; each policy is played for
-{found["played"]:,} visits. Mean over {found["seeds"]} seeds with a 95 % t interval; the first rows are exact.
+{found["played"]:,} visits. Mean over {found["seeds"]} seeds with a 95% t interval; the first rows are exact.
 
 | policy | clicks |
 |---|---|
@@ -103,7 +103,7 @@ Logs of {found["visits"]:,} visits, each seed with one of its own, {found["steps
 
 Recommender BCQ against the rest, over seeds:
 
-| difference | mean (95 % t interval) |
+| difference | mean (95% t interval) |
 |---|---|
 {_beside(found["differences"])}
 

@@ -38,7 +38,7 @@ def icu() -> str:
     return f"""## Discrete IQL on ICU-Sepsis
 
 {found["episodes"]:,} episodes played by the clinicians' policy; {found["steps"]:,} updates, 3 seeds; values by linear
-solve at discount 1. Clinicians {found["expert"]:.4f}, optimal {found["optimal"]:.4f}. Mean with a 95 % t interval.
+solve at discount 1. Clinicians {found["expert"]:.4f}, optimal {found["optimal"]:.4f}. Mean with a 95% t interval.
 
 | policy | exact value | each seed |
 |---|---|---|
@@ -58,7 +58,7 @@ def pendulum() -> str:
     return f"""## IQL against BC on mixed-quality Pendulum logs
 
 {found["episodes"]} episodes a log, each seed with a log of its own; {found["steps"]:,} updates; mean return over 50
-episodes. IQL - BC: **{interval(found["interval"], 0)}**, 95 % t interval over {len(found["iql"])} seeds.
+episodes. IQL - BC: **{interval(found["interval"], 0)}**, 95% t interval over {len(found["iql"])} seeds.
 
 | seed | logger | BC | IQL | IQL - BC |
 |---|---|---|---|---|
@@ -86,7 +86,7 @@ def icu_bcq() -> str:
     return f"""## Discrete BCQ on ICU-Sepsis
 
 Episodes played by the clinicians' policy; {found["steps"]:,} updates, {found["seeds"]} seeds; values by linear solve at
-the discount that was trained with. Mean with a 95 % t interval over seeds, all on the same log. The oracle is the best
+the discount that was trained with. Mean with a 95% t interval over seeds, all on the same log. The oracle is the best
 policy within the clinicians' true support; "counts alone" is the same rule on the log's counts, exactly and without a
 network: what lies between these two is due to the log's size.
 
@@ -164,7 +164,7 @@ def _imperfect(name: str) -> str:
 
 At each decision with chance 0.3 a random action, otherwise the demonstrator's with Gaussian noise of 0.3 of half the
 range. {found["decisions"]:,} decisions a log, each seed with a log of its own; {found["steps"]:,} updates each; mean
-return over {found["played"]} episodes from the same starts. 95 % t intervals over {len(returns["bcq"])} seeds.
+return over {found["played"]} episodes from the same starts. 95% t intervals over {len(returns["bcq"])} seeds.
 
 | seed | logger | demonstrator | BC | IQL | BCQ |
 |---|---|---|---|---|---|
@@ -188,7 +188,7 @@ def cartpole() -> str:
 
 {found["episodes"]:,} episodes a log, one in ten by a player who mostly balances, the others mostly push the wrong way;
 each seed with a log of its own; {found["steps"]:,} updates; mean return over 50 episodes, at most {found["most"]:.0f}.
-Discrete BCQ: **{interval(found["returns"], 0)}**; discrete BCQ - BC: {interval(found["interval"], 0)}, 95 % t intervals
+Discrete BCQ: **{interval(found["returns"], 0)}**; discrete BCQ - BC: {interval(found["interval"], 0)}, 95% t intervals
 over {len(found["bc"])} seeds.
 
 | seed | logger | BC | discrete BCQ |
@@ -202,7 +202,9 @@ Command: `{found["command"]}`. Algorithms at their defaults; the mix was chosen 
 def kills() -> str:
     """SIGKILL and resume."""
     found = kept("kills")
-    rows = "\n".join(f"| {run['kind']} | {run['kills']} | {'yes' if run['equal'] else 'NO'} |" for run in found["runs"])
+    rows = "\n".join(
+        f"| {name} | {one['kills']} | {'NO' if one['not equal'] else 'yes'} |" for name, one in found["paths"].items()
+    )
     return f"""## Killed and resumed
 
 {found["kills"]} SIGKILLs at random moments of a process's life; each run resumed until done and compared with one never
@@ -319,7 +321,7 @@ def t_maze() -> str:
 `jax:t-maze`: which way is paid was seen {found["length"]} steps before the corridor divides. Best return
 {found["best"]:.0f}; without a memory {found["without_memory"]:g}, whatever the policy. {found["steps"]:,} decisions a
 seed; deterministic play of the final policy, {found["episodes"]} episodes a seed; a recurrent unit of {found["width"]}
-or none. Mean with a 95 % t interval over {seeds} seeds. Solved: the sampled policy returns 0.95 at a report.
+or none. Mean with a 95% t interval over {seeds} seeds. Solved: the sampled policy returns 0.95 at a report.
 
 | algorithm | return | each seed | decisions until solved |
 |---|---|---|---|
@@ -369,7 +371,7 @@ def off_policy_cartpole() -> str:
 
 Decisions until {found["episodes"]} deterministic episodes return {found["solved"]:.0f} on average at a report, reports
 every {found["every"]:,} decisions; {found["env"]}, both with their classic-control presets. Decisions saved:
-**{interval(found["saved_interval"], 0)}**, 95 % t interval over {len(found["saved"])} seeds.
+**{interval(found["saved_interval"], 0)}**, 95% t interval over {len(found["saved"])} seeds.
 
 | algorithm | decisions | each seed |
 |---|---|---|
@@ -393,7 +395,7 @@ def stale_advantages() -> str:
 The published way stores advantages and targets when a segment is collected. Both ways on {found["env"]} with rings of
 32 collections in which segments live until they are replaced; {found["steps"]:,} decisions, otherwise the
 classic-control preset; the mean over all reports of {found["episodes"]} deterministic episodes. Recomputed - stored:
-**{interval(found["gained_interval"], 0)}**, 95 % t interval over {len(found["gained"])} seeds.
+**{interval(found["gained_interval"], 0)}**, 95% t interval over {len(found["gained"])} seeds.
 
 | targets | mean return while learning | solved at decision, each seed |
 |---|---|---|
@@ -416,7 +418,7 @@ def fine_tuning() -> str:
 
 {found["env"]}: {found["episodes"]} episodes of mixed quality a log, {found["offline_updates"]:,} updates on it, then
 online with half of each minibatch from the log. Online - offline at the end:
-**{interval(found["interval"], 0)}**, 95 % t interval over {len(found["offline"])} seeds. Mean
+**{interval(found["interval"], 0)}**, 95% t interval over {len(found["offline"])} seeds. Mean
 return of deterministic play after so many decisions:
 
 | seed | logger | offline | {head} |
@@ -441,7 +443,7 @@ def continuous() -> str:
             f"""## PPG against PPO on {found["env"]}
 
 Preset `{found["preset"]}` for both, PPO without the auxiliary phase; {found["steps"]:,} decisions a seed; deterministic
-play of the final policy. PPG - PPO: **{interval(found["interval"], 0)}**, 95 % t interval over
+play of the final policy. PPG - PPO: **{interval(found["interval"], 0)}**, 95% t interval over
 {len(found["difference"])} seeds.
 
 | algorithm | mean return | each seed |
@@ -564,7 +566,7 @@ def own_algorithms() -> str:
     return f"""## Algorithms of one's own: TD3+BC and CQL against BC
 
 `examples/td3_bc.py` and `examples/cql.py` at their defaults, {len(found["cql"]["difference"])} seeds, each with a log
-of its own; mean return of {found["episodes"]} episodes, 95 % t intervals; the difference is paired.
+of its own; mean return of {found["episodes"]} episodes, 95% t intervals; the difference is paired.
 
 | algorithm | environment | updates | return | BC | difference |
 |---|---|---|---|---|---|

@@ -4,7 +4,7 @@ For each problem and number of episodes many logs are drawn. A log counts as cov
 (of the logger, of their difference) contains the truth at every return, between the logged ones too. CVaR, quantiles
 and the probability of a bad outcome are compared with the truth of returns cut at the lowest and highest logged one,
 which is what their intervals are about; "cvar uncut" compares with the truth without that cut. "all" is everything at
-once, for which the level is 95 %. Shares have 95 % Wilson intervals.
+once, for which the level is 95%. Shares have 95% Wilson intervals.
 
 Two other bands stand beside it: of constant width (bootstrap of the largest unstandardised error), and at ten key
 points with empirical Bernstein bounds (Maurer & Pontil 2009) after Chandak et al. 2021, split over points and sides.
@@ -67,7 +67,7 @@ def normal(steps: int, extra: float = 0.0) -> dict[str, Any]:
 
 
 def disaster(steps: int) -> dict[str, Any]:
-    """Each action of the first kind earns 1, and an episode ends at -10 with a chance of 1 % and 2 % more an action."""
+    """Each action of the first kind earns 1, and an episode ends at -10 with a chance of 1% and 2% more an action."""
 
     def curve(k: int, x: np.ndarray) -> np.ndarray:
         low = 0.01 + 0.02 * k
@@ -89,7 +89,7 @@ def heavy(steps: int) -> dict[str, Any]:
 
 
 def counts(steps: int) -> dict[str, Any]:
-    """Whole numbers: each of four tries succeeds with 30 % and 10 % more an action of the first kind."""
+    """Whole numbers: each of four tries succeeds with 30% and 10% more an action of the first kind."""
     most = 0.3 + 0.5 / steps
     chance = lambda k: 0.3 + (most - 0.3) * k  # noqa: E731
     return {
@@ -230,7 +230,7 @@ def _cvar_of(values: np.ndarray, curve: np.ndarray) -> float:
 
 
 def constant(sample: Sample, sure: Confidence) -> tuple[np.ndarray, np.ndarray]:
-    """The policy's curve [M] plus and minus the 95 % quantile of its largest error."""
+    """The policy's curve [M] plus and minus the 95% quantile of its largest error."""
     levels = np.unique(np.linspace(1, len(sample.values), 150).astype(int))
     cell = np.searchsorted(levels, sample.place, side="right") + sample.unit * (len(levels) + 1)
     cells = sample.clusters * (len(levels) + 1)
@@ -262,7 +262,7 @@ def key_points(evidence: Evidence, sample: Sample, points: int = 10) -> tuple[np
 
 
 def wilson(kept: int, many: int) -> list[float]:
-    """Share with its 95 % interval."""
+    """Share with its 95% interval."""
     z, share = 1.96, kept / many
     middle, half = share + z * z / (2 * many), z * np.sqrt(share * (1 - share) / many + z * z / (4 * many * many))
     scale = 1 + z * z / many

@@ -438,8 +438,8 @@ MUTATIONS = [
     Mutation(
         "recommender: the value before the step in targets",
         "recommend/recommender_bcq.py",
-        "reward + windows.discount * value[:, 1:]",
-        "reward + windows.discount * value[:, :-1]",
+        "following = windows.following(value)",
+        "following = windows.before(value)",
         "tests/limits/test_recommender.py",
     ),
     Mutation(
@@ -473,15 +473,36 @@ MUTATIONS = [
     Mutation(
         "histories: events of the user before",
         "recommend/next_item.py",
-        "exists = grid >= store.start[rows][:, None]",
+        "exists = grid >= start[:, None]",
         "exists = grid >= 0",
         "tests/recommend/test_next_item.py",
     ),
     Mutation(
+        "repeats: a state repeats the event that it predicts",
+        "recommend/next_item.py",
+        "ages = columns[:, None] + 1 - np.arange(width)[None]",
+        "ages = columns[:, None] + 2 - np.arange(width)[None]",
+        "tests/recommend/test_repeats.py",
+    ),
+    Mutation(
+        "repeats: an item in the list of the catalogue is not repeated",
+        "runtime/ranking.py",
+        "found = np.concatenate([seen.items, found], axis=1)",
+        "found = np.concatenate([found, found], axis=1)",
+        "tests/recommend/test_repeats.py",
+    ),
+    Mutation(
+        "baskets: the history has events of the basket",
+        "recommend/next_item.py",
+        "items, events = _up_to(store, start, begin - 1, self.length)",
+        "items, events = _up_to(store, start, begin, self.length)",
+        "tests/recommend/test_repeats.py",
+    ),
+    Mutation(
         "next item: the state has seen the item that it predicts",
         "recommend/next_item.py",
-        "encoded[:, -self.reward.shape[1] - 1 : -1]",
-        "encoded[:, -self.reward.shape[1] :]",
+        "return self._each(around[:, :-1])",
+        "return self._each(around[:, 1:])",
         "tests/recommend/test_next_item.py",
     ),
     Mutation(
@@ -1105,8 +1126,8 @@ MUTATIONS = [
     Mutation(
         "train command: the log is followed though it was not asked for",
         "cli/train.py",
-        "isinstance(log, Log) and options.preset == AUTO",
-        "isinstance(log, Log)",
+        "if options.preset == AUTO:",
+        "if options.preset is not None:",
         "tests/cli/test_commands.py",
     ),
     Mutation(

@@ -22,6 +22,7 @@ SOURCE = Path(tidelog.__file__).parent
 ROOT = Path(__file__).parents[1]
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
     ("types", "errors", "disk", "terminal_text", "folders", "input_files", "memory", "notebooks", "number_text"),
+    ("schema",),
     ("runtime",),
     ("data", "envs", "losses"),
     ("recommend.interactions",),

@@ -1,7 +1,9 @@
 """Words that the project's vocabulary has retired stay retired: in names, and in prose that users read."""
 
 import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,28 @@ def test_the_guard_sees_names_and_phrases():
     assert {name for name, _ in names_in(tree)} == {"told", "lesson"}
     assert any(holds(prose, "hand over") for prose, _ in prose_in(tree, ""))
     assert not holds("beforehand overall", "hand over")
+
+
+SPACED = re.compile(r"(?<=[0-9}]) %(?=[\s.,;:)\]\"'|*?\\-]|$)")
+
+
+def percentages(path):
+    """The percentages of a file that are written with a space; in Python of its strings and comments."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py":
+        return SPACED.findall(text)
+    kinds = (tokenize.STRING, tokenize.COMMENT, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
+    tokens = [one for one in tokenize.generate_tokens(io.StringIO(text).readline) if one.type in kinds]
+    return [one.string for one in tokens if SPACED.search(one.string) or re.match(r" %(\W|$)", one.string)]
+
+
+@pytest.mark.parametrize("where", ["pages", "sources"])
+def test_a_percentage_is_written_in_one_form(where):
+    """95%, not 95 %: both were on one screen."""
+    found = {str(path): percentages(path) for path in (PAGES if where == "pages" else SOURCES)}
+    assert {path: spaced for path, spaced in found.items() if spaced} == {}
+
+
+def test_the_guard_of_percentages_sees_strings_and_no_arithmetic(tmp_path):
+    (tmp_path / "one.py").write_text('a = 7 % 3\nb = f"{a:g} % of all"  # 95 % of them\nc = "95% of {a % 2}"\n')
+    assert len(percentages(tmp_path / "one.py")) == 2

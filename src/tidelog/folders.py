@@ -16,7 +16,7 @@ from typing import Any
 
 from tidelog.disk import Content, replaced_copy, write_folder
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.input_files import parse_json, read_regular
+from tidelog.input_files import parse_json, parse_saved, read_regular
 
 MANIFEST = "manifest.json"
 LARGEST = 1 << 28  # bytes of a manifest; a log's manifest may hold large vocabularies
@@ -29,6 +29,10 @@ class Kind:
     name: str
     schema: int
     error: type[TidelogError] = CheckpointError
+
+    @property
+    def _fix(self) -> str:
+        return f"restore it from a copy, or make the {self.name} again"
 
     def write(
         self,
@@ -85,19 +89,21 @@ class Kind:
                 raise self.error(
                     f"{folder} was being replaced when its process stopped. fix: rename {copy} to {folder.name}"
                 ) from None
-            raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}") from None
+            raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}. fix: {self._fix}") from None
         except OSError as problem:
-            raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
+            raise self.error(f"{path} is incomplete or cannot be read: {problem}. fix: {self._fix}") from problem
 
     def read(self, text: bytes, path: str) -> dict[str, Any]:
         """Parse and check the bytes of a manifest; `path` is named in errors."""
         try:
-            data = parse_json(text)
+            data = parse_saved(text, nan=True)
         except ValueError as problem:
-            raise self.error(f"{path} is incomplete or cannot be read: {problem}") from problem
+            raise self.error(f"{path} is incomplete or cannot be read: {problem}. fix: {self._fix}") from problem
         if not isinstance(data, dict) or data.get("kind") != self.name:
             kind = data.get("kind") if isinstance(data, dict) else None
-            raise self.error(f"{path} is not the manifest of a tidelog {self.name}: its kind is {kind!r}")
+            raise self.error(
+                f"{path} is not the manifest of a tidelog {self.name}: its kind is {kind!r}. fix: {self._fix}"
+            )
         if data.get("schema") != self.schema:
             raise self.error(
                 f"{path} has schema version {data.get('schema')!r}, this tidelog reads {self.schema}. fix: read it "
@@ -106,26 +112,34 @@ class Kind:
         try:
             changed = data.pop("sha256", None) != digest(data)
         except RecursionError:
-            raise self.error(f"{path} is incomplete or cannot be read: its values are nested too deeply") from None
+            raise self.error(
+                f"{path} is incomplete or cannot be read: its values are nested too deeply. fix: {self._fix}"
+            ) from None
         if changed:
-            raise self.error(f"{path} was changed after it was written: its checksum differs")
+            raise self.error(f"{path} was changed after it was written: its checksum differs. fix: {self._fix}")
         files = data.get("files")
         for name, facts in files.items() if isinstance(files, dict) else [("files", None)]:
             typed = isinstance(facts, dict) and type(facts.get("bytes")) is int and isinstance(facts.get("sha256"), str)
             if not typed or name in ("", ".", "..") or Path(name).name != name or "\x00" in name:
-                raise self.error(f"{path} lists {name!r}: expected names of files in the folder, with bytes and sha256")
+                raise self.error(
+                    f"{path} lists {name!r}: expected names of files in the folder, with bytes and sha256. "
+                    f"fix: {self._fix}"
+                )
         return data
 
     def file(self, folder: Path, name: str, manifest: Mapping[str, Any], *, whole: bool = True) -> Path:
         """The path of a file whose size and, if `whole`, checksum match the manifest; an error otherwise."""
         path, expected = folder / name, manifest["files"].get(name)
         if expected is None or not path.is_file():
-            raise self.error(f"{path} is missing, or not a file of the manifest")
+            raise self.error(f"{path} is missing, or not a file of the manifest. fix: {self._fix}")
         size = path.stat().st_size
         if size != expected["bytes"]:
-            raise self.error(f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed")
+            raise self.error(
+                f"{path} has {size:,} bytes, expected {expected['bytes']:,}: it was truncated or changed. "
+                f"fix: {self._fix}"
+            )
         if whole and checksum(path) != expected["sha256"]:
-            raise self.error(f"{path} was changed after it was written: its checksum differs")
+            raise self.error(f"{path} was changed after it was written: its checksum differs. fix: {self._fix}")
         return path
 
 

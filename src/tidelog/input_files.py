@@ -6,6 +6,7 @@ A FIFO would block its reader, and a device has no end; links to regular files a
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from collections import Counter
@@ -65,6 +66,25 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, object_pairs_hook=_without_repeats)
     except RecursionError:
         raise ValueError("the values are nested too deeply") from None
+
+
+def parse_saved(text: str | bytes, *, nan: bool = False) -> Any:
+    """Parse JSON that tidelog wrote: as `parse_json`, and ValueError for numbers that tidelog does not write.
+
+    These are whole numbers beyond 64 bits, and NaN and infinite numbers unless `nan`.
+    """
+    waiting = [values := parse_json(text)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif type(value) is int and not -(2**63) <= value < 2**64:
+            raise ValueError("a whole number is beyond 64 bits")
+        elif type(value) is float and not nan and not math.isfinite(value):
+            raise ValueError(f"the number {value} is not finite")
+    return values
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import auto
 from tidelog.algorithms.core import fields
+from tidelog.algorithms.names import configured, shown_name
 from tidelog.errors import ConfigError, SpecError
 
 HELD_OUT = 0.2
@@ -64,6 +66,24 @@ def test_what_is_held_out_decides_nothing(log):
 def test_updates_are_passes_within_limits(log, decisions, batch, updates):
     facts = auto.facts_of(log, 0.0, 0)._replace(decisions=decisions)
     assert auto.updates_of(facts, batch).value == updates
+
+
+@pytest.mark.parametrize(
+    ("decisions", "updates"), [(200, 500), (1_000, 500), (5_000, 1_000), (8_000, 1_600), (50_000, 9_800)]
+)
+def test_single_decisions_are_read_fewer_times(log, decisions, updates):
+    facts = auto.facts_of(log, 0.0, 0)._replace(decisions=decisions, longest=1)
+    assert auto.updates_of(facts, 256).value == updates
+
+
+def test_the_updates_of_a_recommender_follow_its_events():
+    log = interactions()
+    found = tl.suggest(tl.RecommenderBCQ, log, size=8)
+    assert found.steps == 500
+    assert found.algorithm == tl.RecommenderBCQ(size=8)
+    assert found.lines() == [f"steps 500: {500 * 1280 / log.steps:,.0f} passes over {log.steps:,} events"]
+    with pytest.raises(SpecError, match=r"IQL does not learn from interactions\. fix: use tl.RecommenderBCQ"):
+        tl.suggest(tl.IQL, log)
 
 
 def test_large_logs_have_the_defaults_of_networks(log):
@@ -132,6 +152,13 @@ def test_the_discount_allows_a_small_share_of_episodes_that_were_cut_off(log):
     few, many = (int(len(log.episode_ids) * share) for share in (0.04, 0.06))
     found = tl.suggest(tl.IQL, with_cuts(few))
     assert found.algorithm.discount == 1.0
-    shares = re.search(r"the environment ends ([0-9.]+) % of the episodes", found.settings["discount"].reason)
+    shares = re.search(r"the environment ends ([0-9.]+)% of the episodes", found.settings["discount"].reason)
     assert float(shares[1]) == pytest.approx(100 * (1 - few / len(log.episode_ids)), abs=0.1)
     assert tl.suggest(tl.IQL, with_cuts(many)).algorithm.discount == 0.99
+
+
+def test_ppo_is_called_ppo():
+    cls, settings = configured("ppo")
+    assert shown_name(cls(**settings)) == "ppo"
+    assert shown_name(tl.PPG()) == "ppg"
+    assert shown_name(tl.IQL()) == "iql"

@@ -70,7 +70,7 @@ def test_a_first_verdict_is_what_a_policy_without_one_is_sent_to(here, run, tide
     said = tidelog("act", "run", "--data", "visits.csv", "--out", "a.csv").said
     assert "fix: tidelog judge" in said
     assert tidelog("judge", "run", *JUDGED).code == 0
-    assert "verdict of 20" in tidelog("act", "run", "--data", "visits.csv", "--out", "b.csv").said
+    assert "Verdict of 20" in tidelog("act", "run", "--data", "visits.csv", "--out", "b.csv").said
 
 
 def test_files_without_a_flag_are_named_with_it(here, refused, tidelog):

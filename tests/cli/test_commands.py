@@ -1,6 +1,7 @@
 """Every command does its work and says what to do next."""
 
 import json
+import shutil
 
 import numpy as np
 import polars as pl
@@ -15,6 +16,7 @@ from tidelog.cli import COMMANDS, demo
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.runs.agreement import agreement
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 
@@ -143,6 +145,35 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert f"{share:.4g}" in done.out
 
 
+def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
+    for name in ("one", "twin"):
+        shutil.copytree(run, here / name)
+    words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--steps", 2, "--out", "other", *SMALL]
+    assert tidelog(*words).code == 0
+    done = tidelog("evaluate", "one", "twin", "other", "--env", "treatment", "--episodes", 8, "--sample", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    returns = {name: np.mean(found["runs"][name]["returns"], axis=0) for name in ("one", "twin", "other")}
+    differences = {(one["one"], one["other"]): one for one in found["differences"]}
+    assert set(differences) == {("one", "twin"), ("one", "other"), ("twin", "other")}
+    same = differences["one", "twin"]
+    assert (same["estimate"], same["low"], same["high"]) == (0.0, 0.0, 0.0), "the same policies, seeds and episodes"
+    assert differences["one", "other"]["estimate"] == pytest.approx((returns["one"] - returns["other"]).mean())
+    assert "no difference was shown between one and twin" in done.err
+    assert (
+        "over the same 8 episodes, started from the same seeds; the intervals hold for all 3 pairs at once" in done.err
+    )
+    logged = tidelog("evaluate", "one", "other", "--data", "visits.csv", "--columns", "columns.toml", "--json")
+    (likely,) = [one for one in json.loads(logged.out)["differences"] if "log-probability" in one["measure"]]
+    log, name = read_any("visits.csv", "columns.toml"), "mean log-probability of logged actions"
+    runs = (tl.load("one"), tl.load("other"))
+    means = [np.mean([agreement(run.policy(seed), log)[name] for seed in run.record.options.seeds]) for run in runs]
+    assert likely["estimate"] == pytest.approx(means[0] - means[1])
+    assert likely["low"] < likely["estimate"] < likely["high"]
+    assert "one has a higher mean log-probability of logged actions than other" in logged.err
+    assert tidelog("evaluate", "one", "one", "--env", "treatment").code == 2
+
+
 def test_act_writes_the_action_of_every_row(here, run, tidelog):
     done = tidelog("act", run, "--data", "visits.csv", "--out", "actions.csv")
     assert done.code == 0
@@ -150,8 +181,8 @@ def test_act_writes_the_action_of_every_row(here, run, tidelog):
     wanted = act_on_table(policy, here / "visits.csv")
     assert pl.read_csv("actions.csv")["action"].to_list() == wanted["action"].to_list()
     assert done.out.splitlines() == [
-        "the policy always takes its most likely action",
         "no verdict: nobody has judged this policy in this way. fix: tidelog judge",
+        "the policy always takes its most likely action",
         f"{len(wanted)} rows with their actions: actions.csv",
     ]
     policy.save("policy")
@@ -202,6 +233,10 @@ def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
 
 @pytest.mark.full
 def test_the_demo_tells_its_story(here, tidelog):
+    words = ["--patients", 60, "--steps", 3, "--seeds", 1, "--episodes", 20, "--out", "quiet", "--quiet"]
+    quiet = tidelog("demo", *words)
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    assert (here / "quiet" / "policy").exists()
     done = tidelog("demo", "--patients", 60, "--steps", 3, "--seeds", 2, "--episodes", 20, "--out", "demo")
     assert done.code == 0, done.err
     assert "iql (2 seeds)" in done.out

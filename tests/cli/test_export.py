@@ -11,6 +11,7 @@ from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
 from tidelog.policies.export import artefact
 from tidelog.runtime.artefact_files import Saved
+from tidelog.training.runs import progress
 
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 
@@ -36,6 +37,20 @@ def test_a_run_is_exported_with_its_metrics_and_checked(tidelog, run, clinic, tm
     folder = tidelog("export", out, "--out", tmp_path / "policy", "--no-onnx")
     assert folder.code == 0, folder.err
     assert {path.name for path in (tmp_path / "policy").iterdir()} == {"manifest.json", "weights.safetensors"}
+
+
+def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here, monkeypatch):
+    steps = []
+    monkeypatch.setattr(progress.Screen, "tell", lambda screen, doing, share: steps.append(doing))
+    words = ["export", run, "--to", "zip", "--out", "policy.zip", "--no-onnx"]
+    assert tidelog(*words).code == 0
+    assert steps == ["reading the log for the comparison", artefact.COMPARING, "writing"]
+    before = contents(here)
+    again = tidelog(*words)
+    assert (again.code, "policy.zip exists, nothing was written. fix: choose another" in again.said) == (2, True)
+    assert contents(here) == before
+    quiet = tidelog(*words, "--overwrite", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -48,15 +48,17 @@ QUICK = ["--replicates", 1000, "--model", "tabular"]
 def test_a_run_is_judged_on_what_it_held_out(run, tidelog):
     done = tidelog("judge", run, "--sample", *QUICK)
     assert done.code == 0, done.err
-    assert done.out.split("\n")[0].startswith("member-0: ")
+    assert done.out.split("\n")[1].startswith("member-0: ")
     assert "judged on the 60 episodes that the run held out of its own log" in done.out
-    assert "wdr decides" in done.said
     content = json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())
     assert content["context"]["overlap"]["learnt_from"] == {"share": 0.0, "known": 60, "shared": 0, "exact": True}
     assert content["context"]["judged_before"] == 0
     assert content["context"]["sample"] is True
     assert content["episodes"] == 60
-    assert content["paragraph"] in done.out
+    assert done.out.split("\n")[0] == content["advice"]
+    for reason in content["reasons"]:
+        assert done.out.lower().count(reason.lower()) == 1, "each reason is said once"
+    assert ("wdr decides" in done.said) == (content["decision"] != "unsupported")
     again = tidelog("judge", run, "--mode", *QUICK)
     assert "judged once before, with one policy: the interval is 1.4 times as long as at a first look" in again.said
     kept = json.loads((run / "verdicts" / "member-0-deterministic-1.json").read_text())
@@ -76,7 +78,7 @@ def test_another_log_is_taken_whole(run, tmp_path, tidelog):
     treated(mostly(best_treatments(), 0.5), 90, seed=5).save(tmp_path / "other")
     done = tidelog("judge", run, "--data", tmp_path / "other", "--member", 1, "--seed", 3, *QUICK)
     assert done.code == 0, done.err
-    assert done.out.startswith("member-1: ")
+    assert "\nmember-1: " in done.out
     assert "judged on all 90 episodes of the log" in done.out
     content = json.loads((run / "verdicts" / "member-1-deterministic-1.json").read_text())
     assert content["context"]["seed"] == 3
@@ -90,10 +92,15 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
         "member-0-sampled-1.json",
         "member-1-sampled-1.json",
     }
-    assert "2 policies judged at once: differences from the logger, 95% simultaneous" in done.said
+    assert "2 policies judged at once: differences from the logger" in done.said
+    assert done.out.count("95% interval") == 1, "one table, and the details on request"
     whole = json.loads((tmp_path / "all.json").read_text())
     one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
     assert whole["verdicts"]["member-1"] == one
+    assert done.out.split("\n")[0] == whole["advice"] == one["context"]["together"]["advice"]
+    details = tidelog("judge", run, "--all-members", "--sample", "--details", *QUICK)
+    assert "\nmember-0: " in details.out
+    assert all(reason in details.out for reason in one["reasons"])
     assert [row["name"] for row in one["context"]["together"]["rows"]] == ["member-0", "member-1"]
     assert one["context"]["judged_before"] == 0
     after = tidelog("judge", run, "--sample", *QUICK)
@@ -106,7 +113,7 @@ def test_several_runs_and_saved_policies_are_judged_on_the_same_episodes(run, ke
     shutil.copytree(run, tmp_path / "twin")
     done = tidelog("judge", run, tmp_path / "twin", "--sample", *QUICK)
     assert done.code == 0, done.err
-    assert f"{run}: member-0: " in done.out
+    assert f"{run}: member-0" in done.out.replace("\n", "") or "2 policies judged at once" in done.out
     assert "judged on the 60 episodes that the run held out" in done.out
     for folder in (run, tmp_path / "twin"):
         content = json.loads((folder / "verdicts" / "member-0-sampled-1.json").read_text())
@@ -201,7 +208,7 @@ def test_worst_episodes_and_bad_outcomes_are_told(run, kept_log, tidelog, tmp_pa
     assert (risk["alpha"], risk["bad_outcome"]) == (0.25, -0.5)
     for sentence in risk["sentences"]:
         assert " ".join(sentence.split()) in done.said
-    assert "In the worst 25 % of its episodes the policy earns" in done.said
+    assert "In the worst 25% of its episodes the policy earns" in done.said
     assert "A return of -0.5 or less has a probability of" in done.said
 
 
@@ -227,7 +234,7 @@ def test_a_saved_policy_needs_a_log_and_keeps_nothing(run, kept_log, tmp_path, t
     assert (done.code, "name a log with --data" in done.said) == (2, True)
     done = tidelog("judge", tmp_path / "policy", "--data", kept_log, "--out", tmp_path / "v.json", *QUICK)
     assert done.code == 0, done.err
-    assert done.out.startswith("policy: UNSUPPORTED")
+    assert done.out.split("\n")[1] == "policy: UNSUPPORTED"
     assert "the policy learnt from 50.0% of the episodes" in done.out
     assert json.loads((tmp_path / "v.json").read_text())["decision"] == "unsupported"
     assert not (tmp_path / "policy" / "verdicts").exists()
@@ -273,7 +280,7 @@ def test_the_best_policy_is_judged_where_one_was_kept(kept_log, tmp_path, tidelo
     words = ["train", "bc", "--data", kept_log, "--steps", 20, "--every", 10, "--best", "held_out/imitation_loss"]
     assert tidelog(*words, "--held-out", 0.5, "--out", tmp_path / "run", *SMALL).code == 0
     done = tidelog("judge", tmp_path / "run", "--sample", *QUICK)
-    assert done.out.startswith("best: ")
+    assert done.out.split("\n")[1].startswith("best: ")
     content = json.loads((tmp_path / "run" / "verdicts" / "best-sampled-1.json").read_text())
     assert content["context"]["overlap"]["chosen_by"] == "held_out/imitation_loss"
     assert content["context"]["overlap"]["held_out"]["share"] == 1.0
@@ -292,10 +299,10 @@ def test_numbers_are_printed_in_the_unit_of_the_log(kept_log, run, tidelog):
     done = tidelog("judge", run, "--sample", "--all-members", "--data", run.parent / "named", *QUICK)
     assert done.code == 0, done.err
     said = " ".join(done.said.split())
-    assert "estimates in EUR; wdr decides" in said
-    assert "differences from the logger in EUR, " in said
-    assert "the logger's own mean: " in said
-    assert " EUR (" in said.partition("the logger's own mean: ")[2]
+    details = tidelog("judge", run, "--sample", "--details", "--data", run.parent / "named", *QUICK).said
+    assert "guesses outside the log in EUR: do not use them" in details or "estimates in EUR; wdr decides" in details
+    assert "differences from the logger in EUR" in said
+    assert " EUR (" in details.partition("the logger's own mean: ")[2]
     assert json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())["reward_unit"] == "EUR"
 
 
@@ -309,3 +316,9 @@ def test_a_verdict_is_saved_before_it_is_printed(run, tidelog, monkeypatch):
     tidelog("judge", run, "--sample", *QUICK)
     assert (run / "verdicts" / "member-0-sampled-1.json").exists()
     assert json.loads((run / "acting.json").read_text())
+
+
+def test_a_bad_outcome_that_cannot_be_reported_is_said(run, tidelog):
+    done = tidelog("judge", run, "--sample", "--bad-outcome", 0.5, *QUICK)
+    shown = "A return of 0.5 or less has a probability of" in done.said
+    assert shown != ("--bad-outcome 0.5: no probability is reported, because the verdict is unsupported" in done.said)

@@ -16,8 +16,8 @@ import tidelog.runtime
 from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
+from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main
-from tidelog.cli.data import EVENTS_OF_AN_UPDATE, steps_for
 from tidelog.cli.serve import _notes
 from tidelog.data.io.inspect import _without_bad_rows
 from tidelog.recommend.interactions.readers import read_interactions
@@ -64,7 +64,15 @@ def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
     taken = set(clicks(users=16).select("u", "i").iter_rows())
     assert not taken & set(lists.select("u", "i").iter_rows())
     (tmp_path / "few.txt").write_text("i1\ni2\ni3\n")
-    again = [*words, "--no-exclude-seen", "--candidates", str(tmp_path / "few.txt"), "--out", str(tmp_path / "few.csv")]
+    again = [
+        *words,
+        "--exclude-seen",
+        "no",
+        "--candidates",
+        str(tmp_path / "few.txt"),
+        "--out",
+        str(tmp_path / "few.csv"),
+    ]
     assert main(again) == 0
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
 
@@ -275,15 +283,14 @@ def test_the_copy_without_bad_rows_is_read_and_written_as_the_table_is(ending, t
 def test_the_proposed_steps_read_a_table_ten_times():
     algorithm = RecommenderBCQ()
     assert algorithm.batch_size * algorithm.targets == EVENTS_OF_AN_UPDATE
-    assert [steps_for(events) for events in (100, 80_000, 397_884, 10**8)] == [500, 600, 3100, 10_000]
+    assert [updates_of_events(events).value for events in (100, 80_000, 397_884, 10**8)] == [500, 600, 3100, 10_000]
 
 
 def test_the_help_of_a_recommender_says_its_own_number_of_steps(capsys):
     with pytest.raises(SystemExit):
         main(["train", "recommender-bcq", "--help"])
     shown = said(capsys)
-    assert "updates per seed; default: 20000; `tidelog data inspect` proposes" in shown
-    assert 'with "auto"' not in shown
+    assert 'updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000' in shown
 
 
 def test_a_warning_of_tidelog_is_a_line_without_a_place_in_the_source(monkeypatch, capsys):
@@ -331,7 +338,7 @@ def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("items", "held_out", "expected"),
     [
-        (6, "0.3", ["--k", "6", "--no-exclude-seen"]),
+        (6, "0.3", ["--k", "6", "--exclude-seen", "no"]),
         pytest.param(11, "0", ["--k", "5"], marks=pytest.mark.full),
         pytest.param(7, "0.3", ["--k", "1"], marks=pytest.mark.full),
         pytest.param(16, "0.3", [], marks=pytest.mark.full),

@@ -38,8 +38,8 @@ def stepped(h, log):
 def chosen(h, log):
     """The candidates and values of an initial state's targets."""
     state, row = fresh(h, log), batch(h, log)
-    seen = critic_inputs(state, row.data)
-    return page.values(h, state, row, seen, jax.random.key(0))
+    seen = critic_inputs(h, state, row.data)
+    return page.values(h, state, seen, jax.random.key(0))
 
 
 def rated(h, log):
@@ -49,7 +49,7 @@ def rated(h, log):
 
 @eqx.filter_jit
 def _rated(h, state, row):
-    seen = critic_inputs(state, row.data)
+    seen = critic_inputs(h, state, row.data)
     return page.critic_loss(state.critic, h, row, seen, row.data.reward, None)[0]
 
 
@@ -115,7 +115,8 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "normalise_rewards": (False, built),
     "encoder": ("mean", built),
     "size": (4, built),
-    "history": (5, gathered, {"targets": 3}),
+    "history": (5, built, {"encoder": "attention", "targets": 3}),
+    "memory": (12, gathered),
     "targets": (2, gathered),
     "profile": (False, built),
     "layers": (1, built, {"encoder": "attention"}),

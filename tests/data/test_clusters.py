@@ -216,7 +216,7 @@ def test_moments_over_all_assignments_are_those_of_all_assignments() -> None:
 )
 @pytest.mark.parametrize(("rows", "groups"), [(600, 150), pytest.param(8_000, 4_000, marks=pytest.mark.full)])
 def test_chance_is_found_as_seldom_as_promised(rewards: Any, rows: int, groups: int) -> None:
-    """Of 200 logs without correlation 2 are expected at 1 %; 9 or more happen once in 3,000 times, as do 5 of 60."""
+    """Of 200 logs without correlation 2 are expected at 1%; 9 or more happen once in 3,000 times, as do 5 of 60."""
     rng = np.random.default_rng(1)
     found = [
         intraclass_correlation(rng.integers(0, groups, rows), rewards(rng, rows))[1] < 0.01
@@ -249,7 +249,7 @@ def test_a_log_with_clusters_is_not_warned() -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.sample(every=4)
 def test_ids_and_days_are_clusters_only_where_rewards_correlate(seed: int) -> None:
-    """At 1 % over both columns; the eight logs without correlation were drawn once: 2 of 208 others fail."""
+    """At 1% over both columns; the eight logs without correlation were drawn once: 2 of 208 others fail."""
     rng = np.random.default_rng(seed)
     days = np.datetime64("2024-01-01T08:00") + (rng.integers(0, 30, 1000) * 1440).astype("timedelta64[m]")
     null = users(0.0, seed=seed, time=days, extra={"query_id": rng.integers(0, 50, 1000)})
@@ -303,7 +303,7 @@ def test_columns_that_change_within_episodes_are_no_clusters() -> None:
 
 
 def table(rows: int = 1000) -> pl.DataFrame:
-    """A table in which 'zip_code' is taken for a cluster by chance, at 1 %: 2 of 326 other seeds fail."""
+    """A table in which 'zip_code' is taken for a cluster by chance, at 1%: 2 of 326 other seeds fail."""
     rng = np.random.default_rng(0)
     who = rng.integers(0, 40, rows)
     return pl.DataFrame(

@@ -67,6 +67,7 @@ def test_a_contextual_bandit_is_proposed_whole() -> None:
     assert not described.interactions
     assert "not used: position" in described.text()
     assert "tidelog train iql" in described.text()
+    assert "--held-out 0.5   (half of the episodes stay unseen, to judge the policy on)" in described.text()
 
 
 @pytest.mark.full
@@ -95,7 +96,7 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
     ("quantity", "reason"),
     [
         ([1.0, 2.0, -3.0, -1.0] * 50, "'quantity' is not proposed as reward: 100 values are negative, down to -3 "),
-        ([1.0] * 199 + [101.0], "its largest value is 101, and 99 % of those other than 0 are at most 1"),
+        ([1.0] * 199 + [101.0], "its largest value is 101, and 99% of those other than 0 are at most 1"),
         ([1.0] * 199 + [100.0], None),
         ([0.0] * 199 + [1.0], None),  # rare, not extreme
         ([0.0] * 198 + [1.0, 2.0], None),

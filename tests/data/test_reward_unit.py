@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.data.clicks import interactions
 from tests.data.visits import mapping, visits
 from tidelog import concat
 from tidelog.data.io.readers import open_log, read_log, read_npz
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError
 from tidelog.folders import MANIFEST
+from tidelog.recommend.interactions.log import text
+from tidelog.recommend.interactions.readers import open_interactions
 
 PLAIN = {"observation": np.arange(6.0), "action": np.arange(6) % 2, "reward": np.arange(6.0), "terminated": True}
 
@@ -69,3 +72,19 @@ def test_a_damaged_unit_of_a_saved_log_is_refused(tmp_path: Path) -> None:
     log.save(tmp_path / "a")
     with pytest.raises(LogError, match=r"an entry is missing or malformed .*reward_unit"):
         open_log(tmp_path / "a")
+
+
+def test_the_unit_of_interactions_is_read_saved_and_shown(tmp_path: Path) -> None:
+    log, plain = interactions(reward_unit=" EUR "), interactions()
+    assert (log.reward_unit, plain.reward_unit) == ("EUR", None)
+    assert log.fingerprint() == plain.fingerprint()
+    assert "\nrewards in EUR: min" in text(log)
+    assert "\nrewards: min" in text(plain)
+    log.save(tmp_path / "clicks")
+    plain.save(tmp_path / "plain")
+    assert open_interactions(tmp_path / "clicks").reward_unit == "EUR"
+    assert open_interactions(tmp_path / "plain").reward_unit is None
+    for part in (log.split(share=0.3).train, log.split(share=0.3).test):
+        assert part.reward_unit == "EUR"
+    with pytest.raises(ConfigError, match="reward_unit = '': expected a text"):
+        interactions(reward_unit="")

@@ -1,5 +1,6 @@
 """What tidelog writes, operation by operation, and what must hold after a stop at any of them."""
 
+import dataclasses
 import hashlib
 import shutil
 import warnings
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 import tidelog as tl
 from tests.faults.simulated_disk import Recorder, Stop, Tree, put_tree, read_tree, states, visible
@@ -16,11 +18,14 @@ from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
 from tests.training.runs import bc, begin, finish
 from tidelog import disk
+from tidelog.algorithms.names import configured, source_of
 from tidelog.disk import write_file, write_json
 from tidelog.folders import MANIFEST
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.verdict_store import store_verdict
 from tidelog.policies.declared import remember
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import rows_at
@@ -267,6 +272,50 @@ def resumed_in(root: Path, stop: Stop, finished: Callable[[Path], Any]) -> Any:
     finally:
         shutil.rmtree(root)
         aside.rename(root)
+
+
+SMALL = {
+    "hidden": (8, 8), "embedding": 2, "batch_size": 16, "environments": 4, "rollout_steps": 16, "policy_iterations": 2,
+    "minibatches": 2, "auxiliary_minibatch": 2, "update_per_collect": 4, "minibatch": 4, "policy_capacity": 6,
+    "value_capacity": 8, "size": 8, "history": 6, "targets": 3, "generator_hidden": (8,), "perturbation_hidden": (8,),
+    "tower_hidden": (8,), "latent": 4, "samples": 3, "target_samples": 3, "candidates": 4,
+}  # fmt: skip
+
+
+def smallest(name: str) -> Any:
+    """A registered algorithm with the smallest settings of those that it has."""
+    cls, settings = configured(name)
+    has = {one.name for one in dataclasses.fields(cls)}
+    return cls(**{key: value for key, value in SMALL.items() if key in has} | settings)
+
+
+def start_algorithm(name: str, work: Path) -> Callable[[Path], Any]:
+    """A run of any registered algorithm, with several reports and checkpoints, some of which are deleted."""
+    algorithm, options = smallest(name), {"save_seconds": 0.0, "keep": 2, "train": False}
+    if source_of(algorithm) == "an environment":
+        return lambda out: tl.learn(algorithm, "jax:CartPole-v1", 192, every=64, out=out, **options)
+    if source_of(algorithm) == "interactions":
+        row = np.arange(60)
+        table = pl.DataFrame({"u": row // 6, "i": row % 7, "t": row * 1.0})
+        table.write_csv(work / "shop.csv")
+        log = read_interactions(work / "shop.csv", user="u", item="i", time="t")
+    else:
+        noise_of, row = np.random.default_rng(0), np.arange(60)
+        discrete = tl.Discrete in algorithm.takes
+        made = tl.Log.from_arrays(
+            observation=noise_of.standard_normal((60, 3)), reward=noise_of.standard_normal(60), episode=row // 6,
+            terminated=row % 6 == 5, action=row % 3 if discrete else noise_of.uniform(-1, 1, (60, 2)),
+            **({} if discrete else {"bounds": (-1.0, 1.0)}),
+        )  # fmt: skip
+        made.save(work / "made.tidelog")
+        log = tl.open_log(work / "made.tidelog")
+    return lambda out: tl.fit(algorithm, log, 21, every=7, out=out, **options)
+
+
+def end_of_run(run: Any) -> Any:
+    """The learners' bits, and the metrics that do not depend on the clock."""
+    rows = [{key: value for key, value in row.items() if not key.startswith("time/")} for row in run.metrics]
+    return [fingerprint(one) for one in run.learners()], rows
 
 
 def start_run(log: tl.Log) -> Callable[[Path], Any]:

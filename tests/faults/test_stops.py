@@ -11,6 +11,7 @@ from tests.faults.simulated_disk import ERRORS, Recorder, read_tree, visible
 from tests.training.runs import all_of, bc, begin, chunks_of, finish
 from tests.training.test_learn import all_of as players
 from tidelog import TidelogError, learn, load, open_log
+from tidelog.algorithms.names import names
 
 SCHEDULES = 12  # random states of the disk for each operation
 
@@ -121,3 +122,19 @@ def test_a_run_in_an_environment_goes_on_and_writes_its_log(where, tmp_path, mon
     assert whole[2] is False
     for stop in random.Random(0).sample(resumable, 12):
         assert scenarios.resumed_in(root, stop, everything) == whole, stop.after
+
+
+@pytest.mark.sample("discrete-bcq")
+@pytest.mark.parametrize("name", names())
+def test_every_algorithm_goes_on_bit_equal_after_a_stop_at_any_point_of_its_saves(name, tmp_path, monkeypatch):
+    """The names come from the registry: an algorithm that is added is tested, too."""
+    chunks_of(7, monkeypatch)
+    root = tmp_path / "disk"
+    recorder, every = scenarios.record_run(root, scenarios.start_algorithm(name, tmp_path), monkeypatch)
+    checked, resumable = scenarios.sweep_run(recorder, every, 3, 0, tmp_path)
+    assert checked.different > 30
+    assert len(every) > 2
+    whole = scenarios.end_of_run(load(root / "run"))
+    for stop in random.Random(0).sample(resumable, 3):
+        found = scenarios.resumed_in(root, stop, lambda at: scenarios.end_of_run(finish(load(at / "run"))))
+        assert found == whole, stop.after

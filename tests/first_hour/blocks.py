@@ -5,7 +5,7 @@ The language of a block says what happens to it:
 - `python`: runs in the page's one Python session. A block whose first line is `# NAME.py` is a file, or the next part
   of one, that the reader saves in the working folder.
 - `sh`: runs in a shell whose `tidelog` and `python` are those of this checkout.
-- `output`: what the block above it prints. Numbers may differ by 2 %, and `...` stands for any text.
+- `output`: what the block above it prints. Numbers may differ by 2%, and `...` stands for any text.
 - `json` and `toml`: is parsed. `text`: a picture, is not run.
 """
 
@@ -86,7 +86,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def agrees(shown: str, said: str) -> bool:
-    """Whether the shown output is in what was said: numbers to 2 %, any white space, and any text for `...`."""
+    """Whether the shown output is in what was said: numbers to 2%, any white space, and any text for `...`."""
     pattern, numbers = "", []
     for part in re.findall(rf"{NUMBER}|\.\.\.|\s+|.", shown.strip()):
         if part.isspace():

@@ -83,7 +83,7 @@ def test_bcq_on_imperfect_demonstrations(task: str) -> None:
 def test_calibration_verdicts_are_as_often_right_as_they_say() -> None:
     shared("data/icu_sepsis/dynamics.npz")
     found = calibration.study()["summary"]
-    # the kept study covers 93.5 %, 92.8 to 94.2: with that coverage 99 in 100 runs fail, the kept one too
+    # the kept study covers 93.5%, 92.8 to 94.2: with that coverage 99 in 100 runs fail, the kept one too
     assert found["covered"]["low"] <= 0.95 <= found["covered"]["high"]
     assert found["better_though_not"]["share"] <= 0.025  # 0.003 and 0.001 kept, of thousands: below 1 in 10^15 runs
     assert found["worse_though_not"]["share"] <= 0.025

@@ -13,7 +13,7 @@ from tidelog.algorithms.core.optimisation import descend
 from tidelog.policies.named_arrays import named_arrays
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.networks import Items, clipped_latents
-from tidelog.recommend.next_item import from_factors, item_facts, next_item_loss
+from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
 from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
 from tidelog.training.engine.learner import as_arrays
 
@@ -34,8 +34,8 @@ def step(h, state, row):
     return compiled(page.step)(as_arrays(h), state, row)[0]
 
 
-def values(h, state, row, seen):
-    return compiled(page.values)(as_arrays(h), state, row, seen, jax.random.key(0))
+def values(h, state, seen):
+    return compiled(page.values)(as_arrays(h), state, seen, jax.random.key(0))
 
 
 @eqx.filter_jit
@@ -82,7 +82,7 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
     """Published ports train the critic on generated actions with the logged reward."""
     h, log = small(generator=generator, discount=0.0, normalise_rewards=False), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = compiled(critic_inputs)(state, row.data)
+    seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
     np.testing.assert_array_equal(seen.vectors, np.asarray(seen.items.vectors)[row.data.chosen])
     loss, q = compiled(page.critic_loss)(state.critic, as_arrays(h), row, seen, row.data.reward, None)
     by_hand = rated(state.critic, seen.states, np.asarray(seen.items.vectors)[row.data.chosen])
@@ -96,8 +96,8 @@ def test_critics_learn_from_logged_items_and_their_rewards(generator):
 def test_targets_choose_among_items_that_are_allowed_and_never_padding(generator):
     h, log = small(generator=generator, exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = compiled(critic_inputs)(state, row.data)
-    _, chosen = values(h, state, row, seen)
+    seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
+    _, chosen = values(h, state, seen)
     chosen, items = np.asarray(chosen), np.asarray(row.data.items)
     assert chosen.min() >= 1
     assert chosen.max() <= len(log.items)
@@ -121,7 +121,7 @@ def test_every_position_of_the_attention_reader_is_learnt_and_read():
         lambda one: one.reader.body.positions, state.next_item, replace_fn=lambda p: p.at[-1].multiply(-2.0)
     )
     seen, other = (
-        critic_inputs(state._replace(next_item=recall, target_reader=recall.reader), row.data).around
+        critic_inputs(h, state._replace(next_item=recall, target_reader=recall.reader), row.data).around.states
         for recall in (state.next_item, last)
     )
     assert np.abs(seen - other)[:, -1].max() > 1e-2
@@ -151,7 +151,7 @@ def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
 
 
 def test_what_may_be_chosen_by_hand():
-    barred, scores = compiled(page.history_items)(np.array([[0, 2, 3]]), 2), np.zeros((1, 2, 5), np.float32)
+    barred, scores = np.array([[[0, 2, 0], [0, 2, 3]]]), np.zeros((1, 2, 5), np.float32)
     exclude = compiled(page.exclude_items)
     assert np.isfinite(exclude(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
     assert np.isfinite(exclude(scores, barred))[0].tolist() == [
@@ -163,11 +163,14 @@ def test_what_may_be_chosen_by_hand():
 def test_with_everything_taken_nothing_is_bootstrapped():
     h, log = small(exclude_seen=True), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = compiled(critic_inputs)(state, row.data)
-    items = np.tile(np.arange(1, 8, dtype=np.int32), (len(row.rows), 1))
+    seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
+    everything = np.broadcast_to(np.arange(seen.around.items.shape[2]) % 6 + 1, seen.around.items.shape)
     few = state._replace(facts=state.facts._replace(cumulative=np.asarray(state.facts.cumulative)[:6]))
-    less = seen._replace(items=jax.tree.map(lambda leaf: np.asarray(leaf)[:7], seen.items))
-    value, chosen = values(h, few, row._replace(data=row.data._replace(items=items)), less)
+    less = seen._replace(
+        items=jax.tree.map(lambda leaf: np.asarray(leaf)[:7], seen.items),
+        around=States(seen.around.states, everything, None),
+    )
+    value, chosen = values(h, few, less)
     assert float(np.abs(value)[:, -1].max()) == 0.0
     assert int(np.asarray(chosen)[:, -1].max()) == 0
 
@@ -176,10 +179,10 @@ def test_the_target_by_hand():
     """`r + discount * max over supported items of 3/4 min + 1/4 max`, no bootstrap where a session ended."""
     h, log = small(threshold=0.0, candidates=10, normalise_rewards=False, history=6), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = compiled(critic_inputs)(state, row.data)
-    value, _ = values(h, state, row, seen)
+    seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
+    value, _ = values(h, state, seen)
     around, items = np.asarray(seen.target_around), np.asarray(seen.items.vectors)
-    q = np.asarray(rated(state.target_critic, row.data.next_states(around)[:, :, None], items[1:][None, None]))
+    q = np.asarray(rated(state.target_critic, around[:, 1:, None], items[1:][None, None]))
     best = (0.75 * q.min(axis=0) + 0.25 * q.max(axis=0)).max(axis=-1)
     np.testing.assert_allclose(np.asarray(value)[:, 1:], best, atol=1e-5)
     target = compiled(page.target_value)(as_arrays(h), state, row.data, value)
@@ -191,11 +194,11 @@ def test_the_target_by_hand():
 
 
 def test_threshold_1_is_the_likeliest_item():
-    h, log = small(threshold=1.0), described()
+    h, log = small(threshold=1.0, memory=0), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = compiled(critic_inputs)(state, row.data)
-    _, chosen = values(h, state, row, seen)
-    logits = np.asarray(seen.around) @ np.asarray(seen.items.vectors).T + np.asarray(seen.items.bias)
+    seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
+    _, chosen = values(h, state, seen)
+    logits = np.asarray(seen.around.states) @ np.asarray(seen.items.vectors).T + np.asarray(seen.items.bias)
     np.testing.assert_array_equal(chosen, 1 + np.argmax(logits[..., 1:], axis=-1))
 
 
@@ -207,7 +210,7 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
     items = state.next_item.table(None, None)
     states = jax.random.normal(jax.random.key(1), (7, h.size))
     for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
-        asked = (h, state.generation, states, items, barred, jax.random.key(2))
+        asked = (h, state.generation, states, items, None, barred, jax.random.key(2))
         whole = h.generator(*asked)
         monkeypatch.setattr(page, "CELLS", 66)  # a few states at a time
         parts = h.generator(*asked)
@@ -225,7 +228,7 @@ def test_one_update_keeps_no_row_of_the_catalogue_for_every_state(generator):
     h = small(generator=generator, batch_size=128, targets=10, history=10, full_softmax=0, target_samples=10)
     items, states = Items(jnp.zeros((100_001, 8)), jnp.zeros(100_001)), jnp.zeros((128 * 11, 8))
     imagination = fresh(h, described()).generation
-    traced = jax.jit(lambda states, key: h.generator(h, imagination, states, items, None, key))
+    traced = jax.jit(lambda states, key: h.generator(h, imagination, states, items, None, None, key))
     used = traced.lower(states, jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
     assert used < 120e6
 
@@ -238,7 +241,7 @@ def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
     states = jax.random.normal(jax.random.key(1), (5, h.size))
     allowed = jnp.ones((5, 11), bool).at[:, 0].set(False).at[:, 4].set(False)
     barred = jnp.full((5, 1), 4, jnp.int32)
-    proposed = h.generator(h, state.generation, states, items, barred, jax.random.key(2))
+    proposed = h.generator(h, state.generation, states, items, None, barred, jax.random.key(2))
     made = state.generation.generator.decode(
         states, clipped_latents(jax.random.key(2), (3, 5, h.latent_size), h.latent_clip)
     )
@@ -251,7 +254,7 @@ def test_imagined_candidates_snap_to_items_and_phi_0_is_the_generator():
 def test_what_was_shown_and_passed_over_is_worth_nothing_and_changes_nothing():
     h, log = small(negative_weight=0.5), described()
     state, row = fresh(h, log), batch(h, log)
-    seen = compiled(critic_inputs)(state, row.data)
+    seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
     value = np.arange(row.rows.shape[0] * 4.0, dtype=np.float32).reshape(-1, 4)
     found = compiled(page.negative_items)(as_arrays(h), state, row.data, seen, value, jax.random.key(0))
     np.testing.assert_allclose(found.target, h.discount * value[:, :-1])  # r = 0, s' = s

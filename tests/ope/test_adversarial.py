@@ -190,7 +190,7 @@ def test_every_impossible_variant_names_words_that_are_known():
 
 def row(seed, decision, truth=-1.0, words=()):
     return {
-        "seed": seed, "truth": truth, "decision": decision, "difference": [0.1, 0.0, 0.2], "reason": "it is 3.2 %",
+        "seed": seed, "truth": truth, "decision": decision, "difference": [0.1, 0.0, 0.2], "reason": "it is 3.2%",
         "words": list(words), "seconds": 0.1,
     }  # fmt: skip
 
@@ -208,7 +208,7 @@ def test_a_wrong_verdict_breaks_the_promise():
     nothing = adversarial.summary(cell, [row(i, "worse", truth=0.0) for i in range(20)])
     assert nothing["wrong_worse"]["share"] == 1.0
     few = adversarial.summary(cell, [row(i, "better" if i < 2 else "unsupported") for i in range(40)])
-    assert few["promise"] == "kept"  # 2 of 40 can be 2.5 % by chance,
+    assert few["promise"] == "kept"  # 2 of 40 can be 2.5% by chance,
     more = adversarial.summary(cell, [row(i, "better" if i < 12 else "unsupported") for i in range(200)])
     assert more["promise"] == "broken"  # and 12 of 200 cannot
 

@@ -9,7 +9,8 @@ import pytest
 import tidelog as tl
 from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, treated
 from tests.ope.test_verdict import clicked
-from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, has_density
+from tidelog.ope.assumptions.partial_identification import ActionCount
+from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, habit_finding, has_density
 from tidelog.ope.verdict.decide import Case, decide
 from tidelog.ope.verdict.judge import Comparison, judge
 
@@ -100,3 +101,9 @@ def test_rare_rewards_are_named_only_where_rewards_are_rare():
     few = Case(clicked(np.arange(210, 600, 45)), None, NOTHING_KNOWN, QUICK)
     assert few.rare_rewards
     assert not few._replace(policy=clicked(np.arange(0, 600, 3))).rare_rewards
+
+
+def test_advice_to_discount_says_what_it_costs():
+    habit = ActionCount(0, 20.0, 1.0, 9.0, outside=True, beyond=True)
+    (finding,) = habit_finding(habit, estimated=False)
+    assert "this asks another question, the value of early rewards, and is another look at these" in finding.advice

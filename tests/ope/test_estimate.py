@@ -193,7 +193,7 @@ def test_open_bandit_says_that_it_cannot_say():
 
 @pytest.mark.full
 def test_open_bandit_covers_what_was_measured():
-    """The even log of the men's campaign, asked about Thompson sampling's shares, which were clicked in 0.69 %."""
+    """The even log of the men's campaign, asked about Thompson sampling's shares, which were clicked in 0.69%."""
     found = judge(Shares(by_position(clicks("bts", "men"))), clicks("random", "men"), model="tabular")
     assert found.decision != "unsupported"
     assert found.support.effective_sample_size == pytest.approx(2869, abs=1)

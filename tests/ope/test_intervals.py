@@ -29,7 +29,7 @@ def test_coverage_of_a_mean_of_normal_values(method):
     generator = np.random.default_rng(0)
     logs = [interval(means(generator.normal(3.0, 2.0, 50)), method) for _ in range(1500)]
     covered = np.mean([low <= 3.0 <= high for _, low, high in logs])
-    # 94.4 to 95 % cover, of 8,000: at least 4 standard errors of 1,500 trials, and 1 in 10,000 seeds fails
+    # 94.4 to 95% cover, of 8,000: at least 4 standard errors of 1,500 trials, and 1 in 10,000 seeds fails
     assert 0.92 < covered < 0.98
 
 
@@ -44,7 +44,7 @@ def test_coverage_of_a_self_normalised_mean_of_skewed_values(method):
         logs.append(interval(Ratios((weights * reward)[:, None], weights[:, None]), method))
     true = 1 + np.exp(spread**2)
     covered = np.mean([low <= true <= high for _, low, high in logs])
-    assert 0.89 < covered < 0.98  # 92.7 to 93.4 % cover, of 8,000: 1 in 80,000 seeds fails
+    assert 0.89 < covered < 0.98  # 92.7 to 93.4% cover, of 8,000: 1 in 80,000 seeds fails
 
 
 @pytest.mark.sample("20-percentile")
@@ -279,7 +279,7 @@ def test_weight_that_is_lost_widens_without_end():
 
 @pytest.mark.full
 def test_twenty_policies_on_noise_are_hardly_ever_better():
-    """200 logs of noise: at once, and one after the other, some policy is called better in at most 5 % of them.
+    """200 logs of noise: at once, and one after the other, some policy is called better in at most 5% of them.
 
     At once some policy is said to differ in about 10 logs, to either side; each by itself in several times as many.
     """
@@ -296,9 +296,9 @@ def test_twenty_policies_on_noise_are_hardly_ever_better():
         together += any(one.low > 0 or one.high < 0 for one in wide)
         wide = [interval(several[at], "bca", replace(confidence, widening=in_turns[at])) for at in different]
         in_turn += any(one.low > 0 for one in wide)
-    # an error of exactly 5 % fails for 1 in 400 seeds, at once and in turn; 0 of 6 other seeds do
+    # an error of exactly 5% fails for 1 in 400 seeds, at once and in turn; 0 of 6 other seeds do
     assert alone > 40
-    assert together <= 19, "99 of 100 studies with an error of 5 % have at most 17; 2 for the bootstrap's own"
+    assert together <= 19, "99 of 100 studies with an error of 5% have at most 17; 2 for the bootstrap's own"
     assert in_turn <= 19
 
 

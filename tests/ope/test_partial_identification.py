@@ -98,15 +98,22 @@ def test_the_limit_on_what_is_not_shown():
     evidence = bandit(5.0, chance=0.9, action=action, supported=shown)
     assert excess_unshown(evidence) == pytest.approx(0.18)
     assert "unshown_share" in rules(outcome(evidence))
+    rare = shown.copy()
+    rare[1:61:5] = False  # of 12 rows no action is shown: the logger's own neither
+    mixed = bandit(5.0, chance=0.9, action=action, supported=rare)
+    (told,) = [one.sentence for one in outcome(mixed).findings if one.rule == "unshown_share"]
+    assert f"does not show {unshown_share(mixed):.1%} of the policy's decisions, and 2.0% of the logger's own" in told
     assert "unshown_share" not in rules(outcome(evidence, replace(QUICK, unshown_share=0.21)))
 
 
 def test_the_share_is_judged_by_what_it_may_be():
     """With 600 episodes a share of 0.18 can be 0.206, with 6,000 hardly more than 0.188; clusters are fewer."""
     limits = Limits(unshown_share=0.2)
-    assert excess_finding(0.18, 600, limits, estimated=True)
-    assert not excess_finding(0.18, 6_000, limits, estimated=True)
-    assert "upper 95% limit 20.6%" in excess_finding(0.18, 600, limits, estimated=True)[0].sentence
+    assert excess_finding(0.2, 0.18, 600, limits, estimated=True)
+    assert not excess_finding(0.2, 0.18, 6_000, limits, estimated=True)
+    sentence = excess_finding(0.2, 0.18, 600, limits, estimated=True)[0].sentence
+    assert "does not show 20.0% of the policy's decisions, and 2.0% of the logger's own" in sentence, "one number"
+    assert "upper 95% limit 20.6%" in excess_finding(0.2, 0.18, 600, limits, estimated=True)[0].sentence
     missing = np.arange(600) % 10 == 0
     shown = np.stack([np.ones(600, bool), ~missing], axis=1)
     action = np.where(missing, 0, np.arange(600) % 2)

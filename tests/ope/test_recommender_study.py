@@ -70,11 +70,11 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     right, other = (one.phases()[1].step(as_arrays(one), state, row)[0] for one in (h, wrong))
     assert differ(right.critic, other.critic)
     same(right.next_item, other.next_item)
-    seen = critic_inputs(state, row.data)
-    _, chosen = page.values(h, state, row, seen, jax.random.key(0))
-    taken = row._replace(data=row.data._replace(items=row.data.items.at[:, -h.targets :].set(chosen[:, :-1])))
+    seen = critic_inputs(h, state, row.data)
+    _, chosen = page.values(h, state, seen, jax.random.key(0))
+    taken = row._replace(data=row.data._replace(chosen=chosen[:, :-1]))
     target = page.target_value(h, state._replace(rewards=add_batch(state.rewards, row)), row.data, page.values(
-        h, state, row, seen, jax.random.key(0))[0])  # fmt: skip
+        h, state, seen, jax.random.key(0))[0])  # fmt: skip
     vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
     by_hand = gradient_step(
         page.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None

@@ -46,7 +46,7 @@ def test_estimates_by_hand():
     assert risk.cvar.policy.estimate == pytest.approx(-4 * 0.1 / 0.3)
     assert risk.cvar.logger.estimate == pytest.approx(-4 * 0.2 / 0.3)
     assert risk.cvar.difference.estimate == pytest.approx(4 * 0.1 / 0.3)
-    assert [c.policy.estimate for _, c in risk.quantiles] == [-4.0, 0.0, 0.0, 1.0, 2.0]  # 5, 25, 50, 75, 95 %
+    assert [c.policy.estimate for _, c in risk.quantiles] == [-4.0, 0.0, 0.0, 1.0, 2.0]  # 5, 25, 50, 75, 95%
     assert [c.logger.estimate for _, c in risk.quantiles] == [-4.0, 0.0, 0.0, 1.0, 2.0]
     assert risk.probability.policy.estimate == pytest.approx(0.7)
     assert risk.probability.difference.estimate == pytest.approx(0.1)
@@ -103,7 +103,7 @@ def test_what_was_never_seen_is_said():
     assert f"No return below {risk.lowest:.6g} was seen in 1,000 episodes" in said
     # by chance the mean weight is 1.96 standard errors below 1, and this more, for 1 in 37 seeds of any log
     assert risk.unseen == pytest.approx(3 / risk.effective_sample_size)
-    assert f"up to {100 * risk.unseen:.2g} %" in said
+    assert f"up to {100 * risk.unseen:.2g}%" in said
     none = risk_of(one_step(1000), bad_outcome=-99.0, confidence=QUICK).probability
     assert none.policy.estimate == 0.0
     assert none.policy.high > 3 / 1000, "an outcome that was not seen is not excluded"
@@ -121,7 +121,7 @@ def test_missing_weight_may_lie_anywhere():
     assert two.probability.policy.high >= two.missing + (1.0 - two.missing) * one.probability.policy.high - 1e-9
     assert two.cvar.policy.low == pytest.approx(two.lowest), "the worst tenth may be all missing"
     assert two.probability.difference.high >= one.probability.difference.high + 0.9 * two.missing
-    assert f"lacks {100 * two.missing:.2g} %" in " ".join(two.sentences)
+    assert f"lacks {100 * two.missing:.2g}%" in " ".join(two.sentences)
 
 
 def test_clusters_are_resampled_whole():
@@ -162,9 +162,9 @@ def test_many_episodes_are_grouped_and_many_returns_rounded():
 
 @pytest.mark.full
 def test_bands_hold_over_all_returns_at_once():
-    """A short form of `benchmarks/risk_bands.py`: 95 % of logs, here at least 108 of 120.
+    """A short form of `benchmarks/risk_bands.py`: 95% of logs, here at least 108 of 120.
 
-    A coverage of 95 % fails for 1 in 140 seeds, the measured one (96 % and 98 %) for 1 in 1,000.
+    A coverage of 95% fails for 1 in 140 seeds, the measured one (96% and 98%) for 1 in 1,000.
     """
     from benchmarks.risk_bands import ALPHA, PROBLEMS, log_of, whole_band
 
@@ -245,7 +245,7 @@ def test_a_gate_that_asks_for_the_tail():
 
 def test_better_on_average_and_worse_in_the_tail_is_said():
     worse = with_difference(-1.0, -2.0, -0.1)
-    assert "better on average, but its bad episodes are worse: its worst 10 %" in tail_sentence("better", worse)
+    assert "better on average, but its bad episodes are worse: its worst 10%" in tail_sentence("better", worse)
     assert "may be worse" in tail_sentence("better", with_difference(-0.3, -1.0, 0.4))
     assert tail_sentence("better", with_difference(0.3, 0.1, 0.4)) == ""
     assert "its bad episodes are better" in tail_sentence("no difference shown", with_difference(0.3, 0.1, 0.4))

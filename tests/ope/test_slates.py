@@ -138,7 +138,7 @@ def test_a_cascade_is_found_by_those_who_look_above():
         "independent", "sn_independent", "reward_interaction", "sn_reward_interaction", "cascade_dr", "sn_cascade_dr"
     ]  # fmt: skip
     for name in ("reward_interaction", "sn_reward_interaction", "cascade_dr", "sn_cascade_dr"):
-        assert found[name].low < truth < found[name].high, name  # 3 of 40 other seeds fail: four intervals of 95 %
+        assert found[name].low < truth < found[name].high, name  # 3 of 40 other seeds fail: four intervals of 95%
     for name in ("independent", "sn_independent"):
         # 0 of 40 other seeds fail, here and below
         assert found[name].high < truth, "what stood above matters, and the logger put other things there"
@@ -160,7 +160,7 @@ def test_intervals_cover():
         )
         for name in kept:
             kept[name] += found[name].low <= truth <= found[name].high
-    assert min(kept.values()) >= 51, kept  # of 60 at 95 %: fewer once in 500
+    assert min(kept.values()) >= 51, kept  # of 60 at 95%: fewer once in 500
 
 
 def test_the_model_never_sees_the_list_it_rates():

@@ -48,7 +48,13 @@ def test_one_table_says_what_each_policy_is(several):
     # 4 of 21 other seeds fail, here and next: the policy drawn by chance is good, or the bad one is unsupported
     assert found.better == ("good", "again")
     assert found["bad"].decision in ("worse", "no difference shown")
-    assert found.best == "good"
+    assert found.best == found.recommended == "good"
+    assert found.advice.startswith("Use good only if it did not learn from the judged episodes: then it is better than")
+    assert f"2 of 4 policies are better, and its lower limit, {found['good'].difference.low:+.3g}" in found.advice
+    assert found["bad"].context["together"]["advice"] == found.advice == found.to_json()["advice"]
+    none = Verdicts(("a", "b"), (found["bad"], found["bad"]), 0.95)
+    assert none.recommended is None
+    assert none.advice == f"Keep what you have: none of them is shown to be better (2 {found['bad'].decision})."
     assert found.level == pytest.approx(0.95)
     assert [row["name"] for row in found.table] == list(policies)
     assert found.table[0]["low"] == found["good"].difference.low

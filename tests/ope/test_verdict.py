@@ -36,6 +36,7 @@ from tidelog.ope.verdict.results import Verdicts, weight_histogram
 from tidelog.ope.verdict.verdict_store import read_verdict, write
 from tidelog.ope.verdict.verdict_text import VerdictFacts, paragraph, reasons
 from tidelog.policies.statistics import Interval
+from tidelog.runtime import way_of_acting
 from tidelog.types import MultiDiscrete
 
 # Decisions from evidence made by hand.
@@ -426,11 +427,20 @@ def better(varied):
 def test_a_better_policy_is_found_better(better):
     assert better.decision == "better"
     gained = exact_value(mostly(best_treatments(), 0.8)) - exact_value(mostly(best_treatments(), 0.5))
-    # an interval of 95 % misses it for 1 in 20 seeds
+    # an interval of 95% misses it for 1 in 20 seeds
     assert better.difference.low < gained < better.difference.high
     assert "The policy would earn about" in better.paragraph
     assert "try it on a small share" in better.paragraph
     assert better.reasons[0].endswith("lies above 0")
+    assert better.advice.startswith("Use it only if it did not learn from the judged episodes: then it is better than")
+    known = dataclasses.replace(better, context={**better.context, "overlap_unknown": False, "sample": True})
+    assert known.advice == "Use it: it is better than the logged decisions if it samples its actions."
+    assert known.summary["advice"] == known.to_json()["advice"] == known.advice
+    assert way_of_acting.read_verdict(known.summary)["advice"] == known.advice
+    older = {name: value for name, value in known.summary.items() if name != "advice"}
+    assert way_of_acting.read_verdict(older)["advice"] == known.advice
+    assert not any(reason.lower() in better.outcome.lower() for reason in better.reasons)
+    assert better.next_step.startswith("Next: try it on a small share")
     assert better.deciding == "wdr"
     assert better.difference_from_bc.low > 0
     assert "up to its recorded end (5 steps at most)" in better.estimand
@@ -439,7 +449,7 @@ def test_a_better_policy_is_found_better(better):
 def test_a_worse_policy_is_found_worse(varied):
     found = judge(Told(mostly(best_treatments(), 0.1)), varied, limits=QUICK)
     assert found.decision == "worse"  # 2 of 21 other seeds fail: no difference is shown
-    assert "do not use it" in found.paragraph
+    assert found.advice == "Do not use it: it is worse than the logged decisions if it samples its actions."
     assert found.difference.high < 0
 
 
@@ -512,7 +522,7 @@ def test_without_a_model_a_log_of_single_decisions_is_unsupported_too():
     )  # fmt: skip
     found = judge(Copies(0.75), log, model="none", limits=QUICK)
     assert found.decision == "unsupported"
-    assert "there is no model of action values" in found.paragraph
+    assert "There is no model of action values" in found.paragraph
 
 
 def test_a_blur_of_discrete_actions_is_refused_and_odds_without_end(varied):
@@ -738,7 +748,7 @@ def gambles(rows=6000, seed=0):
 def test_better_on_average_and_worse_in_the_tail():
     found = judge(Prefers(0.85), gambles(), bad_outcome=-3.0, limits=QUICK)
     assert found.decision == "better"  # 1 of 9 other seeds fails: 'unsupported'; 0 of 8 below
-    assert "better on average, but its bad episodes are worse: its worst 10 % of episodes earn" in found.paragraph
+    assert "better on average, but its bad episodes are worse: its worst 10% of episodes earn" in found.paragraph
     assert found.risk.probability.policy.low < 0.85 * 0.2 < found.risk.probability.policy.high
     assert found.risk.probability.logger.low < 0.5 * 0.2 < found.risk.probability.logger.high
     assert found.risk_reason is None
@@ -797,7 +807,7 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
     assert "differences from the logger in EUR, 95% simultaneous" in table
 
 
-def test_the_paragraph_and_the_reasons_name_the_unit():
+def test_the_paragraph_names_the_unit():
     facts = VerdictFacts(400, 400, 0.95, Interval(1500.0, 200.0, 2800.0), Interval(0.5, 0.4, 0.6), None, None, True)
     for unit in (None, "EUR"):
         named, after = facts._replace(unit=unit), f" {unit}" if unit else ""
@@ -805,7 +815,7 @@ def test_the_paragraph_and_the_reasons_name_the_unit():
         assert f"between +200 and +2,800{after} with 95% confidence; the logger's mean is 0.5{after})" in paragraph(
             "better", (), named
         )
-        assert reasons("better", (), named)[0].endswith(f"between +200 and +2,800{after}, lies above 0")
+        assert reasons("better", (), named)[0] == "the 95% interval of the difference lies above 0"
 
 
 @pytest.mark.full

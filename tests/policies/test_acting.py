@@ -19,6 +19,7 @@ from tidelog.runtime.way_of_acting import ActingWarning, in_way, read_verdict, v
 VERDICT = {
     "decision": "better", "acting": "sample", "date": "2026-11-23", "caveat": "", "difference": 0.1, "low": 0.05,
     "high": 0.15, "level": 0.95, "episodes": 400,
+    "advice": "Use it: it is better than the logged decisions if it samples its actions.",
 }  # fmt: skip
 
 
@@ -200,7 +201,8 @@ def test_a_run_folder_remembers_the_declaration_of_these_weights(log, tmp_path):
 def test_one_line_says_the_verdict():
     line = verdict_line(read_verdict(VERDICT))
     assert line == (
-        "verdict of 2026-11-23: BETTER, +0.1 against the logger (+0.05 to +0.15, 95%) on 400 episodes, "
+        "Use it: it is better than the logged decisions if it samples its actions. Verdict of 2026-11-23: "
+        "BETTER, +0.1 against the logger (+0.05 to +0.15, 95%) on 400 episodes, "
         "for a policy that samples its actions"
     )
     assert verdict_line(None).startswith("no verdict")

@@ -136,7 +136,7 @@ def test_only_the_last_steps_of_a_long_history_are_read_but_all_are_left_out(rec
         ({"histories": [["i1"]], "events": [[]]}, "1 items and 0 events"),
         ({"histories": [["i1"]], "unknown": "drop"}, "expected 'error' or 'skip'"),
         ({"histories": [["i1"]], "unknown": np.array(["skip", "error"])}, "expected 'error' or 'skip'"),
-        ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True or False"),
+        ({"histories": [["i1"]], "exclude_seen": "no"}, "exclude_seen = 'no': expected True, False or None"),
         ({"histories": [["i1"]], "events": 5}, "events has the type int, expected lists"),
         ({"histories": [["i1"]], "events": [None]}, "events of history 0: None, expected a list"),
         ({"histories": [["i1"]], "events": ["view"]}, "events of history 0: 'view', expected a list"),

@@ -1,6 +1,5 @@
 """What a prompt or a notebook prints: one short paragraph, without arrays."""
 
-import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -41,11 +40,14 @@ def policies():
 def test_a_verdict_is_its_paragraph(policies):
     policies, verdicts = policies
     one = verdicts["a"]
-    assert repr(one) == f"Verdict: {one.decision}. {one.paragraph}"
+    assert repr(one) == f"Verdict: {one.decision}. {one.advice} {one.paragraph}"
     assert len(repr(one)) < MOST
     assert len(repr(policies["a"])) < MOST
-    assert re.match(r"Verdicts on 2 policies, differences from the logger, 95% simultaneous\n  a: \w+", repr(verdicts))
-    assert len(repr(verdicts).splitlines()) == 3
+    advice, *table = repr(verdicts).splitlines()
+    assert advice == verdicts.advice
+    assert table[0] == "Verdicts on 2 policies, differences from the logger, 95% simultaneous"
+    assert table[1].startswith("  a: ")
+    assert len(table) == 3
 
 
 class Tables(HTMLParser):

@@ -11,6 +11,7 @@ from tidelog.policies.statistics import (
     optimality_gap,
     paired_interval,
     probability_of_improvement,
+    simultaneous_differences,
 )
 
 
@@ -100,4 +101,22 @@ def test_the_bootstrap_covers_at_about_its_level():
     for trial in range(350):
         found = paired_interval(generator.exponential(size=40), level=0.9, replicates=200, seed=trial)
         held += found.low <= 1.0 <= found.high
-    assert 0.80 <= held / 350 <= 0.95  # 85.9 % cover, of 6,000: 1 in 1,000 seeds fails
+    assert 0.80 <= held / 350 <= 0.95  # 85.9% cover, of 6,000: 1 in 1,000 seeds fails
+
+
+def test_differences_of_several_runs_hold_at_once():
+    """Equal runs: in about 1 of 20 samples any of the six intervals misses 0; single intervals would in 1 of 5."""
+    generator = np.random.default_rng(0)
+    missed = 0
+    for sample in range(200):
+        episodes = generator.normal(size=60)  # shared by all runs: the pairs remove it
+        scores = 10.0 * episodes + generator.normal(size=(4, 60))
+        found = simultaneous_differences(scores, replicates=400, seed=sample)
+        missed += any(not one.interval.low <= 0.0 <= one.interval.high for one in found)
+        assert all(one.interval.high - one.interval.low < 2.0 for one in found), "the episodes' share is gone"
+    assert 1 <= missed <= 22  # binomial, 200 samples at 5%: 22 or more for 1 in 2,000 seeds
+    assert [(one.one, one.other) for one in found] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+    assert found[0].interval.estimate == pytest.approx((scores[0] - scores[1]).mean())
+    for wrong in (np.zeros((1, 5)), np.zeros((3, 1)), np.zeros(4)):
+        with pytest.raises(ConfigError, match="expected at least"):
+            simultaneous_differences(wrong)

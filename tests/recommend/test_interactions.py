@@ -238,7 +238,7 @@ def test_each_remark_is_said(check: str, change: Any, roles: dict[str, Any]) -> 
         ([0.0, 5.0, *range(1000, 1400), 9e5, 8e5], (1, 2, 403, 404)),  # both ends, each with a second gap among its own
         ([*range(400), 795.0], ()),  # a pause as long as all the rest, without two events at each end
         ([*range(400), 796.0], (401,)),
-        ([*range(400), 2000.0, 2001.0, 2002.0], ()),  # more than 0.5 % of the events
+        ([*range(400), 2000.0, 2001.0, 2002.0], ()),  # more than 0.5% of the events
         ([*[5.0] * 400, 9.0], ()),  # the others have no length
         ([*range(18), 99.0], ()),  # too few to say
     ],

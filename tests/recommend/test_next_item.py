@@ -55,9 +55,9 @@ def test_only_scored_events_count_and_earlier_ones_are_their_history():
 
 def test_states_stand_before_what_was_taken_and_following_ones_behind_it():
     _, (data, *_), count = columns(described(), 6, 3)
-    read = np.broadcast_to(np.arange(7.0)[None, :, None], (count, 7, 1))
-    assert data.states(read)[0, :, 0].tolist() == [3.0, 4.0, 5.0]
-    assert data.next_states(read)[0, :, 0].tolist() == [4.0, 5.0, 6.0]
+    around = np.broadcast_to(np.arange(3.0, 7.0)[None, :, None], (count, 4, 1))
+    assert data.before(around)[0, :, 0].tolist() == [3.0, 4.0, 5.0]
+    assert data.following(around)[0, :, 0].tolist() == [4.0, 5.0, 6.0]
 
 
 def test_a_log_without_slates_has_none_in_its_windows():

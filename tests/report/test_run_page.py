@@ -48,10 +48,10 @@ def in_order(said, *words):
 def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision, runs):
     put(runs / "bc", "now", verdict(decision))
     _, page, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, decision.capitalize(), "now:", "Judged on", f"A paragraph about {decision}.",
-             f"the first reason for {decision}", "the second reason", "policy minus logger",
-             "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses", "hyper-parameters",
-             "Versions and")  # fmt: skip
+    in_order(said, verdict(decision).advice, f"Verdict on now: {decision.capitalize()} now:", "Judged on",
+             f"A paragraph about {decision}.", f"the first reason for {decision}", "the second reason",
+             "policy minus logger", "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses",
+             "hyper-parameters", "Versions and")  # fmt: skip
     given = verdict(decision).difference
     assert f"policy minus logger {with_ends(given)}" in said
     short = f"{three_digits(given.estimate, sign=True)} per episode compared with the logger (95% interval: "
@@ -161,8 +161,8 @@ def test_worst_episodes_stand_beside_the_loggers(runs):
     risk = risk_of(log, bad_outcome=-1.5)
     put(runs / "bc", "now", verdict("better", risk=risk))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "A paragraph about better.", "Worst episodes", "In the worst 10 % of its episodes",
-             "mean of the worst 10 % (CVaR)", "probability of -1.5 or less", "50 % of episodes earn at most",
+    in_order(said, "A paragraph about better.", "Worst episodes", "In the worst 10% of its episodes",
+             "mean of the worst 10% (CVaR)", "probability of -1.5 or less", "50% of episodes earn at most",
              "Distribution of returns")  # fmt: skip
     assert with_ends(risk.cvar.policy) in said
     picture = text[text.index("Distribution of returns") :]
@@ -196,7 +196,7 @@ def test_of_several_verdicts_the_newest_counts_and_their_number_is_said(runs):
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert "banner better" in text
     assert "were judged 6 times before" in said
-    in_order(said, "All verdicts on this run", "-0.09 (-0.13 to -0.05) wdr", "+0.2 (-0.2 to +0.6) wdr")
+    in_order(said, "All verdicts on this run", "-0.09 (-0.13 to -0.05) wdr", "unsupported unknown wdr")
 
 
 def test_of_verdicts_on_different_episodes_the_youngest_file_is_the_newest(runs):
@@ -261,6 +261,35 @@ def test_policies_that_were_judged_at_once_have_a_table(runs):
     put(runs / "bc", "a", verdict("better", context=context))
     with pytest.raises(CheckpointError, match=r"a\.json is not a verdict, or it is damaged"):
         report_of([runs / "bc"], runs / "other.html")
+
+
+def test_the_headline_is_the_recommendation_of_the_newest_set_of_policies(runs):
+    """A later verdict on another policy is listed; a later one on the recommended policy counts."""
+    rows = [
+        {"name": f"member-{place}", "decision": decision, "difference": 0.08, "low": 0.01, "high": 0.15}
+        for place, decision in enumerate(("worse", "better", "unsupported"))
+    ]
+    told = "Use member-1: it is the only one."
+    together = {"level": 0.95, "rows": rows, "advice": told, "recommended": "member-1"}
+
+    def judged(member, decision, before, **more):
+        context = {"name": f"member-{member}", "sample": False, "judged_before": before, **more}
+        put(runs / "bc", f"{member}-{before}", verdict(decision, context=context))
+
+    for member, row in enumerate(rows):
+        judged(member, row["decision"], 0, together=together)
+    judged(0, "unsupported", 1)
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert f'<p class="banner better"><span class="sign" aria-hidden="true">▲</span><span><b>{told}</b>' in text
+    in_order(said, told, "Verdict on member-1, deterministic: Better", "3 policies judged together", "All 4 verdicts")
+    (table,) = re.findall(r"<caption>3 policies judged together on these episodes</caption>(.*?)</table>", text)
+    assert re.findall(r'<tr class="marked"><th scope="row">(.*?)</th>', table) == ["member-1"]
+    assert "unsupported</td><td>unknown</td><td>unknown" in re.sub(r"<td[^>]*>", "<td>", table)
+    _, _, both = page_of([runs / "bc", runs / "iql"], runs / "both.html")
+    in_order(both, told, "The runs of this report")
+    judged(1, "unsupported", 2)
+    text, _, said = page_of([runs / "bc"], runs / "report.html")
+    assert told not in text.partition("banner")[2].partition("</p>")[0], "it acts in the way that was judged last"
 
 
 def test_verdicts_that_differ_between_policies_of_a_run_are_pointed_out(runs):

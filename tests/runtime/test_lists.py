@@ -82,7 +82,8 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(exported(name)[0] / "policy.onnx", options)
-    history = np.asarray([[0, 0, 0, 0, 2, 3], [0] * 6], np.int32)
+    history = np.zeros((2, 8), np.int32)
+    history[0, -2:] = 2, 3
     item, score = session.run(["item", "score"], {"history": history, "event": (history > 0).astype(np.int32)})
     wanted = listing(name).recommend(
         [["i1", "i2"], []], item.shape[1], exclude_seen=False, events=[[described().events[0]] * 2, []]
@@ -111,7 +112,7 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
         other.recommend([["i1"]], 5)
     assert plain.recommend([["i1"]], 5).items.shape == (1, 5)
     with pytest.raises(SpecError, match="history 0 has only 3 candidates"):
-        other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"])
+        other.recommend([["i1"]], 4, candidates=["i1", "i2", "i3", "i4"], exclude_seen=True)
 
 
 @pytest.mark.sample("lists, gru")

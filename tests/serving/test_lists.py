@@ -57,8 +57,8 @@ BODIES = {
     "events": ({"history": ["i1"], "events": []}, 422, "history 0 has 1 items and 0 events"),
     "k": ({"history": ["i1"], "k": "3"}, 422, "'k' is '3', expected a whole number"),
     "no k": ({"history": ["i1"], "k": 0}, 422, "'k' is 0, expected a whole number of at least 1"),
-    "too long": ({"history": ["i1"], "k": 30}, 422, "k = 30, but history 0 has only 9 candidates (1 history has "
-                 'fewer than 30). fix: lower k, allow more candidates, or "exclude_seen": false'),
+    "too long": ({"history": ["i1"], "k": 30, "exclude_seen": True}, 422, "k = 30, but history 0 has only 9 candidates "
+                 '(1 history has fewer than 30). fix: lower k, allow more candidates, or "exclude_seen": false'),
     "both too long": ({"histories": [[], []], "k": 30}, 422, "(2 histories have fewer than 30)"),
     "enormous": ({"histories": [["i1"]] * 2, "k": 10**9}, 413, "items per answer"),
     "candidates": ({"history": ["i1"], "candidates": "i1"}, 422, "'candidates' is not a list of item ids"),

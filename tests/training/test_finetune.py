@@ -218,7 +218,9 @@ def test_the_command_line_goes_on_resumes_and_evaluates(offline, tmp_path, monke
     monkeypatch.chdir(tmp_path)
     words = ["finetune", str(run.folder), "--env", env, "--steps", "20", "--every", "10", "--offline", "0.75"]
     assert main([*words, "--evaluate", f"{env.removeprefix('jax:')}=1", "--out", "tuned"]) == 0
-    assert "last metrics" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "last metrics" in said
+    assert f"next: tidelog evaluate tuned --env {env}\nthen: tidelog judge tuned" in said
     assert main(["resume", "tuned"]) == 0
     assert "is complete at decision 20" in capsys.readouterr().out
     assert main(["evaluate", "tuned", "--env", env, "--episodes", "1"]) == 0

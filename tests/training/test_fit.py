@@ -460,5 +460,8 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     (note,) = overfitting(rows)
     assert note.startswith("held_out/imitation_loss rose from 3.9 at update 100 to 5.69: ")
     assert "train for 100 steps, or keep the best policy with --best held_out/imitation_loss" in note
+    assert "judge it on other episodes than these" in note
+    weighted = [{name.replace("imitation", "actor"): value for name, value in row.items()} for row in rows]
+    assert overfitting(weighted)[0].startswith("held_out/actor_loss rose from 3.9 at update 100 to 5.69: ")
     assert overfitting(rows[:3]) == []
     assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []

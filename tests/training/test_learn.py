@@ -83,7 +83,7 @@ def test_the_log_holds_every_decision_with_its_propensity(whole):
     np.testing.assert_allclose(log.propensity[first], np.exp(likely), rtol=1e-4)
     if env == HOST:
         cut = np.asarray(log.extra["cut"], bool)
-        assert 0.1 < cut.mean() < 0.6  # a standard normal leaves [-1, 1] in 32 %: below 1 in 10^20 seeds
+        assert 0.1 < cut.mean() < 0.6  # a standard normal leaves [-1, 1] in 32%: below 1 in 10^20 seeds
         np.testing.assert_array_equal(np.abs(log.action[cut]), 1.0)
         assert (np.abs(log.action) <= 1.0).all()
 

@@ -134,11 +134,24 @@ def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypa
     monkeypatch.setattr(runs, "LONG_SECONDS", 0.0)
     begin(bc(), origin).train()
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("note: about")]
-    assert len(said) == 1
-    assert re.fullmatch(r"note: about \d+ seconds for \d+ updates at [\d,]+/s on this machine", said[0])
+    assert "validations whose time is not known yet" in said[0]
+    assert len(said) == 2, "again with the time of the validations, once it is measured"
+    assert re.fullmatch(r"note: about \d+ seconds for \d+ updates at [\d,]+/s on this machine", said[1])
     monkeypatch.setattr(runs, "LONG_SECONDS", 1e9)
     begin(bc(), origin).train()
     assert "note: about" not in capfd.readouterr().err
+
+
+def test_the_time_that_is_left_includes_validation(origin):
+    """Evaluations of 0.2 seconds, many more than the updates take: they are announced, then measured."""
+    slow = {"slow": lambda policy: time.sleep(0.2) or 0.0}
+    told = [now for now in begin(bc(), origin, steps=6, every=1, evaluate=slow).stream() if now.doing == "training"]
+    assert [now.unmeasured_reports for now in told] == [0] * 6, "measured from the first report on"
+    for reports, now in zip(range(5, -1, -1), told, strict=True):
+        assert now.left >= 0.2 * reports
+    late = next(now for now in begin(bc(), origin, steps=60, every=50).stream() if now.doing == "training")
+    assert late.unmeasured_reports == 2
+    assert "and 2 validations whose time is not known yet" in late.expected()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,11 @@ A rule belongs to the role of a hyper-parameter, which its declaration names (`c
 own takes part when it uses these declarations. Rules read the training episodes only, so that what is held out for
 judging decides nothing. `benchmarks/auto_preset.py` compares them with the constructor's defaults.
 
+* Updates of a recommender: `EVENT_PASSES` over the events, as in the study on Online Retail; nothing else follows its
+  log.
 * Updates: `PASSES` over the training decisions; at least `FEWEST`, unless these are `MOST_PASSES`; at most `MOST`.
+* Updates on single decisions: at least `FEWEST_OF_ONE_STEP` instead; more passes over a small log fit the noise of its
+  rewards (`benchmarks/one_step_logs.py` chose the number).
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
   undiscounted returns.
@@ -24,15 +28,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.names import check_source
+from tidelog.algorithms.names import check_source, ranks
 from tidelog.data.log import Log
 from tidelog.data.states import number_observations
 from tidelog.data.statistics import episode_returns
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, SpecError
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.types import Discrete
 
 PASSES, MOST_PASSES = 50, 400
 FEWEST, MOST = 5_000, 100_000  # updates
+FEWEST_OF_ONE_STEP = 500  # updates on single decisions, where no value has to travel back
 SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
 SHORT = 100
 ENDED = 0.95  # share of episodes: a log that was collected in training cuts off the last episode of each copy
@@ -40,6 +46,8 @@ EFFECTIVE = 100  # twice what the judge asks for (`ope/verdict/limits.py`)
 LEAST_SHARE, MOST_SHARE = 0.1, 0.5  # of the held-out episodes
 PART = 0.25
 MILDEST = 3.0  # the rule never lowers IQL's default: on a log of satiation 1.2 earned 6.5 and 3 earned 7.6
+EVENT_PASSES, EVENTS_OF_AN_UPDATE = 10, 128 * 10  # of a recommender: batch_size and targets of RecommenderBCQ
+FEWEST_OF_EVENTS, MOST_OF_EVENTS = 500, 10_000  # updates of a recommender
 VISITS = 10  # smallest mean visits of an observation
 MOST_NUMBERS, MOST_DECISIONS = 64, 2_000_000  # numbers of an observation and decisions that are searched for equal ones
 
@@ -78,13 +86,21 @@ class Suggestion(NamedTuple):
         return [f"{', '.join(names)} {_plain(one.value)}: {one.reason}" for one, names in together.items()]
 
 
-def suggest(cls: type[Any], log: Log, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any) -> Suggestion:
+def suggest(
+    cls: type[Any], log: Log | Interactions, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any
+) -> Suggestion:
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
-    `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Raises
-    ConfigError for unknown ones and a share outside [0, 1), SpecError for an algorithm that does not learn from a log.
+    `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Of an
+    algorithm that ranks items only the number of updates follows its interactions. Raises ConfigError for unknown ones
+    and a share outside [0, 1), SpecError for an algorithm that does not learn from a log.
     """
     check_source(cls, False)
+    if ranks(cls):
+        updates = updates_of_events(log.steps)
+        return Suggestion(cls(**settings), updates.value, {"steps": updates})
+    if not isinstance(log, Log):
+        raise SpecError(f"{cls.__name__} does not learn from interactions. fix: use tl.RecommenderBCQ")
     facts = facts_of(log, held_out, split_seed)
     changed: dict[str, Setting] = {}
     for field in dataclasses.fields(cls):
@@ -120,11 +136,20 @@ def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:
 
 
 def updates_of(facts: Facts, batch: int) -> Setting:
-    """The number of updates, rounded to thousands."""
-    per_pass = facts.decisions / batch
-    wanted = min(max(PASSES * per_pass, FEWEST), MOST_PASSES * per_pass)
-    value = int(np.clip(round(wanted, -3), 1_000, MOST))
-    return Setting(value, f"{value / per_pass:,.0f} passes over {facts.decisions:,} training decisions")
+    """The number of updates, rounded to thousands, or to hundreds for a log of single decisions."""
+    per_pass, single = facts.decisions / batch, facts.longest == 1
+    wanted = min(max(PASSES * per_pass, FEWEST_OF_ONE_STEP if single else FEWEST), MOST_PASSES * per_pass)
+    least, digits = (FEWEST_OF_ONE_STEP, -2) if single else (1_000, -3)
+    value = int(np.clip(round(wanted, digits), least, MOST))
+    what = "training decisions" + ", each an episode of its own" * single
+    return Setting(value, f"{value / per_pass:,.0f} passes over {facts.decisions:,} {what}")
+
+
+def updates_of_events(events: int) -> Setting:
+    """The number of updates of a recommender that reads so many events, rounded to hundreds."""
+    wanted = round(EVENT_PASSES * events / EVENTS_OF_AN_UPDATE, -2)
+    value = int(min(max(wanted, FEWEST_OF_EVENTS), MOST_OF_EVENTS))
+    return Setting(value, f"{value * EVENTS_OF_AN_UPDATE / events:,.0f} passes over {events:,} events")
 
 
 def width(facts: Facts) -> Setting | None:
@@ -141,7 +166,7 @@ def discount(facts: Facts) -> Setting | None:
     """None of the future is discounted where it is short and certain to end."""
     if facts.ended < ENDED or facts.longest > SHORT:
         return None
-    share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g} % of the episodes"
+    share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g}% of the episodes"
     return Setting(1.0, f"the environment ends {share}, after at most {facts.longest:,} decisions")
 
 

@@ -54,6 +54,16 @@ def algorithm_name(algorithm: Any) -> str:
     return type(algorithm).__name__
 
 
+def shown_name(algorithm: Any) -> str:
+    """Return the name of an algorithm for people: that of its configuration, such as "ppo", where it has one."""
+    for name, (cls, settings) in CONFIGURATIONS.items():
+        if type(algorithm) is cls:
+            named = cls(**settings)
+            if all(getattr(algorithm, key) == getattr(named, key) for key in settings):
+                return name
+    return algorithm_name(algorithm)
+
+
 def algorithm_class(name: str) -> type[Any]:
     """Return the class of a name; ConfigError names the nearest known name."""
     if name not in ALGORITHMS:

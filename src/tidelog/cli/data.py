@@ -9,6 +9,7 @@ from typing import Annotated, Any, cast
 
 import polars as pl
 
+from tidelog.algorithms.auto import updates_of_events
 from tidelog.algorithms.names import names
 from tidelog.cli.flags import File, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
@@ -27,9 +28,6 @@ from tidelog.recommend.interactions.readers import open_interactions, validate_b
 from tidelog.recommend.interactions.tables import Roles
 from tidelog.terminal_text import printable
 
-PASSES = 10
-EVENTS_OF_AN_UPDATE = 128 * 10  # batch_size and targets of RecommenderBCQ
-FEWEST_STEPS, MOST_STEPS = 500, 10_000
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
     "validate": "all problems of a log",
@@ -163,14 +161,8 @@ def _with_ranking(table: Description, source: Source) -> Description:
         return table
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
-    steps = steps_for(table.rows)
+    steps = updates_of_events(table.rows).value
     return replace(table, ranking=names("interactions")[0], ranking_report=report, ranking_steps=steps)
-
-
-def steps_for(events: int) -> int:
-    """Updates of a recommender that read a log 10 times, as those of the study on Online Retail did; 500 to 10,000."""
-    steps = round(PASSES * events / EVENTS_OF_AN_UPDATE, -2)
-    return int(min(max(steps, FEWEST_STEPS), MOST_STEPS))
 
 
 def _validate(words: list[str]) -> int:

@@ -7,6 +7,8 @@ Only then are the policies played, and the verdicts are compared with exact valu
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,6 +66,8 @@ class Demo:
     """number of seeds of each algorithm"""
     episodes: int = 1_000
     """number of patients that each policy treats in the end"""
+    quiet: bool = False
+    """print warnings and errors only"""
 
 
 def run(words: list[str]) -> int:
@@ -72,10 +76,18 @@ def run(words: list[str]) -> int:
     if min(options.patients, options.episodes, 2 if options.steps is None else options.steps) < 2 or options.seeds < 1:
         raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
+    with contextlib.ExitStack() as stack:
+        if options.quiet:
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        _run(options, folder)
+    return 0
+
+
+def _run(options: Demo, folder: Path) -> None:
     folder.mkdir(parents=True)
     log = _create_log(folder, options.patients)
     runs = {name: _learn(name, cls, log, folder, options) for name, cls in {"iql": tl.IQL, "bc": tl.BC}.items()}
-    verdicts = _judge(runs, log, folder)
+    verdicts = _judge(runs, log, folder, options.quiet)
     _play(runs, log, options.episodes)
     _compare(verdicts)
     _export(verdicts, runs, log, folder)
@@ -86,7 +98,6 @@ def run(words: list[str]) -> int:
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
     policy, data = (shlex.quote(f"{folder}/{name}") for name in ("policy", "treatment.csv"))
     print_line(f"  tidelog act {policy} --data {data} --out actions.csv")
-    return 0
 
 
 def _free_folder(out: str | None) -> Path:
@@ -185,7 +196,7 @@ class _Judged(NamedTuple):
     verdict: tl.Verdict
 
 
-def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
+def _judge(runs: dict[str, Run], log: tl.Log, folder: Path, quiet: bool) -> list[_Judged]:
     print_line("5. Are the policies better than the clinician? They are judged on the other half of the log only.")
     seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.options.seeds}
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
@@ -197,6 +208,7 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
         model="tabular",
         ledger=tl.Ledger.of(held_out, runs=[folder / run for run in runs]),
         context={"date": datetime.now(UTC).isoformat()},
+        progress=False if quiet else None,
     )
     judged = []
     for name, (run, seed) in seeds.items():
@@ -204,6 +216,7 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path) -> list[_Judged]:
         remember(folder / run, policies[name])
         judged.append(_Judged(name, policies[name], verdicts[name]))
     print_line(f"   All {len(judged)} policies are judged at once; their intervals hold simultaneously.")
+    print_line(f"   {verdicts.advice}")
     print_line(f"   {judged[0].name}: {judged[0].verdict.decision}. {judged[0].verdict.paragraph}\n")
     return judged
 
@@ -221,7 +234,7 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
         exact = np.mean([_exact(policy) for policy in policies])
         rows.append([f"{name} ({len(seeds)} seeds)", f"{interval.estimate:.3f}", ends, f"{exact:.3f}"])
     rows.append(["best possible", "", "", f"{treatment().optimal()[0]:.3f}"])
-    table("share of patients who recover", ["", "played", "95 % interval", "exact"], rows)
+    table("share of patients who recover", ["", "played", "95% interval", "exact"], rows)
 
 
 def _compare(judged: list[_Judged]) -> None:
@@ -233,7 +246,7 @@ def _compare(judged: list[_Judged]) -> None:
         inside += low <= exact <= high
         cells = [f"{one.verdict.difference.estimate:+.3f}", f"{low:+.3f} to {high:+.3f}", f"{exact:+.3f}"]
         rows.append([one.name, one.verdict.decision, *cells, "yes" if low <= exact <= high else "no"])
-    table("judged from the log alone", ["", "verdict", "judged", "95 % interval", "exact", "inside"], rows)
+    table("judged from the log alone", ["", "verdict", "judged", "95% interval", "exact", "inside"], rows)
     print_line(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 

@@ -1,4 +1,7 @@
-"""`tidelog evaluate RUN --env NAME | --data LOG`: returns of a run's policies, or a comparison with a log."""
+"""`tidelog evaluate RUN ... --env NAME | --data LOG`: returns of runs' policies, or a comparison with a log.
+
+Several runs play, or answer, the same episodes; the differences between them are paired by episode.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,26 @@ from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import json_only, print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
+from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
 from tidelog.disk import write_json
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout
-from tidelog.policies.statistics import bootstrap_interval, iqm, mean
-from tidelog.training.runs.agreement import agreement
+from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
+from tidelog.training.runs.agreement import agreement_by_step
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.record import Record
+
+Values = np.ndarray[Any, Any]
+MOST_COPIES = 256  # of an environment, stepped together
 
 
 @dataclass
 class Evaluate:
-    """Play every member of a run in an environment, or compare it with a log."""
+    """Play every member of runs in an environment, or compare them with a log."""
 
-    run: tyro.conf.Positional[RunFolder]
-    """the run folder"""
+    runs: tyro.conf.Positional[tuple[RunFolder, ...]]
+    """the run folders; several play the same episodes, and their differences have intervals"""
     env: Env | None = None
     """a built-in environment or a gymnasium id"""
     episodes: int = 50
@@ -51,21 +58,39 @@ class Evaluate:
 
 
 def run(words: list[str]) -> int:
-    """Evaluate a run."""
+    """Evaluate runs."""
     options = parse(Evaluate, words, "evaluate")
     if (options.env is None) == (not options.data):
         raise ConfigError("expected exactly one of --env NAME (play) and --data LOG (compare). fix: set one of them")
-    folder = Path(options.run)
-    record = Record.read(folder)
-    refuse_lists(folder, record, "evaluate")
+    runs = {Path(name): Record.read(Path(name)) for name in options.runs}
+    if not runs or len({folder.resolve() for folder in runs}) < len(options.runs):
+        raise ConfigError("expected one run folder, or several different ones. fix: name each of them once")
+    if len(runs) > 1 and options.env is not None and options.episodes < 2:
+        raise ConfigError("--episodes 1: a comparison of runs needs at least 2. fix: use --episodes 50")
+    for folder, record in runs.items():
+        refuse_lists(folder, record, "evaluate")
     with json_only(options.json):
-        result = _play(options, folder, record) if options.env else _compare(options, folder, record)
+        scores: dict[Path, dict[str, Values]] = {}
+        log = None if options.env else read_any(source_of(options.data, "--data"), options.columns)
+        results: list[dict[str, Any]] = []
+        for folder, record in runs.items():
+            if len(runs) > 1:
+                print_line(f"{folder}:")
+            result, scores[folder] = (
+                _play(options, folder, record, len(runs) > 1) if log is None else _compare(options, folder, record, log)
+            )
+            results.append(result)
+        result = results[0]
+        if len(runs) > 1:
+            whole = dict(zip(map(str, runs), results, strict=True))
+            result = {"runs": whole, "differences": _differences(scores, log is None)}
     if options.json:
         print_line(json.dumps(result, indent=1))
     return 0
 
 
-def _play(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
+def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tuple[dict[str, Any], dict[str, Values]]:
+    """Play every member; return the returns, and the mean over members of each episode's return [episodes]."""
     seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
     members = (member_policy(folder, record, i) for i in range(count))
     policies = [in_chosen_way(policy, options.sample, options.mode) for policy in members]
@@ -74,7 +99,8 @@ def _play(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
             f"the members of {folder} were declared to act in different ways. fix: add --sample or --mode"
         )
     sampled = policies[0].acting == "sample"
-    returns = [rollout(policy, options.env, options.episodes, options.seed) for policy in policies]
+    copies = min(options.episodes, MOST_COPIES) if paired else None  # first episodes begin alike under every policy
+    returns = [rollout(policy, options.env, options.episodes, options.seed, copies=copies) for policy in policies]
     rows = [[f"member {i} (seed {seeds[i % len(seeds)]})", *_cells(r)] for i, r in enumerate(returns)]
     if count > 1:
         whole = bootstrap_interval(np.stack(returns), mean, whole_runs=True)
@@ -89,7 +115,7 @@ def _play(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
     how = "sampled" if sampled else "deterministic"
     table(
         f"{options.env}: {options.episodes} episodes per member, {how}",
-        ["", "mean return", "95 % interval", "IQM"],
+        ["", "mean return", "95% interval", "IQM"],
         rows,
     )
     path = folder / "evaluations" / f"{Path(str(options.env)).name}-{how}-{options.seed}.json"
@@ -101,7 +127,7 @@ def _play(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
     }
     write_json(path, content, ConfigError)
     print_line(f"all returns: {path}")
-    return content
+    return content, {"mean return": np.mean(returns, axis=0)}
 
 
 def _cells(returns: np.ndarray) -> list[str]:
@@ -109,11 +135,54 @@ def _cells(returns: np.ndarray) -> list[str]:
     return [f"{interval.estimate:.4g}", f"{interval.low:.4g} to {interval.high:.4g}", f"{iqm(returns):.4g}"]
 
 
-def _compare(options: Evaluate, folder: Path, record: Record) -> dict[str, Any]:
-    log = read_any(source_of(options.data, "--data"), options.columns)
+def _compare(options: Evaluate, folder: Path, record: Record, log: Log) -> tuple[dict[str, Any], dict[str, Values]]:
+    """Compare every member with a log; return the measures, and the share of each episode in their mean [episodes]."""
     count = len(record.configs) * len(record.options.seeds)
-    measures = [agreement(member_policy(folder, record, i), log) for i in range(count)]
+    by_step = [agreement_by_step(member_policy(folder, record, i), log) for i in range(count)]
+    measures = [{name: float(np.mean(values)) for name, values in one.items()} for one in by_step]
     head = ["", *(f"member {i}" for i in range(count))]
     rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
     table(f"{several_as_text(options.data)}: {log.steps:,} steps", head, rows)
-    return {"steps": log.steps, "members": [{name: float(one[name]) for name in one} for one in measures]}
+    lengths = np.diff(log.starts)
+    scores = {}
+    for name in by_step[0]:
+        steps = np.mean([one[name] for one in by_step], axis=0)
+        around = np.add.reduceat(steps - steps.mean(), log.starts[:-1])  # episodes differ in length
+        scores[name] = steps.mean() + around / lengths.mean()
+    return {"steps": log.steps, "members": measures}, scores
+
+
+def _differences(scores: dict[Path, dict[str, Values]], played: bool) -> list[dict[str, Any]]:
+    """Print and return the paired differences of all pairs of runs, by the measures that all of them have."""
+    names, differences = [str(folder) for folder in scores], []
+    shared = [name for name in next(iter(scores.values())) if all(name in one for one in scores.values())]
+    for measure in shared:
+        rows, sentences = [], []
+        for one, other, interval in simultaneous_differences(np.stack([one[measure] for one in scores.values()])):
+            pair = names[one], names[other]
+            rows.append(
+                [" minus ".join(pair), f"{interval.estimate:+.4g}", f"{interval.low:+.4g} to {interval.high:+.4g}"]
+            )
+            differences.append(
+                {"measure": measure, "one": pair[0], "other": pair[1], "level": 0.95, **interval._asdict()}
+            )
+            sentences.append(_in_words(*pair, interval, measure))
+        table(f"differences: {measure}", ["", "difference", "95% interval"], rows)
+        for sentence in sentences:
+            print_line(f"- {sentence}")
+    episodes = len(scores[Path(names[0])][shared[0]])
+    pairs = len(names) * (len(names) - 1) // 2
+    same = "started from the same seeds" if played else "of the log"
+    text = f"paired: each difference is over the same {episodes:,} episodes, {same}"
+    text += f"; the intervals hold for all {pairs:,} pairs at once" if pairs > 1 else ""
+    print_line(
+        f"{text}. They compare these policies, the mean over the members of a run; other training seeds may differ"
+    )
+    return differences
+
+
+def _in_words(one: str, other: str, interval: Interval, measure: str) -> str:
+    if interval.low <= 0.0 <= interval.high:
+        return f"no difference was shown between {one} and {other}"
+    high, low = (one, other) if interval.estimate > 0 else (other, one)
+    return f"{high} has a higher {measure} than {low}, by {abs(interval.estimate):.3g}"

@@ -20,6 +20,7 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.runtime.artefact_files import check_target
 from tidelog.runtime.signing import sign
+from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.provenance import provenance_of
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import JSON_LINES, read_rows
@@ -54,6 +55,8 @@ class Export:
     """sign a folder or zip with this private key, an Ed25519 key in PEM (`tidelog verify` checks it)"""
     overwrite: bool = False
     """replace an older policy at the output"""
+    quiet: bool = False
+    """print warnings and errors only"""
     check: bool = False
     """write nothing: repeat the comparison for a saved policy, and require its stated bound"""
 
@@ -77,20 +80,26 @@ def run(words: list[str]) -> int:
     policy = open_policy(options.policy, options.member)
     if not isinstance(policy.spec.action, Catalogue):
         policy = in_chosen_way(policy, options.sample, options.mode)
-        print_way(policy)
-    logged, not_compared = _logged(options, record, policy)
-    if options.to == "onnx":
-        comparison = export_onnx(policy, target, logged, overwrite=options.overwrite)
-    else:
-        comparison = export(
-            policy,
-            target,
-            onnx=options.onnx and has_onnx(),
-            logged=logged,
-            metrics=None if record is None else _metrics(folder, policy.origin),
-            provenance=None if record is None else provenance_of(folder, record, policy),
-            key=None if options.sign is None else Path(options.sign),
-        )
+        if not options.quiet:
+            print_way(policy)
+    with Screen("exporting", False if options.quiet else None) as screen:
+        screen.tell("reading the log for the comparison", 0.0)
+        logged, not_compared = _logged(options, record, policy)
+        if options.to == "onnx":
+            comparison = export_onnx(policy, target, logged, overwrite=options.overwrite, progress=screen.tell)
+        else:
+            comparison = export(
+                policy,
+                target,
+                onnx=options.onnx and has_onnx(),
+                logged=logged,
+                metrics=None if record is None else _metrics(folder, policy.origin),
+                provenance=None if record is None else provenance_of(folder, record, policy),
+                key=None if options.sign is None else Path(options.sign),
+                progress=screen.tell,
+            )
+    if options.quiet:
+        return 0
     _show(comparison, not_compared)
     for line in _onnx_lines(target):
         print_line(line)

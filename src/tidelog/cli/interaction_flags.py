@@ -30,6 +30,8 @@ class InteractionFlags:
     """the column of the kind of event"""
     reward: tuple[Annotated[str, "COLUMN|KIND=NUMBER"], ...] = ()
     """a column, or the reward of each kind of event, as KIND=NUMBER"""
+    reward_unit: Annotated[str, "UNIT"] | None = None
+    """the unit of rewards, such as EUR, which reports show"""
     session: Column | None = None
     """a column whose change marks a new session"""
     session_gap: float | None = None
@@ -47,7 +49,7 @@ class InteractionFlags:
 def roles_of(options: InteractionFlags) -> Roles | None:
     """The roles in the flags; None without such flags, ConfigError if some are missing or contradict each other."""
     named: dict[str, Any] = {name: getattr(options, name) for name in (*NAMED, "item_features", "user_features")}
-    named["session_gap"] = options.session_gap
+    named |= {"session_gap": options.session_gap, "reward_unit": options.reward_unit}
     named["reward"] = _reward(options.reward)
     roles = {name: value for name, value in named.items() if value is not None}
     if not roles:

@@ -21,7 +21,7 @@ from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
 from tidelog.errors import ConfigError
-from tidelog.number_text import amount, in_unit, three_digits, with_ends
+from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.verdict.judge import judge
 from tidelog.ope.verdict.ledger import Ledger
@@ -86,6 +86,8 @@ class Judge:
     """print the verdict, or the table of several, as JSON; everything else goes to standard error"""
     quiet: bool = False
     """print the decision only, without progress"""
+    details: bool = False
+    """also print the verdict on each of several policies, and the numbers of an unsupported one"""
     ledger: Annotated[str, "FILE|off"] | None = None
     """the file that counts looks at these episodes, or `off`; default: in the run, log and user folders"""
     looks: bool = False
@@ -128,16 +130,11 @@ def run(words: list[str]) -> int:
         files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]
         if options.out is not None:
             write(result, Path(options.out))
-        for one, verdict, file in zip(named_policies, verdicts, files, strict=True):
-            if options.quiet:
+        if options.quiet:
+            for one, verdict in zip(named_policies, verdicts, strict=True):
                 print_line(f"{one.name}: {verdict.decision.upper()}")
-                continue
-            _show(verdict, one.name, which)
-            if file is not None:
-                print_line(f"verdict: {file}")
-                print_line(f"from now on, this policy {DOES[one.policy.acting or 'mode']}, as it was judged")
-        if isinstance(result, Verdicts) and not options.quiet:
-            _show_table(result)
+        else:
+            _show_result(options, result, named_policies, files, which)
         if options.out is not None:
             print_line(f"verdict: {options.out}")
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
@@ -301,36 +298,61 @@ def _show_looks(ledger: Ledger | None, which: str) -> int:
     return 0
 
 
-def _show_table(verdicts: Verdicts) -> None:
-    rows = [
-        [
-            row["name"],
-            row["decision"],
-            three_digits(row["difference"], sign=True),
-            f"{three_digits(row['low'], sign=True)} to {three_digits(row['high'], sign=True)}",
-            f"{row['effective_sample_size']:,.1f}",
-        ]
-        for row in verdicts.table
-    ]
-    title = (
-        f"{len(rows):,} policies judged at once: differences from the logger{in_unit(verdicts[0].reward_unit, 'in ')}, "
-        f"{percent(verdicts.level)} simultaneous"
+def _show_result(
+    options: Judge, result: Verdict | Verdicts, named_policies: list[_NamedPolicy], files: list[Path | None], which: str
+) -> None:
+    """Print one verdict, or the table of several with one recommendation; then where they are saved."""
+    if isinstance(result, Verdict):
+        _show(result, named_policies[0].name, which, options.details, options.bad_outcome)
+    else:
+        _show_table(result, which)
+        for name, verdict in result.items() if options.details else ():
+            print_line("")
+            _show(verdict, name, which, True, options.bad_outcome)
+    saved = [file for file in files if file is not None]
+    if saved:
+        folders = ", ".join(sorted({str(file.parent) for file in saved}))
+        print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
+        ways = sorted({DOES[one.policy.acting or "mode"] for one in named_policies if one.run is not None})
+        print_line(f"from now on, {'this' if len(saved) == 1 else 'each'} policy {' or '.join(ways)}, as it was judged")
+
+
+def _show_table(verdicts: Verdicts, which: str) -> None:
+    print_line(f"{verdicts.advice}\n")
+    rows = []
+    for row in verdicts.table:
+        number, ends = "unknown", "unknown"
+        if row["decision"] != "unsupported":
+            number = three_digits(row["difference"], sign=True)
+            ends = f"{three_digits(row['low'], sign=True)} to {three_digits(row['high'], sign=True)}"
+        share = row["effective_sample_size"] / row["episodes"]
+        rows.append([row["name"], number, ends, f"{share:.1%}" if share == share else "unknown", row["decision"]])
+    unit = in_unit(verdicts[0].reward_unit, "in ")
+    title = f"{len(rows):,} policies judged at once: differences from the logger{unit}"
+    head = ["policy", "difference", f"{percent(verdicts.level)} interval", "effective share", "verdict"]
+    table(title, head, rows)
+    print_line(
+        f"judged on {which}. Effective share: the part of these episodes that speaks for a policy. --details prints "
+        "each verdict with its reasons"
     )
-    table(title, ["policy", "decision", "difference", "interval", "effective episodes"], rows)
-    print_line(f"better: {', '.join(verdicts.better) or 'none'}")
-    if verdicts.best is not None:
-        best = verdicts[verdicts.best]
-        lower = amount(best.difference.low, best.reward_unit, sign=True)
-        print_line(f"highest lower limit: {verdicts.best}, {lower}")
+    shared = set.intersection(*(set(one.reasons) for one in verdicts))
+    for reason in verdicts[0].reasons:
+        if reason in shared:
+            print_line(f"- {reason}")
 
 
-def _show(verdict: Verdict, name: str, which: str) -> None:
-    print_line(f"{name}: {verdict.decision.upper()}\n")
-    print_line(f"{verdict.paragraph}\n")
-    print_line(f"judged on {which}; {verdict.estimand}")
+def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: float | None) -> None:
+    print_line(f"{verdict.advice}\n{name}: {verdict.decision.upper()}\n")
+    print_line(verdict.outcome)
     for reason in verdict.reasons:
         print_line(f"- {reason}")
-    if len(verdict.estimates):
+    if verdict.next_step:
+        print_line(verdict.next_step)
+    print_line(f"\njudged on {which}; {verdict.estimand}")
+    guess = verdict.decision == "unsupported"
+    if len(verdict.estimates) and guess and not details:
+        print_line("what the estimators say about this policy is a guess outside the log; --details prints it")
+    elif len(verdict.estimates):
         head = [
             "estimator",
             "estimate",
@@ -340,7 +362,16 @@ def _show(verdict: Verdict, name: str, which: str) -> None:
             "note",
         ]
         unit = in_unit(verdict.reward_unit, "in ")
-        table(f"estimates{unit}; {verdict.deciding} decides", head, verdict.estimates.rows())
-        print_line(f"the logger's own mean: {with_ends(verdict.logger, verdict.reward_unit)}")
-    for sentence in verdict.risk.sentences if verdict.risk else [f"no distribution of returns: {verdict.risk_reason}"]:
+        title = (
+            f"guesses outside the log{unit}: do not use them"
+            if guess
+            else f"estimates{unit}; {verdict.deciding} decides"
+        )
+        table(title, head, verdict.estimates.rows())
+    print_line(f"the logger's own mean: {with_ends(verdict.logger, verdict.reward_unit)}")
+    for sentence in verdict.risk.sentences if verdict.risk else ():
         print_line(f"- {sentence}")
+    if verdict.risk is None and not guess:
+        print_line(f"no distribution of returns: {verdict.risk_reason}")
+    if verdict.risk is None and bad_outcome is not None:
+        print_line(f"--bad-outcome {bad_outcome:g}: no probability is reported, because {verdict.risk_reason}")

@@ -62,7 +62,7 @@ def _choices(run: Run) -> list[tuple[str, str | None]]:
     left = items - most_items_of_a_user(stores, items - K)
     if left >= K:
         return []
-    seen: list[tuple[str, str | None]] = [] if left > 0 else [("--no-exclude-seen", None)]
+    seen: list[tuple[str, str | None]] = [] if left > 0 else [("--exclude-seen", "no")]
     k = min(K, items) if left <= 0 else left
     return seen if k == K else [("--k", str(k)), *seen]
 

@@ -17,6 +17,7 @@ from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
 from tidelog.policies.policy import Policy
 from tidelog.recommend.recommendation_tables import recommend_for_table
+from tidelog.runtime.recommender import Ranks, excludes_seen
 
 
 @dataclass
@@ -41,8 +42,8 @@ class Recommend:
     """a table with one row per user, if the policy was trained with one"""
     k: int = 10
     """length of the lists"""
-    exclude_seen: bool = True
-    """exclude items that the user has chosen before"""
+    exclude_seen: Literal["auto", "yes", "no"] = "auto"
+    """exclude items that the user has chosen before; auto: unless a tenth of the log's events repeat an item"""
     candidates: File | None = None
     """a text file with one item per line: recommend only these"""
     exclude: File | None = None
@@ -72,15 +73,25 @@ def run(words: list[str]) -> int:
             event=options.event,
             user_features=None if options.user_features is None else Path(options.user_features),
             k=options.k,
-            exclude_seen=options.exclude_seen,
+            exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
             candidates=_lines(options.candidates),
             exclude=_lines(options.exclude),
             unknown=options.unknown,
         )
         note = write_table(lists, target, options.csv_safe)
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
+    if options.exclude_seen == "auto":
+        print_notes([seen_note(policy.ranker())])
     print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
     return 0
+
+
+def seen_note(ranker: Ranks) -> str:
+    """Return what lists do with items of the history by default, and why."""
+    share = f"{ranker.repeat_share:.0%} of the log's events repeat an item of their user"
+    if excludes_seen(ranker):
+        return f"{share}: lists leave out items of the history; --exclude-seen no keeps them"
+    return f"{share}: lists may contain items of the history; --exclude-seen yes leaves them out"
 
 
 def _unread(policy: Policy, options: Recommend) -> list[str]:

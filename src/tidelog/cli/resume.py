@@ -40,6 +40,8 @@ def run(words: list[str]) -> int:
     sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
+        for _ in training.stream():  # the process may have ended before it wrote the collected log
+            pass
         print_line(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
         return 0
     for difference in training.record.differences():

@@ -81,7 +81,7 @@ def run(words: list[str]) -> int:
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
     if isinstance(policy, Policy):
-        print(f"the policy {DOES[policy.acting or 'mode']}\n{verdict_line(policy.verdict)}", flush=True)  # noqa: T201
+        print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}/act"):
             print(line, flush=True)  # noqa: T201
     sys.setswitchinterval(SWITCH)

@@ -80,26 +80,30 @@ def show_run(run: Run) -> None:
     names = [name for name in next(iter(last.values()), {}) if name not in ("update", "member", "seed")]
     head = ["metric", *(f"seed {last[m]['seed']}" for m in sorted(last))]
     rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
-    table(f"{run.record.algorithm}: last metrics, update {run.update:,}", head, rows)
+    table(f"{run.name}: last metrics, update {run.update:,}", head, rows)
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
         print_notes(run.policy().notes())
         print_line(f"next: {next_command(run)}")
         return
-    for word, command in zip(("next", "then"), _next_commands(run), strict=False):
-        print_line(f"{word}: {command}")
+    for place, command in enumerate(_next_commands(run)):
+        print_line(f"{'then' if place else 'next'}: {command}")
 
 
 def _next_commands(run: Run) -> list[str]:
-    """What to do with a policy: judge it if it learnt from a log, then act on new rows, or play it."""
+    """What to do with a policy: play it if its environment is known, judge it if it learnt from a log, then use it."""
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
+    if record.environment is not None:
+        commands.append(f"tidelog evaluate {folder} --env {shlex.quote(record.environment)}")
     if record.environment is None or record.is_finetuned:
         commands.append(record.judge_command(Path(str(run.folder))))
     if feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
-        return [*commands, f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}"]
-    return [*commands, f"tidelog evaluate {folder} --env {shlex.quote(record.environment or 'NAME')}"]
+        commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
+    elif record.environment is None:
+        commands.append(f"tidelog evaluate {folder} --env NAME")
+    return commands
 
 
 def _number(value: Any) -> str:

@@ -72,10 +72,10 @@ class RankingFlags(LogFlags):
     data: Sources
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
-    preset: Annotated[str, "NAME"] | None = None
-    """published settings as defaults"""
+    preset: Annotated[str, "NAME"] | None = AUTO
+    """defaults of the hyper-parameters: "auto" lets the number of updates follow the log, "none" leaves 20000"""
     steps: int | None = None
-    """updates per seed; default: 20000; `tidelog data inspect` proposes fewer for a small table"""
+    """updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000, else 20000"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)
@@ -117,12 +117,12 @@ def run(words: list[str]) -> int:
     online, flags = learns_online(cls), flags_of(cls)
     _check_source(name, rest, online, ranks(cls))
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
-    defaults = _preset(cls, peek(arguments, "--preset"), can_follow=not online and not ranks(cls)) | settings
+    defaults = _preset(cls, peek(arguments, "--preset"), can_follow=not online) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
     if online:
         return _play(_algorithm(cls, options), options, _folder(name, options))
     log = _log(options)
-    if isinstance(log, Log) and options.preset == AUTO:
+    if options.preset == AUTO:
         suggestion = suggest(cls, log, held_out=options.held_out, **settings)
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)

@@ -28,6 +28,6 @@ def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = 
 
 
 def print_way(policy: Policy) -> None:
-    """Print how the policy acts, and the verdict on that."""
-    print_line(f"the policy {DOES[policy.acting or 'mode']}")
+    """Print the verdict on the policy, which begins with what to do, and how the policy acts."""
     print_line(verdict_line(policy.verdict))
+    print_line(f"the policy {DOES[policy.acting or 'mode']}")

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tidelog.data.core.log_columns import LogColumns, ranges
 from tidelog.errors import CheckpointError
+from tidelog.schema import Count, typed
 from tidelog.types import Codes, Discrete, Image, Vector
 
 Hashes = NDArray[np.uint64]
@@ -107,19 +108,24 @@ class Sketch:
     @classmethod
     def from_json(cls, data: Any) -> Sketch:
         """Rebuild from `to_json`; CheckpointError for malformed data."""
+        file = typed(data, _SketchFile, "the sketch of the training episodes is malformed")
         try:
-            file = msgspec.convert(data, _SketchFile)
             smallest = np.frombuffer(bytes.fromhex(file.smallest), ">u8").astype(np.uint64)
-        except (ValueError, TypeError) as error:
-            raise CheckpointError(f"the sketch of the training episodes is malformed: {error!r}") from error
+        except ValueError as error:
+            raise CheckpointError(
+                f"the sketch of the training episodes is malformed: {error}. fix: restore the file"
+            ) from error
         fits = len(smallest) <= min(file.episodes, SIZE) and bool(file.episodes) == bool(len(smallest))
         if not fits or not (smallest[1:] > smallest[:-1]).all():
-            raise CheckpointError("the sketch of the training episodes is malformed: its fingerprints are not sorted")
+            raise CheckpointError(
+                "the sketch of the training episodes is malformed: its fingerprints are not sorted. "
+                "fix: restore the file"
+            )
         return cls(file.episodes, smallest, file.rewards)
 
 
 class _SketchFile(msgspec.Struct, forbid_unknown_fields=True):
-    episodes: int
+    episodes: Count
     rewards: bool
     smallest: str
 

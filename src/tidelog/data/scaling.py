@@ -13,6 +13,7 @@ from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.data.statistics import Statistics, describe, moments
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.schema import typed
 from tidelog.types import Vector
 
 RewardScaling: TypeAlias = Callable[[Statistics], tuple[float, float]]
@@ -100,10 +101,7 @@ class Scaler:
     @classmethod
     def from_json(cls, data: Any) -> Scaler:
         """Rebuild a scaler from `to_json`; CheckpointError for a field of another type, or unusable numbers."""
-        try:
-            file = msgspec.convert(data, _ScalerFile)
-        except (msgspec.ValidationError, UnicodeError) as error:
-            raise CheckpointError(f"the scaler is invalid: {error}. fix: write it again") from error
+        file = typed(data, _ScalerFile, "the scaler is invalid", fix="write it again")
         with np.errstate(over="ignore"):  # infinite values are refused below
             mean = {name: np.asarray(leaf.mean, np.float32) for name, leaf in file.observation.items()}
             std = {name: np.asarray(leaf.std, np.float32) for name, leaf in file.observation.items()}

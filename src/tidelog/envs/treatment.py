@@ -105,7 +105,7 @@ def treatment() -> Tabular:
 def clinician(problem: Tabular | None = None) -> Floats:
     """The logging policy, `[362, 6]`, every action at 0.02 or more: a mixture of three policies at each visit.
 
-    50 % follows a sensible protocol that ignores the kidneys and mild strain, 38 % gives the maximal treatment, 12 %
+    50% follows a sensible protocol that ignores the kidneys and mild strain, 38% gives the maximal treatment, 12%
     acts at random. Each state of the given problem (by default `treatment()`) has a row.
     """
     leaves = (problem or treatment()).observations()

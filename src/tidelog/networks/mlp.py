@@ -1,6 +1,6 @@
 """Dense layers on whole batches, with weights `[in, out]`, initialised on the host.
 
-Measured on CPU, `x @ w + b` with `w: [in, out]` is about 20 % faster than `vmap` over a layer with `[out, in]`, and
+Measured on CPU, `x @ w + b` with `w: [in, out]` is about 20% faster than `vmap` over a layer with `[out, in]`, and
 NumPy initialises a set of networks in a tenth of the time of JAX leaf by leaf.
 """
 

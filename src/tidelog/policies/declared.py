@@ -5,46 +5,51 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.input_files import parse_json, read_text
+from tidelog.input_files import read_text
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
+from tidelog.runtime.way_of_acting import Acting
+from tidelog.schema import decode
 
 FILE = "acting.json"
+FIX = "remove it and judge the run again"
+
+
+class Declared(msgspec.Struct, forbid_unknown_fields=True):
+    """The declared way of acting of some weights, and the summary of the verdict on it."""
+
+    acting: Acting | None
+    verdict: dict[str, Any] | None
 
 
 def remember(folder: Path, policy: Policy) -> None:
     """Write the policy's way of acting and its verdict to the file of a run folder, atomically."""
     path = folder / FILE
-    known = {**_read(path), fingerprint(policy.params): {"acting": policy.acting, "verdict": policy.verdict}}
-    write_json(path, known)
+    known = {**_read(path), fingerprint(policy.params): Declared(policy.acting, policy.verdict)}
+    write_json(path, msgspec.to_builtins(known))
 
 
 def as_declared(folder: Path, policy: Policy) -> Policy:
     """Return the policy in the way of acting that the run folder has for these weights, unchanged if it has none."""
     path = folder / FILE
-    known = _read(path)
-    entry = known.get(fingerprint(policy.params)) if known else None
+    entry = _read(path).get(fingerprint(policy.params))
     if entry is not None:
         try:
-            policy.declare(entry["acting"], entry["verdict"])
-        except (KeyError, TypeError, ConfigError) as error:
-            raise _damaged(path, error) from error
+            policy.declare(entry.acting, entry.verdict)
+        except ConfigError as error:
+            raise CheckpointError(f"{path} is damaged: {error}. fix: {FIX}") from error
     return policy
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Declared]:
     if not path.exists():
         return {}
     try:
-        known = parse_json(read_text(path))
-        if not isinstance(known, dict):
-            raise TypeError("it is not an object")
-        return known
-    except (OSError, ValueError, TypeError) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{path} is damaged: {error!r}. fix: remove it and judge the run again")
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}. fix: {FIX}") from error
+    return decode(text, dict[str, Declared], f"{path} is damaged", fix=FIX, nan=True)

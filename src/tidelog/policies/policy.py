@@ -173,7 +173,7 @@ class Policy(Acts):
         self,
         histories: Any,
         k: int = 10,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         candidates: Any = None,
         exclude: Any = None,
         *,
@@ -183,7 +183,8 @@ class Policy(Acts):
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
-        `exclude_seen` excludes items of the history; `candidates` are the only items to choose from, `exclude` are
+        `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
+        `candidates` are the only items to choose from, `exclude` are
         never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
         per history, from columns of the user features to values (None: nothing is known). The same input gives the
         same lists. SpecError where fewer than `k` items remain, or an id or value is unknown (`unknown="skip"` ignores
@@ -265,7 +266,7 @@ def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
         owner = algorithm or from_config(algorithm_class(manifest["algorithm"]), manifest["config"])
         scaler, origin = Scaler.from_json(manifest["scaler"]), dict(manifest["origin"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError) and "fix: " in str(error):
             raise
         raise CheckpointError(
             f"{saved.where} has an invalid manifest: {json.dumps(str(error))}. fix: save the policy again"

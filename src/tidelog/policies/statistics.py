@@ -83,6 +83,41 @@ def paired_interval(differences: NDArray[Any], level: float = 0.95, replicates: 
     return bootstrap_interval(np.ravel(_scores(differences)), mean, level, replicates, seed)
 
 
+class Difference(NamedTuple):
+    """The mean paired difference of two runs, by their positions, with its simultaneous interval."""
+
+    one: int
+    other: int
+    interval: Interval
+
+
+def simultaneous_differences(
+    scores: NDArray[Any], level: float = 0.95, replicates: int = 4000, seed: int = 0
+) -> list[Difference]:
+    """Return the differences `one - other` of all pairs of runs, whose intervals hold for all pairs at once.
+
+    Scores are `[runs, episodes]`, of the same episodes in every run. All differences are resampled together; the
+    intervals are as many standard errors long as the largest error of each replicate asks for (Romano & Wolf 2005,
+    doi:10.1111/j.1468-0262.2005.00615.x). ConfigError for fewer than two runs or episodes.
+    """
+    scores = _scores(scores)
+    if scores.ndim != 2 or min(scores.shape) < 2:
+        raise ConfigError(f"scores of shape {scores.shape}: expected at least [2 runs, 2 episodes]. fix: play more")
+    one, other = np.triu_indices(len(scores), 1)
+    differences, generator = (scores[one] - scores[other]).T, np.random.default_rng(seed)  # [episodes, pairs]
+    estimate, count = differences.mean(0), len(differences)
+    errors = np.stack(
+        [differences[generator.integers(count, size=count)].mean(0) - estimate for _ in range(_count(replicates))]
+    )
+    deviation = errors.std(0)
+    relative = np.abs(errors) / np.where(deviation > 0.0, deviation, 1.0)
+    reach = np.quantile(relative.max(1), level) * deviation
+    return [
+        Difference(int(i), int(j), Interval(float(middle), float(middle - half), float(middle + half)))
+        for i, j, middle, half in zip(one, other, estimate, reach, strict=True)
+    ]
+
+
 def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
     """Return the probability that a run of `x` beats a run of `y`; ties count half; the mean over tasks.
 

@@ -1,10 +1,12 @@
 """Next-item prediction: windows of interactions, facts of the catalogue, and the cross-entropy.
 
-Each window ends at one event of a user and includes earlier events, across sessions. Its last `targets` events are the
-training targets; windows follow each other, and every event is a target in exactly one of them.
+A window holds events of one user that follow each other, across sessions. In a log of single events its last `targets`
+events are the training targets, each selected in the state before it. In a log of baskets the targets are up to
+`targets` events of one basket, all of them selected in the state before the basket. Windows follow each other, and
+every event is a target in exactly one of them.
 
-Letters: `M` events, `W` windows, `B` batch, `H` history length, `T` targets, `N` items, `D` item vector size, `S` items
-of a slate or of a sample, `U` users, `F` features.
+Letters: `M` events, `W` windows, `B` batch, `L` events of a window, `A` states of a window, `T` targets, `N` items, `D`
+item vector size, `S` items of a slate or of a sample, `U` users, `F` features.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from tidelog.losses.imitation import pick
 from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table
-from tidelog.types import same_shape
+from tidelog.recommend.repeats import Places, Repeats, log_score, log_total
+from tidelog.types import Histories
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
 EXAMINED = 16  # windows whose most likely item is computed in a large catalogue
@@ -35,6 +38,13 @@ POWER = 0.75  # exponent of popularity for sampled items (Mikolov et al. 2013)
 # Windows.
 
 
+class Baskets(NamedTuple):
+    """The first and the last event of each event's basket, both [M] int32."""
+
+    first: jax.Array
+    last: jax.Array
+
+
 class StoredInteractions(NamedTuple):
     """Interactions on the device."""
 
@@ -43,21 +53,26 @@ class StoredInteractions(NamedTuple):
     reward: jax.Array  # [M]
     terminated: jax.Array  # [M] bool
     start: jax.Array  # [M] int32: the first event of its user
-    ends: jax.Array  # [W] int32: the last events of windows
+    ends: jax.Array  # [W] int32: the last target of windows
     scored: jax.Array | None = None  # [M] bool: events that count; None: all
+    baskets: Baskets | None = None  # None: events are targets one by one
     slate: jax.Array | None = None  # [M, S] int32
     user: jax.Array | None = None  # [M] int32: the event's user, counted from 0
     users: jax.Array | None = None  # [U, F]: features of each user
 
 
 def store_interactions(log: Interactions, targets: int, slates: bool, users: bool = False) -> StoredInteractions:
-    """Return a store of interactions whose windows have this number of targets, with slates and user features."""
-    last = log.starts[1:][log.user] - 1
+    """Return a store of interactions whose windows have this number of targets, with slates and user features.
+
+    The targets are baskets where most events of the log are in baskets.
+    """
+    first, last = log.starts[log.user], log.starts[1:][log.user] - 1
+    if log.has_baskets:
+        first, last = log.baskets
     ends = (last - np.arange(len(log))) % targets == 0
     if log.scored is not None:  # only windows with a scored event
         counted = np.append(0, np.cumsum(log.scored))
-        begin = np.maximum(np.arange(len(log)) - targets + 1, log.starts[log.user])
-        ends &= counted[1:] > counted[begin]
+        ends &= counted[1:] > counted[np.maximum(np.arange(len(log)) - targets + 1, first)]
 
     return StoredInteractions(
         item=int32(log.item),
@@ -67,6 +82,7 @@ def store_interactions(log: Interactions, targets: int, slates: bool, users: boo
         start=int32(log.starts[log.user]),
         ends=int32(np.flatnonzero(ends)),
         scored=None if log.scored is None else from_host(log.scored),
+        baskets=Baskets(int32(first), int32(last)) if log.has_baskets else None,
         slate=None if log.slate is None or not slates else int32(log.slate),
         user=int32(log.user) if users else None,
         users=from_host(log.user_features) if users else None,
@@ -87,32 +103,36 @@ def most_items_of_a_user(store: StoredInteractions, least: int = 0) -> int:
 
 
 class HistoryWindows(NamedTuple):
-    """Windows of `H + 1` events; a short one begins with zeros. The last `T` columns are the targets."""
+    """Events of users, the targets among them or after them; a short history begins with zeros.
 
-    items: jax.Array  # [B, H + 1] int32
-    events: jax.Array  # [B, H + 1] int32
+    Without baskets the last `T` events are the targets. With baskets the events are those before the basket, and
+    `after` holds those up to its end.
+    """
+
+    items: jax.Array  # [B, L] int32
+    events: jax.Array  # [B, L] int32
+    chosen: jax.Array  # [B, T] int32: the targets
     reward: jax.Array  # [B, T]
     discount: jax.Array  # [B, T]: 0 where the session ended
+    after: Histories | None  # items and events [B, L] up to the end of the basket
     slate: jax.Array | None  # [B, T, S] int32
     user: jax.Array | None = None  # [B, F]
 
-    @property
-    def chosen(self) -> jax.Array:
-        """The selected items [B, T] of the target steps."""
-        return self.items[:, -self.reward.shape[1] :]
+    def before(self, around: jax.Array) -> jax.Array:
+        """Return what belongs to the state before each target [B, T, ...], out of all states' [B, A, ...]."""
+        return self._each(around[:, :-1])
 
-    def states(self, encoded: jax.Array) -> jax.Array:
-        """Return the states [B, T, D] in which those items were selected, out of all columns' states."""
-        return encoded[:, -self.reward.shape[1] - 1 : -1]
+    def following(self, around: jax.Array) -> jax.Array:
+        """Return what belongs to the state after each target [B, T, ...], out of all states' [B, A, ...]."""
+        return self._each(around[:, 1:])
 
-    def next_states(self, encoded: jax.Array) -> jax.Array:
-        """Return the states [B, T, D] after them."""
-        return encoded[:, -self.reward.shape[1] :]
+    def _each(self, states: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(states, (*self.chosen.shape, *states.shape[2:]))
 
 
 @dataclass(frozen=True)
 class Windows:
-    """The last `targets` events of windows, each after at least `length - targets + 1` events where they exist."""
+    """Up to `targets` targets, each after at least `length - targets + 1` events where they exist."""
 
     length: int
     targets: int
@@ -123,21 +143,38 @@ class Windows:
         return store.ends.shape[0], store.ends
 
     def gather(self, store: StoredInteractions, rows: jax.Array) -> Gathered:
-        """Return windows that end at `rows` [B]."""
-        grid = rows[:, None] + jnp.arange(-self.length, 1)
-        exists = grid >= store.start[rows][:, None]
-        within = jnp.where(exists, grid, rows[:, None])
-        late, valid = within[:, -self.targets :], exists[:, -self.targets :]
-        continues = 1.0 - store.terminated[late].astype(jnp.float32)
+        """Return windows whose last targets are `rows` [B]."""
+        late = rows[:, None] + jnp.arange(1 - self.targets, 1)
+        begin = start = store.start[rows]
+        ends, after = late, None
+        if store.baskets is None:
+            items, events = _up_to(store, start, rows, self.length + 1)
+        else:
+            begin, last = store.baskets.first[rows], store.baskets.last[rows]
+            items, events = _up_to(store, start, begin - 1, self.length)
+            after = Histories(*_up_to(store, start, last, self.length), None)
+            ends = jnp.broadcast_to(last[:, None], late.shape)
+        valid = late >= begin[:, None]
+        late, ends = jnp.where(valid, late, rows[:, None]), jnp.where(valid, ends, rows[:, None])
         data = HistoryWindows(
-            items=jnp.where(exists, store.item[within], 0),
-            events=jnp.where(exists, store.event[within], 0),
+            items=items,
+            events=events,
+            chosen=store.item[late],
             reward=store.reward[late],
-            discount=self.discount * continues,
+            discount=self.discount * (1.0 - store.terminated[ends].astype(jnp.float32)),
+            after=after,
             slate=None if store.slate is None else store.slate[late],
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
         )
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
+
+
+def _up_to(store: StoredInteractions, start: jax.Array, last: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """Return items and events [B, length] up to the events `last` [B], of users whose first events are `start` [B]."""
+    grid = last[:, None] + jnp.arange(1 - length, 1)
+    exists = grid >= start[:, None]
+    within = jnp.where(exists, grid, 0)
+    return jnp.where(exists, store.item[within], 0), jnp.where(exists, store.event[within], 0)
 
 
 # The catalogue and the model.
@@ -150,6 +187,7 @@ class ItemFacts(NamedTuple):
     log_drawn: jax.Array  # [N + 1]: log of the sampling probability of the item
     cumulative: jax.Array  # [N] int32: cumulative probabilities, in parts of the last entry
     features: jax.Array | None  # [N + 1, F]
+    repeat_share: jax.Array  # share of events whose item the user had before
 
     def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Return random items, counted from 1."""
@@ -157,7 +195,9 @@ class ItemFacts(NamedTuple):
         return jnp.searchsorted(self.cumulative, place, side="right").astype(jnp.int32) + 1
 
 
-def item_facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None) -> ItemFacts:
+def item_facts(
+    counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None, repeat_share: float = 0.0
+) -> ItemFacts:
     """Return facts of items from their counts [N + 1]; each count is increased by one: no item has probability 0."""
     often = counts[1:].astype(np.float64) + 1.0
     parts = np.maximum(np.rint(often**POWER / (often**POWER).sum() * (PARTS - len(often))), 1.0)
@@ -165,7 +205,7 @@ def item_facts(counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | No
         float32(np.append(0.0, np.log(one))) for one in (often / often.sum(), parts / parts.sum())
     )
     known_features = None if features is None else from_host(features)
-    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features)
+    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features, jnp.float32(repeat_share))
 
 
 class NextItemModel(NamedTuple):
@@ -173,14 +213,65 @@ class NextItemModel(NamedTuple):
 
     table: Table
     reader: HistoryEncoder
+    repeats: Repeats | None  # None: an item's probability does not depend on its own earlier events
 
 
-def encode_windows(
-    model: NextItemModel, facts: ItemFacts, windows: HistoryWindows, dropout: Any = None, key: Any = None
-) -> jax.Array:
-    """Encode windows [B, H + 1] into the states [B, H + 1, D] after each of their steps."""
-    vectors = model.table(windows.items, facts.features).vectors
-    return model.reader(vectors, windows.events, dropout, key, user=windows.user)
+class States(NamedTuple):
+    """States of windows, and the earlier events that each of them can repeat."""
+
+    states: jax.Array  # [B, A, D]
+    items: jax.Array  # [B, A, L] int32: of the events up to each state, 0 for none
+    places: Places | None  # items [B, 1, L], scores [B, A, L]
+
+
+def read_windows(
+    model: NextItemModel,
+    facts: ItemFacts,
+    config: Any,
+    windows: HistoryWindows,
+    dropout: Any = None,
+    key: Any = None,
+    *,
+    around: bool = False,
+) -> States:
+    """Return the states before the targets; with `around` also the state after the last one.
+
+    `A` is the number of targets, or 1 before a basket; one more with `around`.
+    """
+    seen, targets = Histories(windows.items, windows.events, windows.user), windows.chosen.shape[1]
+    if windows.after is None:
+        width = windows.items.shape[1]
+        columns = np.arange(width - targets - 1, width if around else width - 1)
+        return _read(model, facts, config.history + 1, seen, columns, dropout, key)
+    last = np.array([windows.items.shape[1] - 1])
+    before = _read(model, facts, config.history, seen, last, dropout, key)
+    if not around:
+        return before
+    after = _read(model, facts, config.history, windows.after._replace(users=windows.user), last, dropout, key)
+    parts: States = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
+    return parts
+
+
+def _read(
+    model: NextItemModel,
+    facts: ItemFacts,
+    length: int,
+    seen: Histories,
+    columns: np.ndarray[Any, Any],
+    dropout: Any,
+    key: Any,
+) -> States:
+    """Return the states after some columns of events [B, L]; the encoder reads the last `length` ones only."""
+    width = seen.items.shape[1]
+    vectors = model.table(seen.items, facts.features).vectors
+    read = slice(max(0, width - length), width)
+    encoded = model.reader(vectors[:, read], seen.events[:, read], dropout, key, user=seen.users)
+    states = encoded[:, columns - read.start]
+    ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
+    items = jnp.where(ages > 0, seen.items[:, None], 0)
+    if model.repeats is None:
+        return States(states, items, None)
+    return States(states, items, Places(items, model.repeats(states, vectors, seen.events, jnp.asarray(ages))))
 
 
 def item_logits(states: jax.Array, items: Items) -> jax.Array:
@@ -188,45 +279,58 @@ def item_logits(states: jax.Array, items: Items) -> jax.Array:
     return (states @ items.vectors.T + items.bias).at[..., 0].set(-jnp.inf)
 
 
-def next_item_error(logits: jax.Array, item: jax.Array) -> jax.Array:
-    """Negative log-likelihood of the next item: logits [..., N + 1], item [...] counted from 1 -> [...].
+def next_item_error(logits: jax.Array, items: jax.Array, places: Places | None = None) -> jax.Array:
+    """Negative log-likelihood of the next items: logits [..., A, N + 1], items [..., T] counted from 1 -> [..., T].
 
-    Index 0 is no item: its logit is excluded from the sum.
+    The states are those before each item (`A = T`), or one before all (`A = 1`). Index 0 is no item: its logit is
+    excluded from the sum.
     """
-    items = logits.at[..., 0].set(-jnp.inf)
-    return jax.nn.logsumexp(items, axis=-1) - pick(logits, item)
+    catalogue = logits.at[..., 0].set(-jnp.inf)
+    return log_total(catalogue, places) - log_score(pick(logits, items), items, places)
 
 
-def sampled_error(logit: jax.Array, others: jax.Array, log_expected: jax.Array, hit: jax.Array) -> jax.Array:
-    """Sampled negative log-likelihood: the item's logit [...], those of sampled items [..., S] -> [...].
+def sampled_error(
+    logit: jax.Array,
+    others: jax.Array,
+    log_expected: jax.Array,
+    hit: jax.Array,
+    items: jax.Array,
+    places: Places | None = None,
+) -> jax.Array:
+    """Sampled negative log-likelihood of items [..., T]: their logits, those of sampled items [..., A, S] -> [..., T].
 
     `log_expected` [S] is the log of the expected count of each sampled item in the sample; it is subtracted, and the
-    sum then estimates the whole catalogue (Bengio and Senecal 2008). `hit` [..., S] marks sampled items that equal the
-    item; they count only once.
+    sum then estimates the whole catalogue (Bengio and Senecal 2008). `hit` [..., T, S] marks sampled items that equal
+    the item; they count only once.
     """
-    same_shape(others=others, hit=hit)
     corrected = jnp.where(hit, -jnp.inf, others - log_expected)
-    return jnp.logaddexp(logit, jax.nn.logsumexp(corrected, axis=-1)) - logit
+    catalogue = jnp.concatenate([logit[..., None], corrected], axis=-1)
+    return log_total(catalogue, places) - log_score(logit, items, places)
 
 
 def next_item_loss(
     model: NextItemModel, config: Any, batch: Batch, facts: ItemFacts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the cross-entropy of the next items, over all items or over a sample; also the metrics."""
+    """Return the cross-entropy of the next items, over all items or over a sample; also the metrics.
+
+    Coverage and entropy are those of the catalogue's most likely items, without repeated ones.
+    """
     windows: HistoryWindows = batch.data
     noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    states = windows.states(encode_windows(model, facts, windows, config.dropout, noise))
+    states, _, places = read_windows(model, facts, config, windows, config.dropout, noise)
     if len(facts.cumulative) <= config.full_softmax:
         logits = item_logits(states, model.table(None, facts.features))
-        error = next_item_error(logits, windows.chosen)
-        top, examined = jnp.argmax(logits, axis=-1), batch.valid
+        error = next_item_error(logits, windows.chosen, places)
+        top = jnp.broadcast_to(jnp.argmax(logits, axis=-1), windows.chosen.shape)
+        examined = batch.valid
     else:
         drawn = facts.draw(sample, (config.sampled_items,))
         positive, negative = (model.table(items, facts.features) for items in (windows.chosen, drawn))
         logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
         expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
         others = states @ negative.vectors.T + negative.bias
-        error = sampled_error(logit, others, expected, hit=windows.chosen[..., None] == drawn)
+        hit = windows.chosen[..., None] == drawn
+        error = sampled_error(logit, others, expected, hit, windows.chosen, places)
         top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
         examined = jnp.ones_like(top, bool)
     coverage, entropy = coverage_and_entropy(top, examined, len(facts.cumulative))

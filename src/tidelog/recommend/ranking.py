@@ -27,6 +27,7 @@ from tidelog.recommend.networks import (
     pair_node,
 )
 from tidelog.recommend.next_item import NextItemModel
+from tidelog.recommend.repeats import repeats_node
 from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, RankingFunctions, top_k
 from tidelog.support import supported
 from tidelog.types import Histories, same_shape
@@ -44,6 +45,7 @@ class PolicyParams(NamedTuple):
     features: jax.Array | None
     weight: jax.Array
     q_updates: jax.Array  # int32: updates of Q; without any, items are ranked by likelihood alone
+    repeat_share: jax.Array  # share of the log's events whose item the user had before
 
 
 class ItemScores(NamedTuple):
@@ -62,7 +64,7 @@ def all_items(params: PolicyParams) -> jax.Array:
 
 def queries(config: Any, params: PolicyParams, seen: Histories, key: jax.Array | None) -> jax.Array:
     """Return queries [B, 1 + n, D + 1] for histories: likelihood first, then n generated vectors."""
-    states = final_states(params, seen)
+    states = final_states(config, params, seen)
     queries = jnp.concatenate([states, jnp.ones((len(states), 1))], axis=1)[:, None]
     if params.generation is None or params.latents is None:
         return queries
@@ -90,16 +92,25 @@ def score_items(
     if params.generation is not None:  # an untrained generator supports nothing
         first = jnp.where(params.q_updates > 0, ideas & valid, first)
     vectors = params.next_item.table(found, params.features).vectors
-    q = params.critic(final_states(params, seen)[:, None], vectors)[..., 0]
+    q = params.critic(final_states(config, params, seen)[:, None], vectors)[..., 0]
     likelihood = jnp.where(valid, known - jnp.max(known, axis=-1, keepdims=True), -jnp.inf)
     return ItemScores(likelihood, standardised(q, first), first)
 
 
-def final_states(params: PolicyParams, seen: Histories) -> jax.Array:
-    """Return the states [B, D] at the end of histories."""
-    vectors = params.next_item.table(seen.items, params.features).vectors
-    state: jax.Array = params.next_item.reader(vectors, seen.events, user=seen.users)[:, -1]
+def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Array:
+    """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
+    items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
+    vectors = params.next_item.table(items, params.features).vectors
+    state: jax.Array = params.next_item.reader(vectors, events, user=seen.users)[:, -1]
     return state
+
+
+def place_scores(config: Any, params: PolicyParams, seen: Histories) -> jax.Array:
+    """Return the scores [B, L] of the events of histories for their items being repeated."""
+    states, repeats = final_states(config, params, seen), params.next_item.repeats
+    vectors = params.next_item.table(seen.items, params.features).vectors
+    ages = jnp.arange(seen.items.shape[1], 0, -1)[None]
+    return repeats(states[:, None], vectors, seen.events, ages)[:, 0]  # type: ignore[misc]
 
 
 def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
@@ -116,6 +127,7 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
             "phi": float(config.phi),
             "latents": params.latents,
         }
+    repeats = params.next_item.repeats
     act = {
         "kind": "ranking",
         "catalogue": catalogue_node(params.next_item.table, params.features),
@@ -124,8 +136,10 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
         "generation": idea,
         "threshold": float(config.threshold),
         "history": config.history,
+        "repeats": None if repeats is None else repeats_node(repeats, config.reach),
         "width": config.candidates,
         "q_weight": float(params.weight),
+        "repeat_share": float(np.clip(params.repeat_share, 0.0, 1.0)),
     }
     return whole(act)
 
@@ -136,15 +150,21 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
 def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
     """Return a ranker of item indices for histories; `supervised`: by likelihood only."""
     numbers = jax.tree.map(jnp.float32, algorithm)
+
+    def padded(method: str) -> Callable[..., Any]:
+        return partial(_call_padded, partial(_call, method, numbers, params))
+
     functions = RankingFunctions(
         table=np.asarray(_call("all_items", numbers, params), np.float32),
-        queries=partial(_call_padded, partial(_call, "queries", numbers, params)),
-        score_items=partial(_call_padded, partial(_call, "score_items", numbers, params)),
-        history=algorithm.history,
+        queries=padded("queries"),
+        score_items=padded("score_items"),
+        places=None if params.next_item.repeats is None else padded("place_scores"),
+        history=algorithm.reach,
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
         width=algorithm.candidates,
         q_weight=float(params.weight),
+        repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),
     )
     return Ranker(functions, supervised)
 

@@ -1,11 +1,11 @@
 """Recommender BCQ: batch-constrained Q-learning over a catalogue; the state is a history, the action an item.
 
 Fujimoto, Meger, Precup 2019, arXiv:1812.02900, and Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; the
-history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781.
+history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeated items: `repeats.py`.
 
 | step | loss (per event) | reads |
 |---|---|---|
-| table and reader | `-log P(item | history)`, over all items or a corrected sample | |
+| table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
@@ -79,16 +79,18 @@ from tidelog.recommend.next_item import (
     InitialVectors,
     ItemFacts,
     NextItemModel,
+    States,
     Windows,
     at_random,
     coverage_and_entropy,
-    encode_windows,
     item_facts,
     item_logits,
     next_item_loss,
+    read_windows,
     with_item_vectors,
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams
+from tidelog.recommend.repeats import Places, Repeats, with_places
 from tidelog.support import supported
 from tidelog.types import Catalogue, Histories, Spec, same_shape
 
@@ -135,20 +137,27 @@ class Candidates(NamedTuple):
     is_valid: jax.Array  # [P, C] bool
 
 
-Propose: TypeAlias = Callable[..., Candidates]  # (config, generation, states, items, excluded, key) -> candidates
+Propose: TypeAlias = Callable[..., Candidates]  # (config, generation, states, items, places, excluded, key)
 
 
 def most_likely(
-    config: Any, generation: None, states: jax.Array, items: Items, excluded: jax.Array | None, key: jax.Array
+    config: Any,
+    generation: None,
+    states: jax.Array,
+    items: Items,
+    places: Places | None,
+    excluded: jax.Array | None,
+    key: jax.Array,
 ) -> Candidates:
-    """Return the `candidates` most likely items, above the threshold: states [P, D], excluded [P, H] (0: none)."""
+    """Return the `candidates` most likely items, above the threshold: states [P, D], excluded [P, L] (0: none)."""
     count = min(config.candidates, len(items.bias) - 1)
 
-    def top(state: jax.Array, excluded: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        best: tuple[jax.Array, jax.Array] = jax.lax.top_k(exclude_items(item_logits(state, items), excluded), count)
+    def top(state: jax.Array, places: Places | None, excluded: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        logits = exclude_items(with_places(item_logits(state, items), places), excluded)
+        best: tuple[jax.Array, jax.Array] = jax.lax.top_k(logits, count)
         return best
 
-    logits, found = map_states(top, len(items.bias), states, excluded)
+    logits, found = map_states(top, len(items.bias), states, places, excluded)
     valid = jnp.isfinite(logits)
     return Candidates(found.astype(jnp.int32), supported(jnp.where(valid, logits, -1e30), config.threshold, valid))
 
@@ -158,6 +167,7 @@ def generated_candidates(
     generation: ItemGeneration,
     states: jax.Array,
     items: Items,
+    places: Places | None,
     excluded: jax.Array | None,
     key: jax.Array,
 ) -> Candidates:
@@ -182,18 +192,11 @@ def exclude_items(scores: jax.Array, excluded: jax.Array | None) -> jax.Array:
     return jnp.put_along_axis(scores, excluded, -jnp.inf, axis=-1, inplace=False)
 
 
-def map_states(function: Callable[..., Any], cells: int, states: jax.Array, *more: jax.Array | None) -> Any:
+def map_states(function: Callable[..., Any], cells: int, states: jax.Array, *more: Any) -> Any:
     """Call `function` on states [P, D] and their arrays, in batches that bound the memory, at `cells` per state."""
     if len(states) * cells <= CELLS:
         return function(states, *more)
     return jax.lax.map(lambda parts: function(*parts), (states, *more), batch_size=max(1, CELLS // cells))
-
-
-def history_items(items: jax.Array, columns: int) -> jax.Array:
-    """Return the items up to each of the last columns of windows [B, H + 1]: [B, columns, H + 1], 0 for none."""
-    steps = items.shape[1]
-    upto = jnp.arange(steps)[None, :] <= jnp.arange(steps - columns, steps)[:, None]  # [columns, H + 1]
-    return jnp.where(upto[None], items[:, None, :], 0)
 
 
 GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": generated_candidates}
@@ -223,26 +226,25 @@ def next_item_step(
 
 
 class CriticInputs(NamedTuple):
-    """Inputs of one update: states [B, T, D] before and columns [B, T + 1, D] around the steps that count."""
+    """Inputs of one update: the states before each target, and all states of the windows, also after the last one."""
 
-    states: jax.Array
-    around: jax.Array  # states before the first and after every step
-    target_around: jax.Array  # the same from the target history encoder
+    states: jax.Array  # [B, T, D]
+    around: States  # [B, A, ...]
+    target_around: jax.Array  # [B, A, D]: from the target history encoder
     items: Items  # all
     vectors: jax.Array  # [B, T, D]: of the logged items
 
 
-def critic_inputs(state: State, windows: HistoryWindows) -> CriticInputs:
+def critic_inputs(config: RecommenderBCQ, state: State, windows: HistoryWindows) -> CriticInputs:
     """Return the inputs, without gradient to the table or a history encoder."""
     next_item, facts = state.next_item, state.facts
     items = next_item.table(None, facts.features)
-    encoded = encode_windows(next_item, facts, windows)
-    target_encoded = encode_windows(next_item._replace(reader=state.target_reader), facts, windows)
-    columns = windows.reward.shape[1] + 1
+    around = read_windows(next_item, facts, config, windows, around=True)
+    target = next_item._replace(reader=state.target_reader, repeats=None)
     inputs = CriticInputs(
-        states=windows.states(encoded),
-        around=encoded[:, -columns:],
-        target_around=target_encoded[:, -columns:],
+        states=windows.before(around.states),
+        around=around,
+        target_around=read_windows(target, facts, config, windows, around=True).states,
         items=items,
         vectors=items.vectors[windows.chosen],
     )
@@ -250,29 +252,29 @@ def critic_inputs(state: State, windows: HistoryWindows) -> CriticInputs:
     return result
 
 
-def values(
-    config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Return the value of the best supported item around every step [B, T + 1], and this item."""
-    states, target_states = (around.reshape(-1, around.shape[-1]) for around in (inputs.around, inputs.target_around))
-    excluded = None
-    if config.exclude_seen:
-        excluded = history_items(batch.data.items, inputs.around.shape[1]).reshape(len(states), -1)
+def values(config: RecommenderBCQ, state: State, inputs: CriticInputs, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the value of the best supported item in every state of the windows [B, A], and this item."""
+    (states, seen, places), shape = inputs.around, inputs.target_around.shape[:2]
+    seen, states, target_states = (part.reshape(-1, part.shape[-1]) for part in (seen, states, inputs.target_around))
+    if places is not None:
+        places = Places(seen, places.scores.reshape(len(states), -1))
     generation = state.generation and ItemGeneration(state.generation.generator, state.target_perturbation)
-    found = config.generator(config, generation, states, inputs.items, excluded, key)
+    excluded = seen if config.exclude_seen else None
+    found = config.generator(config, generation, states, inputs.items, places, excluded, key)
     q = between(state.target_critic.among(target_states, inputs.items.vectors, found.items), config.mix)
     best = jnp.argmax(jnp.where(found.is_valid, q, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(found.is_valid, axis=-1)
     value = jnp.where(some, jnp.take_along_axis(q, best, axis=-1)[:, 0], 0.0)  # no supported item: 0, as at the end
     chosen = jnp.where(some, jnp.take_along_axis(found.items, best, axis=-1)[:, 0], 0)
-    return value.reshape(inputs.around.shape[:2]), chosen.reshape(inputs.around.shape[:2])
+    return value.reshape(shape), chosen.reshape(shape)
 
 
 def target_value(config: RecommenderBCQ, state: State, windows: HistoryWindows, value: jax.Array) -> jax.Array:
     """`r + discount V(s')` [B, T]; r over its deviation with `normalise_rewards`."""
     reward = windows.reward if state.rewards is None else windows.reward / deviation(state.rewards)
-    same_shape(reward=reward, discount=windows.discount, value=value[:, 1:])
-    return reward + windows.discount * value[:, 1:]
+    following = windows.following(value)
+    same_shape(reward=reward, discount=windows.discount, value=following)
+    return reward + windows.discount * following
 
 
 class Negatives(NamedTuple):
@@ -298,7 +300,7 @@ def negative_items(
     key: jax.Array,
 ) -> Negatives:
     """Return one item per step that was shown but not selected, or a random one; with `r = 0, s' = s`."""
-    target = config.discount * value[:, :-1]
+    target = config.discount * windows.before(value)
     if windows.slate is None:
         items = state.facts.draw(key, windows.chosen.shape)
         weight = importance(state.facts.log_share[items], state.facts.log_drawn[items])
@@ -410,11 +412,11 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     state, metrics = next_item_step(config, state, batch, keys[0]) if config.joint else (state, {})
     if state.rewards is not None:
         state = state._replace(rewards=add_batch(state.rewards, batch))
-    inputs = critic_inputs(state, windows)
+    inputs = critic_inputs(config, state, windows)
     if state.generation is not None:
         state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
-    value, chosen = values(config, state, batch, inputs, keys[2])
+    value, chosen = values(config, state, inputs, keys[2])
     target = target_value(config, state, windows, value)
     negatives = None
     if config.negative_weight is not None:
@@ -427,7 +429,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     if state.generation is not None:
         state, extra = perturbation_step(config, state, batch, inputs, keys[4], due)
         metrics = metrics | extra
-    coverage, entropy = coverage_and_entropy(chosen[:, 1:], batch.valid, len(state.facts.cumulative))
+    coverage, entropy = coverage_and_entropy(windows.following(chosen), batch.valid, len(state.facts.cumulative))
     metrics = metrics | {
         "critic_loss": q_loss,
         "td_error": batch.average(jnp.mean(jnp.abs(q - target), axis=0)),
@@ -460,8 +462,8 @@ def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax
 def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
-    inputs = critic_inputs(state, batch.data)
-    value, _ = values(config, state, batch, inputs, keys[0])
+    inputs = critic_inputs(config, state, batch.data)
+    value, _ = values(config, state, inputs, keys[0])
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.generation is not None:
@@ -504,7 +506,8 @@ class RecommenderBCQ:
         recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)", group=MAIN
     )
     size: int = static(64, least=1, help="size of item vectors and states", group=MAIN)
-    history: int = static(50, least=1, help="events of the history in a state")
+    history: int = static(50, least=1, help="events that the history encoder reads")
+    memory: int = static(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")
     layers: int = static(2, least=1, help="attention: blocks")
@@ -550,6 +553,11 @@ class RecommenderBCQ:
         """L."""
         return self.latent or 2 * self.size
 
+    @property
+    def reach(self) -> int:
+        """The number of earlier events that a list depends on."""
+        return max(self.history, self.memory)
+
     def check(self) -> None:
         """Raise ConfigError where two fields contradict each other."""
         if self.targets > self.history:
@@ -579,7 +587,7 @@ class RecommenderBCQ:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pretraining phase, of `pretrain_share` of the run's updates, then the main phase."""
-        draw = Sampler("log", self.batch_size, Windows(self.history, self.targets, self.discount))
+        draw = Sampler("log", self.batch_size, Windows(self.reach, self.targets, self.discount))
         first = Phase("pretrain", draw, pretrain_step, pretrain_losses, share=lambda config: config.pretrain_share)
         return (first, Phase("main", draw, step, losses))
 
@@ -612,7 +620,8 @@ class RecommenderBCQ:
             correction = Correction(Pair.create(random, size, size, self.perturbation_hidden, size))
             generation = ItemGeneration(ItemGenerator(inward, outward), correction)
             latents = clipped_latents(latent_key, (self.samples, self.latent_size), self.latent_clip)
-        next_item = NextItemModel(table, reader)
+        repeats = Repeats.create(size, len(history.events)) if self.memory else None
+        next_item = NextItemModel(table, reader, repeats)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
         networks = (next_item, critic, *(generation or (None, None)))
         return State(
@@ -639,7 +648,7 @@ class RecommenderBCQ:
 
     def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
-        facts = item_facts(log.counts, log.item_features if self.content else None)
+        facts = item_facts(log.counts, log.item_features if self.content else None, log.repeat_share)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
         next_item = state.next_item if rows is None else with_item_vectors(state.next_item, rows)
         return state._replace(facts=facts, next_item=next_item)
@@ -651,7 +660,8 @@ class RecommenderBCQ:
         """
         features, critic = state.facts.features, state.critic.members[0]
         weight, updates = jnp.where(state.q_updates > 0, state.weight, 0.0), state.q_updates
-        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, weight, updates)
+        share = state.facts.repeat_share
+        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, weight, updates, share)
 
     def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
@@ -690,6 +700,10 @@ class RecommenderBCQ:
     def queries(self, params: PolicyParams, seen: Histories, key: jax.Array | None = None) -> jax.Array:
         """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
         return ranking.queries(self, params, seen, key)
+
+    def place_scores(self, params: PolicyParams, seen: Histories) -> jax.Array:
+        """Return the scores [B, L] of the events of histories for their items being repeated."""
+        return ranking.place_scores(self, params, seen)
 
     def score_items(
         self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array

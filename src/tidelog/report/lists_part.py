@@ -11,7 +11,7 @@ import numpy as np
 
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
-from tidelog.number_text import three_digits, with_ends
+from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import held_out_cases
 from tidelog.recommend.interactions.log import Interactions
@@ -22,6 +22,7 @@ from tidelog.report.frame import bullets, definitions, figure, folded, heading, 
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks, source
 from tidelog.report.settings_part import facts
+from tidelog.runtime.recommender import REPEATED
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.run import collapsed_metrics
 
@@ -29,6 +30,7 @@ MOST_CASES = 2_000  # largest number of held-out events
 MOST_MEMBERS = 5  # largest number of seeds per algorithm
 LENGTH = 10  # of lists
 LEADING = "hit rate"  # the measure of the picture and of the sentence that lead the page
+REWARDS = ("reward", "discounted reward")
 SHOWN = (LEADING, "ndcg", "discounted reward", "coverage")  # measures that are not folded
 MEANINGS = {
     "hit rate": "share of the events whose item is in the list",
@@ -91,7 +93,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
-        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95 % intervals "
+        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95% intervals "
         "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
         "long run."
     )
@@ -101,15 +103,18 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
             "order within such a basket has no meaning, so all items of a basket count alike, and no rule reads the "
             "last item."
         )
-    best = max((row for row in compared.rows if row.kind == "all"), key=lambda row: row.scores[LEADING].estimate)
-    seen = _SEEN + (_REPEATS if best.ranker == OWN else "")
+    share = found.log.repeat_share
+    seen = _SEEN + _REPEATS[share < REPEATED].format(share=share)
     body = [_lead(compared, learnt, k, "baskets" if baskets else "events"), *map(paragraph, notes)]
-    body += [paragraph(seen, "" if best.ranker == OWN else "soft"), paragraph(explanation, "soft")]
-    body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", every_kind=False))
-    wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", every_kind=True)
+    body += [paragraph(seen, "soft"), paragraph(explanation, "soft")]
+    unit = found.log.reward_unit
+    body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", unit, every_kind=False))
+    wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", unit, every_kind=True)
     meanings = definitions((MEANINGS | (OF_BASKETS if baskets else {})).items())
     return (
-        "".join(body) + folded("Every measure, and what it means", meanings + wide) + bullets(_gains(compared, rankers))
+        "".join(body)
+        + folded("Every measure, and what it means", meanings + wide)
+        + bullets(_gains(compared, rankers, unit))
     )
 
 
@@ -117,11 +122,13 @@ _COUNTED = {
     "popularity": "popularity", "last-item Markov": "what followed the last item",
     "item-kNN": "items of the same users", OWN: "the most frequent items of the user",
 }  # fmt: skip
-_SEEN = (
-    "The measured lists may contain items that the user took before. `tidelog recommend` and `tidelog serve` exclude "
-    'these items, unless `--no-exclude-seen`, or in a request "exclude_seen": false, is set.'
+_SEEN = "The measured lists may contain items that the user took before. "
+_REPEATS = (  # by whether such items are left out by default
+    "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog recommend` and "
+    "`tidelog serve` may contain them, too (`--exclude-seen yes` leaves them out).",
+    "Users do so in {share:.0%} of the events only, so `tidelog recommend` and `tidelog serve` leave these items out "
+    "(`--exclude-seen no` keeps them).",
 )
-_REPEATS = f" Here users take the same items again ({OWN} is best): set it."
 
 
 def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str) -> str:
@@ -141,8 +148,8 @@ def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str)
         gain = compared.difference(name, rule, LEADING)
         low, high = (f"{three_digits(100 * end, sign=True)}" for end in gain[1:])
         sentence = (
-            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)} % of {rates[name].cases:,} held-out {unit} "
-            f"the list of {k} items by {name} contains {taken}, and in {three_digits(100 * highest)} % "
+            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)}% of {rates[name].cases:,} held-out {unit} "
+            f"the list of {k} items by {name} contains {taken}, and in {three_digits(100 * highest)}% "
             f"that of the best counting rule, {rule} ({_COUNTED[rule]}): a difference of "
             f"{three_digits(100 * gain.estimate, sign=True)} percentage points ({low} to {high})."
         )
@@ -160,7 +167,9 @@ def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str)
     return "".join(paragraph(one, "short") for one in (advice, sentence) if one) + shown
 
 
-def _measures_table(compared: Comparison, measures: Sequence[str], caption: str, *, every_kind: bool) -> str:
+def _measures_table(
+    compared: Comparison, measures: Sequence[str], caption: str, unit: str | None, *, every_kind: bool
+) -> str:
     """A table of measures; `every_kind`: with a row for each kind of event, else for all events together."""
     shown = [row for row in compared.rows if every_kind or row.kind == "all"]
     rows = []
@@ -171,7 +180,8 @@ def _measures_table(compared: Comparison, measures: Sequence[str], caption: str,
         ]
         rows.append([row.ranker, *([row.kind] if every_kind else []), f"{row.cases:,}", *cells])
     marked = [place for place, row in enumerate(shown) if row.ranker not in _COUNTED and ALONE not in row.ranker]
-    head = ("", *(["events"] if every_kind else []), "cases", *measures)
+    named = (f"{name}{in_unit(unit, 'in ')}" if name in REWARDS else name for name in measures)
+    head = ("", *(["events"] if every_kind else []), "cases", *named)
     return table(head, rows, caption, marked=marked, named=True)
 
 
@@ -199,14 +209,14 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
             yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
-def _gains(found: Comparison, rankers: Mapping[str, Ranker]) -> Iterator[str]:
+def _gains(found: Comparison, rankers: Mapping[str, Ranker], unit: str | None) -> Iterator[str]:
     """Gain of Q over the encoder alone, on the same users."""
     for name in rankers:
         alone = f"{name}, {ALONE}"
         if alone in rankers:
             gain = found.difference(name, alone, "discounted reward")
             side = "higher than" if gain.low > 0 else "lower than" if gain.high < 0 else "no different from"
-            yield (f"{name}: discounted reward {side} that of its {ALONE}, {with_ends(gain, sign=True)}.")
+            yield (f"{name}: discounted reward {side} that of its {ALONE}, {with_ends(gain, unit, sign=True)}.")
 
 
 def _between(score: Interval) -> str:

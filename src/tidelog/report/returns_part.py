@@ -16,7 +16,7 @@ from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import EvaluationReturns, LogSource, SavedRun, evaluate_command, fingerprint
 
 _MOST_RESAMPLED = 10_000  # returns
-_HEAD = ("", "episodes", "mean", "95 % interval", "median", "mean of the middle half (IQM)", "5 % to 95 %")
+_HEAD = ("", "episodes", "mean", "95% interval", "median", "mean of the middle half (IQM)", "5% to 95%")
 
 
 def returns(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:

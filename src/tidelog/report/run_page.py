@@ -89,7 +89,11 @@ _ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics
 def _summary(runs: Sequence[SavedRun]) -> str:
     if len(runs) == 1:
         return section("Verdict", banner(runs[0]) + verdict_section(runs[0]) + facts(runs[0]), "verdict")
-    body = [table(_HEAD, map(_row, runs), "The runs of this report", named=True)]
+    sets = [one for run in runs for one in run.verdicts if one.together is not None and one.together.advice]
+    newest = max(sets, key=lambda one: one.date, default=None)
+    advice = "" if newest is None or newest.together is None else newest.together.advice
+    body = [paragraph(advice, "short")] if advice else []
+    body.append(table(_HEAD, map(_row, runs), "The runs of this report", named=True))
     body += [
         f'<div class="run">{heading(run.name)}{banner(run)}{verdict_section(run)}</div>'
         for run in runs

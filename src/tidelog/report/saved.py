@@ -10,17 +10,19 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text, source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
-from tidelog.input_files import parse_json, read_text
+from tidelog.input_files import read_text
 from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.schema import Finite, decode
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.record import Record
@@ -29,6 +31,17 @@ from tidelog.types import Catalogue
 
 Values = np.ndarray[Any, Any]
 _MOST_NAMED = 2  # numbers in the name of one algorithm of a population
+
+
+Returns = Annotated[list[Finite], msgspec.Meta(min_length=1)]
+
+
+class EvaluationFile(msgspec.Struct):
+    """The file of an evaluation, as far as reports read it."""
+
+    env: str
+    sampled: bool
+    returns: Annotated[list[Returns], msgspec.Meta(min_length=1)]  # of each member
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,16 +173,12 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
 
 def _played(path: Path) -> EvaluationReturns:
     try:
-        content = parse_json(read_text(path))
-        returns = tuple(np.asarray(member, np.float64) for member in content["returns"])
-        usable = bool(returns) and all(one.ndim == 1 and one.size and np.isfinite(one).all() for one in returns)
-        if not usable:
-            raise ValueError("'returns' must hold one list of finite numbers per member")
-        return EvaluationReturns(str(content["env"]), bool(content["sampled"]), returns)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} is not an evaluation, or it is damaged: {error!r}. fix: remove it and evaluate the run again"
-        ) from error
+        text = read_text(path)
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}. fix: remove it and evaluate the run again") from error
+    where = f"{path} is not an evaluation, or it is damaged"
+    file = decode(text, EvaluationFile, where, fix="remove it and evaluate the run again")
+    return EvaluationReturns(file.env, file.sampled, tuple(np.asarray(one, np.float64) for one in file.returns))
 
 
 def plain(value: Any) -> str:

@@ -176,7 +176,7 @@ def _state(run: SavedRun) -> str:
     where = f"{run.name}: last report at {run.unit[:-1]} {run.done:,} of {steps:,}; "
     where += f"complete checkpoints at {saved}." if saved else "no complete checkpoint."
     try:
-        memory = Checkpoints(run.path / "checkpoints", 1).memory() if run.checkpoints else {}
+        memory = Checkpoints(run.path / "checkpoints", 1).memory() if run.checkpoints else None
     except TidelogError as error:
         return paragraph(f"{where} The last one cannot be read: {error}")
     selection = Selection(run.record.options, memory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -32,35 +33,52 @@ from tidelog.report.frame import (
 )
 from tidelog.report.saved import SavedRun, evaluate_command, file_name, plain, source
 
-# decision -> class of the style sheet, sign, label, meaning
+# decision -> class of the style sheet, sign, label
 WORDS = {
-    "better": ("better", "▲", "Better", "than the logger (who made the log), judged on held-out episodes"),
-    "worse": ("worse", "▼", "Worse", "than the logger (who made the log)"),
-    "no difference shown": ("same", "≈", "No difference shown", "between the policy and the logger (who made the log)"),
-    "unsupported": ("unknown", "?", "Unsupported", "the log cannot show how good this policy is"),
+    "better": ("better", "▲", "Better"),
+    "worse": ("worse", "▼", "Worse"),
+    "no difference shown": ("same", "≈", "No difference shown"),
+    "unsupported": ("unknown", "?", "Unsupported"),
 }
+GUESS = "unknown"  # stands for the numbers of an unsupported policy, which the log does not show
 
 
 def headline(run: SavedRun) -> SavedVerdict:
-    """The verdict that the page begins with: the best of the members that are better, else the newest verdict.
+    """The verdict that the page begins with.
 
-    Of each member its newest verdict counts, because it acts in the way in which it was judged last. Several looks at
-    the same episodes are held to stricter levels, so that the best one is not better by luck.
+    Of each policy its newest verdict counts, because it acts in the way in which it was judged last. The first is the
+    recommended one of the newest set of policies that were judged together; else the best of those that are better
+    (several looks at the same episodes are held to stricter levels, so that it is not better by luck); else, of that
+    set, the supported one with the highest lower end; else the newest verdict.
     """
-    newest = {str(one.verdict.context.get("name")): one for one in reversed(run.verdicts)}.values()
-    better = [one for one in newest if one.verdict.decision == "better"]
-    return max(better, key=lambda one: one.verdict.difference.low) if better else run.verdicts[0]
+    newest = {one.name: one for one in reversed(run.verdicts)}
+    better = [one for one in newest.values() if one.verdict.decision == "better"]
+    together = next((one.together for one in run.verdicts if one.together is not None), None)
+    recommended = newest.get(str(together.recommended)) if together is not None else None
+    if recommended in better:
+        return recommended
+    names = [] if together is None else [row[0] for row in together.rows]
+    supported = [one for one in newest.values() if one.name in names and one.verdict.decision != "unsupported"]
+    first = better or supported
+    if first:
+        return max(first, key=lambda one: one.verdict.difference.low)
+    return next((newest[name] for name in names if name in newest), run.verdicts[0])
 
 
 def banner(run: SavedRun) -> str:
-    """The decision of the headline as text, sign and colour, or a note that there is none."""
+    """What to do, as text, sign and colour: by the newest set of policies judged together, else by the verdict."""
     if not run.verdicts:
         word = "No verdict yet" if run.has_log else "No verdict"
         return f'<p class="banner none"><span><b>{word}</b></span></p>'
-    kind, sign, word, meaning = WORDS[headline(run).verdict.decision]
+    shown = headline(run)
+    kind, sign, word = WORDS[shown.verdict.decision]
+    together, advice = shown.together, shown.verdict.advice
+    if together is not None and together.recommended in (None, shown.name) and together.advice:
+        advice = together.advice
+    verdict = f"Verdict on {shown.policy}: {word}"
     return (
         f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
-        f"<span><b>{word}</b> {meaning}</span></p>"
+        f"<span><b>{escape(advice)}</b> {escape(verdict)}</span></p>"
     )
 
 
@@ -70,16 +88,18 @@ def verdict_section(run: SavedRun) -> str:
         return _none(run)
     shown = headline(run)
     verdict = shown.verdict
-    summary, _, advice = verdict.paragraph.partition(" Next: ")
-    for reason in verdict.reasons:  # listed below, so that the paragraph need not say it too
-        summary = summary.replace(f" {reason[:1].upper()}{reason[1:]}.", "")
-    parts = [paragraph(summary), *([paragraph(f"Next: {advice}", "next")] if advice else []), bullets(verdict.reasons)]
-    body = [paragraph(_in_short(run, shown), "short"), _disagreement(run)]
-    body += [with_picture("".join(parts), _difference(verdict)), folded("How it was judged", _how(shown))]
-    body += [risk_of_verdict(verdict), _together(shown)]
+    next_step = [paragraph(verdict.next_step, "next")] if verdict.next_step else []
+    parts = "".join([paragraph(verdict.outcome), *next_step, bullets(verdict.reasons)])
+    body = [paragraph(_in_short(run, shown), "short"), _disagreement(run), _together(shown)]
+    if verdict.decision == "unsupported":
+        body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
+    else:
+        body.append(with_picture(parts, _difference(verdict)))
+    body += [folded("How it was judged", _how(shown)), risk_of_verdict(verdict)]
     if len(run.verdicts) > 1:
         rows = [
-            [one.path.stem, one.policy, one.verdict.decision, with_ends(one.verdict.difference, sign=True),
+            [one.path.stem, one.policy, one.verdict.decision,
+             GUESS if one.verdict.decision == "unsupported" else with_ends(one.verdict.difference, sign=True),
              one.verdict.deciding, f"{one.verdict.episodes:,}", _day(one)]
             for one in run.verdicts
         ]  # fmt: skip
@@ -137,9 +157,8 @@ def _difference(verdict: Verdict) -> str:
     described = f"{name}: " + "; ".join(f"{row.name} {with_ends(row.interval)}" for row in rows)
     across_axis = f"difference in mean return per episode{in_unit(unit, 'in ')}"
     picture = intervals(described, rows, 0.0, across_axis, ("worse", "better"))
-    warning = ""
-    if verdict.decision == "unsupported":
-        warning = "Do not use these numbers: the log has too little support for them. "
+    guess = verdict.decision == "unsupported"
+    warning = "Do not use these numbers: the log has too little support for them. " if guess else ""
     clone = " The clone is a policy that imitates the logger (behaviour cloning)." if len(rows) > 1 else ""
     return figure(name, picture, f"{warning}The logger's mean return is {with_ends(verdict.logger, unit)}.{clone}")
 
@@ -168,18 +187,18 @@ def _how(shown: SavedVerdict) -> str:
 
 def _together(shown: SavedVerdict) -> str:
     """The table of the policies that were judged together with the headline's policy."""
-    table_of_policies = shown.together
-    if table_of_policies is None or len(table_of_policies[1]) < 2:
+    together, verdict = shown.together, shown.verdict
+    if together is None:
         return ""
-    level, rows = table_of_policies
-    verdict = shown.verdict
+    rows = together.rows
     cells = [
-        [name, decision, three_digits(middle, sign=True), _ends(low, high, sign=True)]
+        [name, decision, *([GUESS] * 2 if decision == "unsupported"
+                           else [three_digits(middle, sign=True), _ends(low, high, sign=True)])]
         for name, decision, middle, low, high in rows
-    ]
+    ]  # fmt: skip
     difference = f"difference from the logger{in_unit(verdict.reward_unit, 'in ')}, by {verdict.deciding}"
-    head = ("policy", "decision", difference, f"interval, {percent(level)} for all together")
-    mine = [place for place, row in enumerate(rows) if row[0] == verdict.context.get("name")]
+    head = ("policy", "decision", difference, f"interval, {percent(together.level)} for all together")
+    mine = [place for place, row in enumerate(rows) if row[0] == shown.name]
     return table(head, cells, f"{len(rows):,} policies judged together on these episodes", named=True, marked=mine)
 
 
@@ -232,13 +251,13 @@ def _step_curve(name: str, colour: int, points: Values, band: Band, dashed: bool
 
 
 def _tail_numbers(risk: Risk) -> str:
-    worst = f"mean of the worst {100 * risk.alpha:.4g} % (CVaR)"
+    worst = f"mean of the worst {100 * risk.alpha:.4g}% (CVaR)"
     rows = [[worst, *(with_ends(interval) for interval in risk.cvar)]]
     if risk.probability is not None and risk.bad_outcome is not None:
         name = f"probability of {three_digits(risk.bad_outcome)} or less"
         rows.append([name, *(with_ends(interval) for interval in risk.probability)])
     rows += [
-        [f"{100 * share:.4g} % of episodes earn at most", *(with_ends(interval) for interval in compared)]
+        [f"{100 * share:.4g}% of episodes earn at most", *(with_ends(interval) for interval in compared)]
         for share, compared in risk.quantiles
     ]
     head = (f"return{in_unit(risk.reward_unit, 'in ')}", "policy", "logger", "difference")
@@ -281,6 +300,11 @@ def _one(saved: SavedVerdict) -> str:
         "by the policy."
     )
     wide = table(_HEAD, map(_support_cells, rows), "Every estimator with its support", named=True)
+    if verdict.decision == "unsupported":
+        guesses = "".join([picture, _deciding_table(verdict), wide])
+        return "".join(
+            [_weights(saved), paragraph(meaning), folded("Guesses outside the log: do not use them", guesses)]
+        )
     body = [grid([picture, _weights(saved)], broad=True), paragraph(meaning), _deciding_table(verdict)]
     return "".join([*body, folded(f"All {len(rows):,} estimators with their support, for a closer look", wide)])
 

@@ -19,6 +19,8 @@ from tidelog.types import Histories
 Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
 Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
 RANKING = "ranking"  # node kind of a ranking policy
+AGES = 56  # groups of ages: four for each doubling; an age of 2**14 events and more is in the last
+NO_PLACE = -1e30  # score of no event
 
 
 def ranking_functions(node: Node) -> RankingFunctions:
@@ -27,11 +29,13 @@ def ranking_functions(node: Node) -> RankingFunctions:
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
         queries=lambda seen: item_queries(np, node, states(np, node, seen)),
         score_items=lambda seen, *found: item_scores(np, node, states(np, node, seen), *found),
-        history=node["history"],
+        places=None if node["repeats"] is None else lambda seen: place_scores(np, node, states(np, node, seen), seen),
+        history=reach(node),
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
         width=node["width"],
         q_weight=node["q_weight"],
+        repeat_share=node["repeat_share"],
     )
 
 
@@ -39,6 +43,17 @@ def features_of(node: Node) -> int:
     """Return the number of user features."""
     profile = node["reader"]["profile"]
     return 0 if profile is None else profile.shape[0]
+
+
+def reach(node: Node) -> int:
+    """Return the number of events of a history."""
+    return int(node["history"] if node["repeats"] is None else node["repeats"]["length"])
+
+
+def age_groups(longest: int) -> np.ndarray[Any, Any]:
+    """Return the group of each age 0 .. longest, in numbers of events; the last event has age 1."""
+    ages = np.maximum(np.arange(longest + 1), 1)
+    return np.minimum(np.floor(4 * np.log2(ages) + 1e-9), AGES - 1).astype(np.int32)
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -64,6 +79,15 @@ def item_queries(xp: Any, node: Node, states: Array) -> Array:
     return xp.concatenate([likely, xp.concatenate([generated, xp.zeros_like(generated[..., :1])], axis=-1)], axis=1)
 
 
+def place_scores(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
+    """Return the scores [B, H] of the events of histories for their items being repeated, in states [B, D]."""
+    part, length = node["repeats"], seen.items.shape[1]
+    vectors = _vectors(xp, node["catalogue"], seen.items)
+    match = xp.matmul(vectors, (states @ part["match"])[..., None])[..., 0] + (states @ part["gate"])[:, None]
+    ages = part["age"][age_groups(length)[np.arange(length, 0, -1)]]
+    return xp.where(seen.events > 0, match + ages + part["event"][seen.events], NO_PLACE)
+
+
 def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
     """Return likelihood, value and support of found items [B, K]; `logits` -inf for none, `ideas` bool."""
     valid = logits > -math.inf
@@ -85,10 +109,11 @@ def scan_steps(step: Step, carry: Array, inputs: tuple[Array, ...]) -> Array:
 
 
 def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Array:
-    """Return the states [B, D] at the end of histories."""
-    reader, real = node["reader"], seen.events > 0
-    vectors = _vectors(xp, node["catalogue"], seen.items)
-    steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][seen.events]
+    """Return the states [B, D] at the end of histories, of which the encoder reads the last events."""
+    items, events = seen.items[:, -node["history"] :], seen.events[:, -node["history"] :]
+    reader, real = node["reader"], events > 0
+    vectors = _vectors(xp, node["catalogue"], items)
+    steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
     body = reader["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
     state = xp.where(real[:, -1:], state, reader["empty"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.history_encoders import RANKING, ranking_functions
+from tidelog.runtime.history_encoders import RANKING, ranking_functions, reach
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
 from tidelog.runtime.ranking import Ranker
@@ -127,7 +127,7 @@ def _needed(recipe: Recipe, spec: Spec) -> Iterator[int]:
             yield from _picture_sizes(node["picture"], spec.observation.get(node["name"]))
         if node["kind"] == RANKING:
             body, steps = node["reader"]["body"], node["history"]
-            yield steps * node["catalogue"]["weight"].shape[1]
+            yield max(steps, reach(node)) * node["catalogue"]["weight"].shape[1]
             if body["kind"] == "attention":
                 yield steps * steps * max([1, *(block["heads"] for block in body["blocks"])])
 

@@ -45,16 +45,19 @@ class RankingFunctions(NamedTuple):
     `queries(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated
     ones.
     `score_items(histories, found, logits, ideas)` returns likelihood, value and support of found items, [B, K] each.
+    `places(histories)` returns the scores [B, H] of the events for their items being repeated; None: no such scores.
     """
 
     table: NumpyArray  # [N + 1, Q] float32
     queries: Callable[..., Any]
     score_items: Callable[..., Any]
+    places: Callable[..., Any] | None
     history: int  # H: number of steps of a history
     kinds: int  # number of event kinds
     features: int  # F: number of user features
     width: int  # K: smallest number of scored items
     q_weight: float  # weight of the value in the score
+    repeat_share: float  # share of the log's events whose item the user had before
 
 
 class Ranker:
@@ -80,6 +83,11 @@ class Ranker:
     def features(self) -> int:
         """F: the number of user features, 0 for none."""
         return self._functions.features
+
+    @property
+    def repeat_share(self) -> float:
+        """The share of the log's events whose item the user had before."""
+        return self._functions.repeat_share
 
     @property
     def width(self) -> int:
@@ -132,26 +140,56 @@ class Ranker:
 
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
-        queries = np.asarray(functions.queries(seen))
-        found, ideas = self._search(queries, min(max(k, functions.width), self.items), allowed)
-        valid = np.take_along_axis(allowed, found, axis=1)
-        vectors = functions.table[found]  # [B, K, Q]
-        logits = np.where(valid, np.einsum("bkq,bq->bk", vectors, queries[:, 0]), -np.inf).astype(np.float32)
-        logits[_again(found)] = -np.inf
+        queries, width = np.asarray(functions.queries(seen)), min(max(k, functions.width), self.items)
+        scores = None if functions.places is None else np.asarray(functions.places(seen))
+        found, _ = top_k(queries[:, 0], functions.table, width, allowed)
+        if scores is not None:  # an item outside of both is not among the best
+            found = np.concatenate([seen.items, found], axis=1)
+            logits = self._logits(queries, found, allowed, seen, scores)
+            found = np.take_along_axis(found, np.lexsort((found, -logits), axis=1)[:, :width], axis=1)
+        ideas = np.ones(found.shape, bool)
+        if queries.shape[1] > 1:
+            generated = self._generated(queries[:, 1:], width, allowed)
+            ideas = np.pad(np.ones(generated.shape, bool), ((0, 0), (0, found.shape[1])))
+            found = np.concatenate([generated, found], axis=1)
+        logits = self._logits(queries, found, allowed, seen, scores)
         likelihood, rating, first = (np.asarray(part) for part in functions.score_items(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
-    def _search(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> tuple[NumpyArray, NumpyArray]:
-        """Return items [B, K] of all queries, and which of them a generated vector found (all, without these)."""
-        found, _ = top_k(queries[:, 0], self._functions.table, width, allowed)
-        ideas = queries.shape[1] - 1
-        if not ideas:
-            return found, np.ones(found.shape, bool)
-        near = max(1, -(-width // ideas))
-        others = [top_k(queries[:, 1 + i], self._functions.table, near, allowed)[0] for i in range(ideas)]
-        generated = np.concatenate(others, axis=1)
-        marks = np.repeat(np.asarray([True, False]), [generated.shape[1], found.shape[1]])
-        return np.concatenate([generated, found], axis=1), np.broadcast_to(marks, (len(found), len(marks)))
+    def _logits(
+        self,
+        queries: NumpyArray,
+        found: NumpyArray,
+        allowed: NumpyArray,
+        seen: Histories,
+        scores: NumpyArray | None,
+    ) -> NumpyArray:
+        """Return the logits [B, K] of found items; -inf for forbidden ones, and for all but the first of a row."""
+        valid = np.take_along_axis(allowed, found, axis=1) & ~_again(found)
+        logits = np.einsum("bkq,bq->bk", self._functions.table[found], queries[:, 0])
+        if scores is not None:
+            logits = np.logaddexp(logits, repeat_scores(found, seen.items, scores, self.items))
+        return np.where(valid, logits, -np.inf).astype(np.float32)
+
+    def _generated(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> NumpyArray:
+        """Return the nearest items to generated vectors [B, n, Q], at least `width` of them."""
+        near = max(1, -(-width // queries.shape[1]))
+        parts = [top_k(queries[:, i], self._functions.table, near, allowed)[0] for i in range(queries.shape[1])]
+        return np.concatenate(parts, axis=1)
+
+
+def repeat_scores(found: NumpyArray, seen: NumpyArray, scores: NumpyArray, items: int) -> NumpyArray:
+    """Return the log of the summed exponentials of found items' scores [B, K] over their places in histories [B, H].
+
+    `scores` [B, H] belong to the events of the histories `seen` [B, H]; -inf for items that are not in the history.
+    """
+    top = scores.max(axis=1, keepdims=True)
+    row = np.arange(len(seen), dtype=np.int64)[:, None] * (items + 1)
+    keys, place = np.unique(row + seen, return_inverse=True)
+    sums = np.bincount(place.ravel(), np.exp(scores - top, dtype=np.float64).ravel())
+    at = np.minimum(np.searchsorted(keys, row + found), len(keys) - 1)
+    there = keys[at] == row + found
+    return np.where(there, top + np.log(np.maximum(sums[at], 1e-300)), -np.inf)
 
 
 def order_found(found: Found, k: int, weight: float, supervised: bool = False) -> tuple[NumpyArray, NumpyArray]:
@@ -182,7 +220,7 @@ def refuse_too_few(allowed: NumpyArray, k: int, before: int = 0) -> None:
         raise SpecError(
             f"k = {k}, but history {before + int(short[0])} has only {int(counts[short[0]])} candidates "
             f"({several} fewer than {k}). fix: lower k, allow more candidates, or exclude_seen=False "
-            "(--no-exclude-seen)"
+            "(--exclude-seen no)"
         )
 
 

@@ -30,7 +30,8 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "smallest": "critics weights",
         "imitator": "encoder trunk head",
         "network": "encoder body",
-        "ranking": "catalogue reader critic generation threshold history width q_weight",
+        "ranking": "catalogue reader repeats critic generation threshold history width q_weight repeat_share",
+        "repeats": "age event gate match length",
         "catalogue": "weight bias tower features",
         "reader": "events empty body norm profile",
         "mean": "linear",
@@ -74,10 +75,10 @@ def _numbers(value: Any) -> bool:
 
 
 VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are neither nodes nor lists of nodes
-    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions"), _array(2)),
-    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty"), _array(1)),
+    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions", "match"), _array(2)),
+    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate"), _array(1)),
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
-    **dict.fromkeys(("history", "width"), _whole(1, 1 << 14)),
+    **dict.fromkeys(("history", "width", "length"), _whole(1, 1 << 14)),
     **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),
     **dict.fromkeys(("clip", "reach", "phi", "q_weight"), _number(0.0, 1e9)),
     "activation": lambda value: isinstance(value, str) and value in ACTIVATIONS,
@@ -89,7 +90,7 @@ VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are nei
     "range": lambda value: _numbers(value) and len(value) == 2,
     "sizes": lambda value: isinstance(value, list) and all(_whole(1, 1 << 20)(one) for one in value) and len(value) > 0,
     "tables": lambda value: isinstance(value, list) and all(_array(2)(one) for one in value),
-    "threshold": _number(0.0, 1.0),
+    **dict.fromkeys(("threshold", "repeat_share"), _number(0.0, 1.0)),
     "weights": lambda value: value is None or _numbers(value),
 }
 

@@ -17,6 +17,7 @@ from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
 
 NumpyArray = np.ndarray[Any, Any]
+REPEATED = 0.1  # share of repeated items in a log from which on lists may contain items of the history
 MOST = 1e38  # largest 32-bit number, about
 FEW = 20  # values that an error lists
 LONGEST = 128  # largest number of characters of ids in a text array
@@ -44,6 +45,10 @@ class Ranks(Protocol):
         """H: the number of steps of a history."""
 
     @property
+    def repeat_share(self) -> float:
+        """The share of the log's events whose item the user had before."""
+
+    @property
     def features(self) -> int:
         """F: the number of user features, 0 for none."""
 
@@ -62,6 +67,11 @@ class Ranks(Protocol):
         """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F]."""
 
 
+def excludes_seen(ranker: Ranks) -> bool:
+    """Return whether lists leave out items of the history by default: fewer than a tenth of the events repeat one."""
+    return ranker.repeat_share < REPEATED
+
+
 class Recommender:
     """Ranks the items of a catalogue; the same methods as `tidelog.Policy.recommend`, and the same answers."""
 
@@ -76,7 +86,7 @@ class Recommender:
         self,
         histories: Any,
         k: int = 10,
-        exclude_seen: bool = True,
+        exclude_seen: bool | None = None,
         candidates: Any = None,
         exclude: Any = None,
         *,
@@ -86,7 +96,8 @@ class Recommender:
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
-        `exclude_seen` excludes items of the history; `candidates` are the only items to choose from, `exclude` are
+        `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
+        `candidates` are the only items to choose from, `exclude` are
         never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
         per history, from columns of the user features to values (None: nothing is known). SpecError where fewer than
         `k` items remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
@@ -109,7 +120,7 @@ def recommend(
     vocabulary: Vocabulary,
     histories: Any,
     k: int = 10,
-    exclude_seen: bool = True,
+    exclude_seen: bool | None = None,
     candidates: Iterable[Any] | None = None,
     exclude: Iterable[Any] | None = None,
     events: Any = None,
@@ -119,8 +130,10 @@ def recommend(
     """Return the best `k` items after each history; see `Policy.recommend`."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise SpecError(f"k = {k!r}: expected a whole number. fix: use k=10")
+    if exclude_seen is None:
+        exclude_seen = excludes_seen(ranker)
     if not isinstance(exclude_seen, bool | np.bool_):
-        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True or False. fix: use True")
+        raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True, False or None. fix: use True")
     if not isinstance(unknown, str) or unknown not in ("error", "skip"):
         raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
     items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")

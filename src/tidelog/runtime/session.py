@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError, install
 from tidelog.runtime.artefact_files import ONNX, Saved
-from tidelog.runtime.history_encoders import RANKING, features_of
+from tidelog.runtime.history_encoders import RANKING, features_of, reach
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.onnx_guard import RefusedModel, refuse_foreign
@@ -96,8 +96,8 @@ class _Lists:
 
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
         self._saved, self._session, self.items = saved, session, items
-        self.width, self.history, self.features = min(node["width"], items), node["history"], features_of(node)
-        self._kinds = len(node["reader"]["events"]) - 1
+        self.width, self.history, self.features = min(node["width"], items), reach(node), features_of(node)
+        self._kinds, self.repeat_share = len(node["reader"]["events"]) - 1, node["repeat_share"]
 
     def rank(
         self,

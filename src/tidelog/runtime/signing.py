@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tidelog.errors import CheckpointError, ConfigError, install
+from tidelog.input_files import parse_saved
 
 SIGNATURE = "signature.json"
 METHOD = "ed25519"
@@ -40,7 +41,7 @@ def sign(manifest: bytes, key: Path) -> bytes:
 def read_signature(content: bytes, where: str) -> Signature:
     """Parse a signature file; CheckpointError if it is not one."""
     try:
-        data = json.loads(content)
+        data = parse_saved(content)
         if set(data) != {"method", "key", "signature"} or data["method"] != METHOD:
             raise ValueError(f"expected method {METHOD}, key and signature")
         return Signature(str(data["key"]), base64.b64decode(data["signature"], validate=True))

@@ -24,10 +24,16 @@ from tidelog.types import ActionSpace, Catalogue, Continuous, Discrete, Spec
 Acting = Literal["mode", "sample"]
 Actions: TypeAlias = NDArray[Any] | LabelledActions
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
-TEXTS = ("decision", "acting", "date", "caveat")  # of a verdict's summary; an empty caveat says nothing
+ADVICE: Mapping[str, str] = {
+    "better": "Use it: it is better than the logged decisions if it {does}.",
+    "worse": "Do not use it: it is worse than the logged decisions if it {does}.",
+    "no difference shown": "No difference was shown: keep what you have.",
+    "unsupported": "Do not use it yet: the log cannot show how good it is if it {does}.",
+}
+TEXTS = ("decision", "acting", "date", "caveat", "advice")  # of a verdict's summary; an empty caveat says nothing
 UNKNOWN = ("difference", "low", "high")  # numbers that are None where the log shows none
 NUMBERS = (*UNKNOWN, "level", "episodes")
-LONGEST = 100  # characters of a text
+LONGEST = 250  # characters of a text
 
 
 class ActingWarning(UserWarning):
@@ -194,6 +200,8 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
     """Return the summary of a verdict from a file, None if there is none; ConfigError for anything else."""
     if value is None:
         return None
+    if isinstance(value, Mapping) and "advice" not in value:  # of an older tidelog
+        value = {**value, "advice": advice_on(value.get("decision"), value.get("acting"))}
     if not isinstance(value, Mapping) or set(value) != {*TEXTS, *NUMBERS}:
         raise ConfigError(f"verdict: expected the fields {', '.join((*TEXTS, *NUMBERS))}. fix: judge the policy again")
     for name in TEXTS:
@@ -209,8 +217,18 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
     return dict(value)
 
 
+def advice_on(decision: Any, acting: Any, known_overlap: bool = True) -> str:
+    """Return what to do with a policy, by the verdict and the way of acting; an unknown decision advises nothing.
+
+    `known_overlap`: whether it is known, or stated, that the policy did not learn from the judged episodes.
+    """
+    text = ADVICE.get(str(decision), "").format(does=DOES.get(str(acting), "acts as it was judged"))
+    only = "Use it only if it did not learn from the judged episodes: then"
+    return text if known_overlap else text.replace("Use it:", only, 1)
+
+
 def verdict_line(verdict: Mapping[str, Any] | None) -> str:
-    """Return one line on the verdict that a policy carries, or that it carries none."""
+    """Return one line on the verdict that a policy carries: what to do, and why; or that it carries none."""
     if verdict is None:
         return "no verdict: nobody has judged this policy in this way. fix: tidelog judge"
     numbers = [verdict[name] for name in ("difference", "low", "high")]
@@ -219,7 +237,8 @@ def verdict_line(verdict: Mapping[str, Any] | None) -> str:
     if known and verdict["decision"] != "unsupported":  # a number for it would be a guess
         difference, low, high = numbers
         by = f", {difference:+.3g} against the logger ({low:+.3g} to {high:+.3g}, {100 * verdict['level']:g}%)"
+    caveat = f"; {verdict['caveat']}" if verdict["caveat"] else ""
     return (
-        f"verdict of {verdict['date'][:10]}: {verdict['decision'].upper()}{by} on {verdict['episodes']:,} episodes, "
-        f"for a policy that {DOES[verdict['acting']]}{'; ' if verdict['caveat'] else ''}{verdict['caveat']}"
+        f"{verdict['advice']} Verdict of {verdict['date'][:10]}: {verdict['decision'].upper()}{by} on "
+        f"{verdict['episodes']:,} episodes, for a policy that {DOES[verdict['acting']]}{caveat}"
     )

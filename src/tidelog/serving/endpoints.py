@@ -261,7 +261,7 @@ def example(policy: Policy) -> dict[str, Any] | None:
 IN_JSON = {  # what an error says for Python and the command line, and for a request; the longer first
     "unknown='skip' (--unknown skip)": '"unknown": "skip"',
     "unknown='skip'": '"unknown": "skip"',
-    "exclude_seen=False (--no-exclude-seen)": '"exclude_seen": false',
+    "exclude_seen=False (--exclude-seen no)": '"exclude_seen": false',
     "drop users=, or train with user_features=...": 'drop "user" or "users", or train with user features',
     "a mapping or None": "an object or null",
     "or None": "or null",

@@ -21,6 +21,7 @@ from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, metric_labels
 from tidelog.training.engine.members import Member, as_members, fresh_learners
+from tidelog.training.engine.memory_need import check_memory
 from tidelog.training.engine.stores import check_rewards
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import read_part
@@ -72,7 +73,7 @@ def fit(
     `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
     of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
     network. Without `out` nothing is written. `train=False` returns the run before its first update; `run.stream()`
-    trains it chunk by chunk. Raises ConfigError, SpecError, LogError, DivergenceError.
+    trains it chunk by chunk. Raises ConfigError, SpecError, SpaceError, LogError, DivergenceError.
     """
     use_cache()
     algorithms = as_algorithms(algorithm)
@@ -104,6 +105,7 @@ def fit(
         keep=keep,
         together=together,
     )
+    check_memory(algorithms, len(options.seeds), log.spec, log)
     parts = parts_of(log, options.held_out, options.split_seed)
     if isinstance(parts, TimeSplit):
         parts.check_periods()

@@ -18,6 +18,7 @@ from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import metric_labels
 from tidelog.training.engine.members import Member, as_members
+from tidelog.training.engine.memory_need import check_memory
 from tidelog.training.engine.offload_storage import Storage, storage_for
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
@@ -118,6 +119,7 @@ def learn(
         )
     for one in algorithms:
         check_fit(one, assignment.spec, "environment")
+    check_memory(algorithms, len(options.seeds), assignment.spec, None)
     learners = fresh_collectors(
         members, assignment.spec, assignment.source, options.steps, log_out is not None, storage
     )
@@ -180,6 +182,7 @@ def reopened(
             "environment of the run"
         )
     storage = _storage(options, path, algorithms[0])
+    check_memory(algorithms, len(options.seeds), record.spec, None)
     templates = fresh_collectors(members, record.spec, assignment.source, options.steps, log_out is not None, storage)
     params = (
         [m.algorithm.policy_params(t.state) for m, t in zip(members, templates, strict=True)] if options.ahead else []

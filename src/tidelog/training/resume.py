@@ -13,6 +13,7 @@ from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import as_members, fresh_learners
+from tidelog.training.engine.memory_need import check_memory
 from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
@@ -70,6 +71,7 @@ def load(
         return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
     options, algorithms = record.options, record.algorithms(algorithm)
+    check_memory(algorithms, len(options.seeds), record.spec, log)
     parts = parts_of(log, options.held_out, options.split_seed)
     members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], record.scaler)

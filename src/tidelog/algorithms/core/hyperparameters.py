@@ -141,6 +141,8 @@ def _declare_fields(cls: type[Any]) -> None:
         setattr(cls, name, dataclasses.field(default=declared.default, metadata=metadata))
 
 
+LARGEST_COUNT = 2**31 - 1  # counts and sizes fit into 32 bits in compiled programs
+LARGEST_NUMBER: Any = 1e300
 STATIC_KINDS: tuple[Any, ...] = (int, bool, str, tuple[int, ...], tuple[float, ...])
 
 
@@ -201,7 +203,7 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
         raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
     least, most, open_ends = field.metadata["range"]
     inside = least < value < most if open_ends else least <= value <= most
-    if not (inside and math.isfinite(value)):
+    if not (inside and -LARGEST_NUMBER <= value <= LARGEST_NUMBER):
         left, right = "()" if open_ends else "[]"
         raise ConfigError(f"{where}: expected a finite number in {left}{least:g}, {most:g}{right}")
     return float(value)
@@ -218,6 +220,8 @@ def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> An
     if get_origin(kind) is tuple:
         return _checked_tuple(where, value, get_args(kind)[0], least == 0)
     whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if kind is int and whole and abs(value) > LARGEST_COUNT:
+        raise ConfigError(f"{where}: expected at most {LARGEST_COUNT:,}")
     if kind is int and not (whole and (least is None or value >= least)):
         raise ConfigError(f"{where}: expected a whole number" + (f" of at least {least}" if least is not None else ""))
     return int(value) if kind is int else value
@@ -229,6 +233,8 @@ def _checked_tuple(where: str, value: Any, kind: type, may_be_empty: bool) -> tu
     listed = value if isinstance(value, tuple | list) else ()
     whole = [isinstance(v, Integral) and not isinstance(v, bool) and int(v) > 0 for v in listed]
     fit = whole if kind is int else [isinstance(v, Real) and not isinstance(v, bool) for v in listed]
+    if any(ok and abs(v) > LARGEST_COUNT for ok, v in zip(fit, listed, strict=True)):
+        raise ConfigError(f"{where}: expected numbers of at most {LARGEST_COUNT:,}")
     if not listed or not all(fit):
         raise ConfigError(f"{where}: expected a list of {'positive whole ' if kind is int else ''}numbers")
     return tuple(kind(v) for v in listed)

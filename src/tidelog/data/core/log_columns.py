@@ -10,19 +10,29 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, overload
+from typing import Any, Literal, Self, overload
 
+import msgspec
 import numpy as np
 
 from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.report import Report
 from tidelog.errors import LogError
+from tidelog.schema import Count, Share, typed
 from tidelog.types import Spec
 
 STORED = ("observation", "action_mask")  # these have M rows, indexed by position; all other columns have N
 OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
 MOST_LISTED = 100_000  # episodes that an origin lists; a larger selection has no origin
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
+
+
+class Part(msgspec.Struct):
+    """A part of a log in its origin: one side of a split, or the ordinals of episodes."""
+
+    split: tuple[Share, int] | None = None  # fraction and seed
+    part: Literal[0, 1] = 0
+    episodes: list[Count] = []
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,10 +135,12 @@ class LogColumns:
 
     def part_again(self, part: Mapping[str, Any]) -> Self:
         """Take a part again, as an origin describes it."""
-        if "split" in part:
-            fraction, seed = part["split"]
-            return self.split(fraction, seed)[part["part"]]
-        return self.take_episodes(part["episodes"])
+        about = typed(part, Part, "the origin of the log", LogError)
+        if about.split is not None:
+            return self.split(*about.split)[about.part]
+        if max(about.episodes, default=0) >= len(self.episode_ids):
+            raise LogError(f"the origin of the log: episodes has {max(about.episodes)}. fix: restore the file")
+        return self.take_episodes(about.episodes)
 
     def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
         """The sorted ordinals of the episodes in the two logs of `split`."""

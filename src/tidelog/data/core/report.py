@@ -106,12 +106,9 @@ class Report:
     @classmethod
     def from_json(cls, data: Any) -> Report:
         """Rebuild a report from `to_json`; LogError for a field of another type."""
-        import msgspec
+        from tidelog.schema import typed
 
-        try:
-            return msgspec.convert(data, cls)
-        except (msgspec.ValidationError, UnicodeError) as error:
-            raise LogError(f"a saved report is invalid: {error}. fix: validate the log again") from error
+        return typed(data, cls, "a saved report is invalid", LogError, "validate the log again")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -20,7 +20,7 @@ _FEW_CODES = 50
 _WIDE = 10
 _MIXED = 0.01
 _LARGEST = 3e38
-_EXTREME = 100  # largest ratio of the largest reward to the 99 % quantile
+_EXTREME = 100  # largest ratio of the largest reward to the 99% quantile
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Field:
     high: float | None = None
     role: str | None = None
     negative: int = 0  # number of values below 0
-    usual: float | None = None  # 99 % quantile of the values other than 0
+    usual: float | None = None  # 99% quantile of the values other than 0
 
 
 @dataclass
@@ -394,7 +394,7 @@ def _unfit_reward(one: Field) -> str | None:
     if one.negative:
         return f"{one.negative:,} values are negative, down to {one.low:,.10g} (returned goods?)"
     if one.usual and one.high is not None and one.high > _EXTREME * one.usual:
-        return f"its largest value is {one.high:,.10g}, and 99 % of those other than 0 are at most {one.usual:,.5g}"
+        return f"its largest value is {one.high:,.10g}, and 99% of those other than 0 are at most {one.usual:,.5g}"
     return None
 
 

@@ -126,7 +126,10 @@ class Description:
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
-            lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping}")
+            lines.append(
+                f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}"
+                "   (half of the episodes stay unseen, to judge the policy on)"
+            )
         return lines
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
@@ -143,6 +146,7 @@ class Description:
         return [f"{validate} --quarantine {BAD_ROWS}", *_without_bad_rows(self.named)]
 
 
+HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 _GOOD_ROWS = "good"
 _POLARS = {  # ending -> how Polars reads a table (as text where types would change ids) and writes it

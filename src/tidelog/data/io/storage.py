@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,9 +22,8 @@ from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.input_files import open_regular
 from tidelog.memory import shortage
+from tidelog.schema import typed
 from tidelog.types import Spec
-
-Typed = TypeVar("Typed")
 
 LOG = Kind("log", 2, LogError)
 _EXTRA = "extra/"
@@ -54,7 +53,7 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     folder = Path(path)
     try:
         manifest = LOG.manifest(folder)
-        about = typed_manifest(manifest, LogManifest)
+        about = typed(manifest, LogManifest, MANIFEST, LogError)
         columns = read_columns(LOG, folder, about.columns, manifest, memory_map)
         spec, report = Spec.from_json(about.spec), Report.from_json(about.report)
         unit = declared_unit(about.reward_unit)
@@ -67,7 +66,7 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     except (KeyError, ConfigError) as error:
         raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
     except (LogError, SpecError) as error:
-        raise unreadable(folder, str(error), _FOLDER, _FIX) from error
+        raise unreadable(folder, str(error).partition(". fix: ")[0], _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
     return {**known, **plain, "reward_unit": unit}
@@ -89,14 +88,6 @@ class LogManifest(msgspec.Struct):
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
-
-
-def typed_manifest(manifest: Mapping[str, Any], kind: type[Typed]) -> Typed:
-    """The fields of a manifest in their types; LogError names a field of another type."""
-    try:
-        return msgspec.convert(manifest, kind)
-    except (msgspec.ValidationError, UnicodeError) as error:
-        raise LogError(f"an entry is missing or malformed ({error})") from error
 
 
 def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:

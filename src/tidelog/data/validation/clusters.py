@@ -81,7 +81,7 @@ def cluster_candidates(log: LogColumns) -> list[ClusterCandidate]:
 
     A column named like a person, a session or a store qualifies if it repeats (at least 5 values, 1.5 episodes per
     value) and never changes within an episode. A day, another identifier or a column of text qualifies if also the
-    returns correlate within its values more than by chance, at 1 % over all columns. Columns that the action
+    returns correlate within its values more than by chance, at 1% over all columns. Columns that the action
     determines are excluded. The list is empty if the log has clusters. Logs of 200,000 episodes or more are sampled.
     """
     if log.cluster is not None:

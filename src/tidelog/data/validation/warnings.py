@@ -234,7 +234,7 @@ def suspicious_leak(raw: RawLog) -> Iterable[Finding]:
 
 @check("unbalanced actions", "warning")
 def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
-    """An action is never taken, or is rare: in fewer than 10 rows or 0.1 % of them."""
+    """An action is never taken, or is rare: in fewer than 10 rows or 0.1% of them."""
     if raw.action is None or raw.action.kind == "continuous":
         return
     sizes = raw.action.sizes if raw.action.kind == "multi" else (action_count(raw),)

@@ -37,7 +37,7 @@ from tidelog.ope.evidence.episodes import Ordinals, clusters_of, ends_by_clock, 
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.types import Continuous, Discrete
 
-LEVEL = 0.0025  # of each of at most four tests: 1 % together
+LEVEL = 0.0025  # of each of at most four tests: 1% together
 LEAST = 1e-3  # smallest added share of explained variance; below it the regression's error is an equally likely cause,
 NOISY = 0.2  # unless at least this share of the variance is not explained by the observation
 MOST_ROWS, MOST_COLUMNS, MOST_ACTIONS = 40_000, 12, 12

@@ -102,8 +102,8 @@ class ActionCount(NamedTuple):
 
     action: int
     mean: float  # count per episode of the target, by occupancy ratios
-    low: float  # 1 % quantile of the count in logged episodes
-    high: float  # 99 % quantile
+    low: float  # 1% quantile of the count in logged episodes
+    high: float  # 99% quantile
     outside: bool  # whether the mean is outside this range
     beyond: bool  # whether its frequency (or that of not taking it) also differs by a factor of at least `TIMES`
 

@@ -206,7 +206,7 @@ def check_risk(alpha: float, bad_outcome: float | None) -> None:
     """Raise ConfigError for an invalid share of worst episodes or an invalid bad outcome."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0.0 < alpha < 1.0:
         raise ConfigError(
-            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1. fix: use cvar=0.1 for the worst 10 %"
+            f"cvar = {alpha!r}: expected a share of episodes between 0 and 1. fix: use cvar=0.1 for the worst 10%"
         )
     if bad_outcome is None:
         return
@@ -287,7 +287,7 @@ def tail_sentence(decision: str, risk: Risk | None) -> str:
         return ""
     difference = risk.cvar.difference
     mean = "The policy is better on average" if decision == "better" else "No difference of means is shown"
-    worst = f"its worst {100 * risk.alpha:.4g} % of episodes"
+    worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
     earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
     if difference.high < 0:
         return f"{mean}, but its bad episodes are worse: {earn}."
@@ -308,7 +308,7 @@ def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) 
     """
     if risk is None:
         return f"the tail cannot be judged: {reason or 'the log does not support it'}"
-    share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
+    share, difference = f"{100 * risk.alpha:.4g}%", risk.cvar.difference
     number = f"the CVaR difference of the worst {share} is {with_ends(difference, risk.reward_unit, sign=True)}"
     if difference.high < 0:
         return (
@@ -323,7 +323,7 @@ def tail_refusal(risk: Risk | None, reason: str | None, tolerance: float = 0.0) 
 
 
 def _sentences(risk: Risk) -> list[str]:
-    share, cvar, unit = f"{100 * risk.alpha:.4g} %", risk.cvar, risk.reward_unit
+    share, cvar, unit = f"{100 * risk.alpha:.4g}%", risk.cvar, risk.reward_unit
     sentences = [
         f"In the worst {share} of its episodes the policy earns {with_ends(cvar.policy, unit)} on average, the logger "
         f"{with_ends(cvar.logger, unit)}; the difference is {with_ends(cvar.difference, unit, sign=True)}."
@@ -340,21 +340,21 @@ def _sentences(risk: Risk) -> list[str]:
         size += f" (effective sample size {risk.effective_sample_size:,.0f})"
     sentences.append(
         f"No return below {risk.lowest:.6g}{in_unit(unit)} was seen in {size}; a worse outcome with a probability of "
-        f"up to {100 * risk.unseen:.2g} % under the policy cannot be excluded, and no number here includes it."
+        f"up to {100 * risk.unseen:.2g}% under the policy cannot be excluded, and no number here includes it."
     )
     if risk.missing:
         sentences.append(
-            f"The log lacks {100 * risk.missing:.2g} % of the policy's weight; the intervals count it as the lowest "
+            f"The log lacks {100 * risk.missing:.2g}% of the policy's weight; the intervals count it as the lowest "
             "return at one end and as the highest at the other."
         )
     if risk.estimated:
         sentences.append("The logger's probabilities were estimated; the intervals do not include that error.")
-    sentences.append(f"With {100 * risk.level:.4g} % confidence all intervals of this part hold simultaneously.")
+    sentences.append(f"With {100 * risk.level:.4g}% confidence all intervals of this part hold simultaneously.")
     return sentences
 
 
 def _tail_outcome(risk: Risk) -> str:
-    share, difference = f"{100 * risk.alpha:.4g} %", risk.cvar.difference
+    share, difference = f"{100 * risk.alpha:.4g}%", risk.cvar.difference
     if difference.low > 0:
         return f"The policy's worst {share} are better than the logger's."
     if difference.high < 0:
@@ -365,4 +365,4 @@ def _tail_outcome(risk: Risk) -> str:
 
 
 def _percent(interval: Interval) -> str:
-    return f"{100 * interval.estimate:.3g} % ({100 * interval.low:.3g} to {100 * interval.high:.3g} %)"
+    return f"{100 * interval.estimate:.3g}% ({100 * interval.low:.3g} to {100 * interval.high:.3g}%)"

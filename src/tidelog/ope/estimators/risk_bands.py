@@ -169,7 +169,7 @@ def _risen(place: Integers, share: Floats, many: int) -> Floats:
 
 
 def _heavy(values: Floats, weight: Floats) -> float:
-    """Weighted 95 % quantile of the weights: a plausible weight of an episode that the log does not contain."""
+    """Weighted 95% quantile of the weights: a plausible weight of an episode that the log does not contain."""
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
     return float(values[order][np.searchsorted(reached, 0.95 * reached[-1])])

@@ -31,14 +31,17 @@ from tidelog.types import Continuous, MultiDiscrete
 SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which stays closer to the log"
 RECORDED = "record the probability of each decision (the `propensity` column)"
 CHECKED = "check the propensity column against the logger's code"
-SHORTER = "give less weight to late rewards (discount=0.9, --discount 0.9): the log says little about them"
+SHORTER = (
+    "give less weight to late rewards, about which the log says little (discount=0.9, --discount 0.9): this asks "
+    "another question, the value of early rewards, and is another look at these episodes, with a wider interval"
+)
 VARY = "let the logger vary its decisions more"
 CLOSER = "judge a policy that stays closer to the logger's decisions"
 VARIED = f"{VARY}, and record the probability of each decision"
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
 LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
-UPPER_95 = 1.645  # standard errors to the one-sided upper 95 % confidence limit of a share
+UPPER_95 = 1.645  # standard errors to the one-sided upper 95% confidence limit of a share
 HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
 
 
@@ -234,18 +237,19 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
 
 
 def excess_finding(
-    excess: float, units: int, limits: Limits, *, estimated: bool, closer: str = CLOSER
+    share: float, excess: float, units: int, limits: Limits, *, estimated: bool, closer: str = CLOSER
 ) -> list[Finding]:
     """Whether the upper confidence limit of the share of unshown decisions exceeds the limit.
 
-    `excess` is the share without the logger's own rare actions, `units` the number of episodes, or of clusters.
+    `share` is the whole share, `excess` that without the logger's own rare actions, `units` the number of episodes, or
+    of clusters.
     """
     high = min(excess + UPPER_95 * math.sqrt(excess * (1.0 - excess) / units), 1.0)
     if high <= limits.unshown_share:
         return []
     sentence = (
-        f"the log does not show {excess:.1%} of the policy's decisions (upper 95% limit {high:.1%}, without the share "
-        f"of the logger's own rare actions); the limit is {limits.unshown_share:.1%}"
+        f"the log does not show {share:.1%} of the policy's decisions, and {share - excess:.1%} of the logger's own "
+        f"(rare actions): {excess:.1%} more (upper 95% limit {high:.1%}); the limit is {limits.unshown_share:.1%}"
     )
     return [Finding("unshown_share", sentence, f"{closer}; or {_varied(estimated)}")]
 

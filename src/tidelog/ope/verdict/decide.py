@@ -291,7 +291,7 @@ def unshown_share_findings(found: Undecided, limits: Limits) -> list[Finding]:
     units = found.support.episodes if found.units is None else found.units
     if found.side == "no difference shown":
         return []
-    return excess_finding(found.excess, units, limits, estimated=found.estimated, closer=found.closer)
+    return excess_finding(found.unshown, found.excess, units, limits, estimated=found.estimated, closer=found.closer)
 
 
 def reported_difference(found: Undecided, decision: Decision) -> Interval:

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, SpaceError
+from tidelog.memory import shortage
 from tidelog.ope.assumptions.independence import with_detected_clusters
 from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, model_of
 from tidelog.ope.estimators.intervals import (
@@ -42,7 +43,7 @@ from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.evidence.episodes import check_kind, check_log, check_seed
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
-from tidelog.ope.evidence.target import ExternalPolicy, as_policy, check_fit, is_sampled
+from tidelog.ope.evidence.target import DRAWS, ExternalPolicy, as_policy, check_fit, is_sampled
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import (
     Finding,
@@ -62,11 +63,12 @@ from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import this_machine
-from tidelog.types import Continuous
+from tidelog.types import Continuous, Discrete
 
 UNSUPPORTED = "the verdict is unsupported: a log that cannot show the mean cannot show the worst episodes either"
 
 
+_OF_POLICY, _OF_LOG = 4, 40  # numbers of 8 bytes: arrays of a policy by action, arrays of the log by step
 OTHER_DATA = "other data"
 
 
@@ -164,7 +166,8 @@ def judge(
     policy never learnt from these episodes if no record shows it. `context` is stored with the verdict. A question that
     the log cannot answer gives "unsupported" with reasons. `progress` is a function of the current part and its share,
     False for silence, None for a line on a terminal, a bar in a notebook and lines elsewhere. Raises
-    SpecError if policy and log do not fit, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
+    SpecError if policy and log do not fit, SpaceError if memory does not suffice, ConfigError for numbers out of range,
+    CheckpointError for a damaged ledger.
     """
     check_kind(log)
     check_seed(seed)
@@ -183,6 +186,7 @@ def judge(
     check_log(log, discount)
     for known in policies.values():
         check_fit(known, log)
+    _check_memory(log, len(policies))
     kind = model_of(model, needed=True)
     settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, kind, cvar, bad_outcome)
     counting = _ledger(ledger, log)
@@ -449,6 +453,21 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
     entries |= {"history": [test._asdict() for test in gathered.history]}
     entries |= {"drift": [test._asdict() for test in gathered.drift]}
     return entries | {"propensities_by": gathered.propensities_by}
+
+
+def _check_memory(log: Log, policies: int) -> None:
+    """Raise SpaceError if what judging computes for every stored observation does not fit into free memory."""
+    space = log.spec.action
+    wide = space.n if isinstance(space, Discrete) else DRAWS * space.size if isinstance(space, Continuous) else 1
+    stored = len(next(iter(log.observation.values())))
+    numbers = policies * _OF_POLICY * stored * wide + _OF_LOG * log.steps
+    columns = sum(column.nbytes for column in log.columns().values())
+    problem = shortage(8 * numbers + columns)
+    if problem is not None:
+        raise SpaceError(
+            f"judging {policies} policies on {log.steps:,} steps: {problem}; nothing was recorded. fix: judge fewer "
+            "policies at a time, judge fewer episodes (log.split), or free memory"
+        )
 
 
 def _verdict(

@@ -22,8 +22,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
+import msgspec
 import numpy as np
 
 from tidelog import disk
@@ -32,6 +33,7 @@ from tidelog.data.overlap import SIZE, Hashes, Sketch, episode_hashes
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import MANIFEST
 from tidelog.ope.evidence.evidence import Evidence
+from tidelog.schema import Count, decode
 
 FILE = "looks.jsonl"
 OFF = "off"  # value of TIDELOG_STATE that disables the user's folder
@@ -308,34 +310,65 @@ def _read(file: _File) -> _Content:
             if not line.endswith(b"\n"):  # of a process that was killed while it wrote
                 break
             try:
-                _add_line(json.loads(line), content)
-            except (ValueError, KeyError, TypeError, RecursionError, CheckpointError) as error:
+                _add_line(decode(line, _LINES, "it"), content)
+            except (KeyError, CheckpointError) as error:
                 raise CheckpointError(
-                    f"{file.path}, line {number}: not a line of a ledger of looks ({error}); expected a line written "
-                    "by `tidelog judge`. fix: remove that line, or use another file with ledger= (--ledger)"
+                    f"{file.path}, line {number}: not a line of a ledger of looks ({_reason(error)}); expected a line "
+                    "written by `tidelog judge`. fix: remove that line, or use another file with ledger= (--ledger)"
                 ) from error
     return content
 
 
-def _add_line(line: Any, content: _Content) -> None:
-    kind = line["line"]
-    if kind == "episodes":
-        content.sketches[str(line["fingerprint"])] = Sketch.from_json(line["sketch"])
-    elif kind == "look":
-        number = line["number"]
-        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-            raise ValueError(f"number {number!r}")
-        names = tuple({**one, "name": str(one["name"])} for one in line["policies"])
-        look = Look(str(line["key"]), number, str(line["episodes"]), str(line["time"]), names, dict(line["settings"]))
-        content.looks[look.key] = look
-    elif kind == "decisions":
-        key = str(line["key"])
-        together = {str(name): float(value) for name, value in line.get("together", {}).items()}
-        if not all(value >= 1.0 for value in together.values()):
-            raise ValueError(f"together {together!r}")
-        content.looks[key] = replace(content.looks[key], decisions=dict(line["decisions"]), together=together)
+def _reason(error: Exception) -> str:
+    return f"no look has the key {error}" if isinstance(error, KeyError) else str(error).partition(". fix: ")[0]
+
+
+class JudgedPolicy(msgspec.Struct):
+    """A policy of a look."""
+
+    name: str
+    algorithm: str | None  # None: the policy is not of an algorithm
+    identity: str
+
+
+class EpisodesLine(msgspec.Struct, tag_field="line", tag="episodes"):
+    """A set of episodes."""
+
+    fingerprint: str
+    sketch: dict[str, Any]
+
+
+class LookLine(msgspec.Struct, tag_field="line", tag="look"):
+    """A look, before its verdicts."""
+
+    key: str
+    number: Count
+    episodes: str
+    time: str
+    policies: list[JudgedPolicy]
+    settings: dict[str, Any]
+
+
+class DecisionsLine(msgspec.Struct, tag_field="line", tag="decisions"):
+    """The decisions of a look."""
+
+    key: str
+    decisions: dict[str, str]
+    together: dict[str, Annotated[float, msgspec.Meta(ge=1.0)]] = {}
+
+
+_LINES: Any = EpisodesLine | LookLine | DecisionsLine
+
+
+def _add_line(line: EpisodesLine | LookLine | DecisionsLine, content: _Content) -> None:
+    if isinstance(line, EpisodesLine):
+        content.sketches[line.fingerprint] = Sketch.from_json(line.sketch)
+    elif isinstance(line, LookLine):
+        policies = tuple(msgspec.to_builtins(one) for one in line.policies)
+        content.looks[line.key] = Look(line.key, line.number, line.episodes, line.time, policies, line.settings)
     else:
-        raise ValueError(f"unknown kind {kind!r}")
+        look = content.looks[line.key]
+        content.looks[line.key] = replace(look, decisions=line.decisions, together=line.together)
 
 
 def _now() -> str:

@@ -49,8 +49,12 @@ class Limits:
         """Return the limits that allow more than the defaults do, each with both numbers."""
         changed = {name: (getattr(self, name), getattr(DEFAULTS, name)) for name in (*FLOORS, *CEILINGS)}
         looser = {name: (own < usual) if name in FLOORS else (own > usual) for name, (own, usual) in changed.items()}
+
+        def text(name: str, value: float) -> str:
+            return f"{100 * value:g}%" if name == "level" else f"{value:g}"
+
         return [
-            f"{name} {changed[name][0]:g} (default {changed[name][1]:g})"
+            f"{name} {text(name, changed[name][0])} (default {text(name, changed[name][1])})"
             for name, is_looser in looser.items()
             if is_looser
         ]

@@ -6,25 +6,27 @@ Letters: `E` episodes.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.notebooks import facts_table, rows_table
-from tidelog.number_text import in_unit, with_ends
+from tidelog.number_text import amount, in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.policies.statistics import Interval
-from tidelog.runtime.way_of_acting import DOES
+from tidelog.runtime.way_of_acting import DOES, advice_on
 
 Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 
 
+NEXT_STEP = " Next: "  # begins the last sentence of a paragraph
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
     "fix: if it did not, say so (learnt_from='other data', --learnt-from 'other data')"
@@ -58,17 +60,41 @@ class Verdict:
     reward_unit: str | None = None  # of every return and difference; None if the log does not name one
 
     def __repr__(self) -> str:
-        return f"Verdict: {self.decision}. {self.paragraph}"
+        return f"Verdict: {self.decision}. {self.advice} {self.paragraph}"
+
+    @property
+    def acting(self) -> Literal["mode", "sample"]:
+        """The way of acting that was judged."""
+        return "sample" if self.context.get("sample") else "mode"
+
+    @property
+    def advice(self) -> str:
+        """What to do with the policy, in one sentence."""
+        return advice_on(self.decision, self.acting, not self.context.get("overlap_unknown"))
+
+    @property
+    def outcome(self) -> str:
+        """The paragraph without the reasons, which a page lists, and without the next step."""
+        text = self.paragraph.partition(NEXT_STEP)[0]
+        for reason in self.reasons:
+            text = text.replace(f" {reason[:1].upper()}{reason[1:]}.", "")
+        return text
+
+    @property
+    def next_step(self) -> str:
+        """The last sentence of the paragraph, what to do after the advice; empty if there is none."""
+        return "".join(self.paragraph.partition(NEXT_STEP)[1:]).strip()
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
         facts = {
-            "in words": self.paragraph,
+            "what to do": self.advice,
+            "in words": " ".join(filter(None, [self.outcome, self.next_step])),
             "difference from the logger": (
                 f"{with_ends(self.difference, self.reward_unit, sign=True)}, {percent(self.level)} interval"
             ),
             "the logger's mean return": with_ends(self.logger, self.reward_unit),
-            "the policy": DOES[self.summary["acting"]],
+            "the policy": DOES[self.acting],
             "episodes": f"{self.episodes:,}",
             "reasons": "\n".join(self.reasons),
         }
@@ -91,7 +117,8 @@ class Verdict:
         """What a policy carries of its verdict: the decision, the way of acting, the difference and its interval."""
         content = {
             "decision": self.decision,
-            "acting": "sample" if self.context.get("sample") else "mode",
+            "acting": self.acting,
+            "advice": self.advice,
             "date": str(self.context.get("date") or datetime.now(UTC).date().isoformat()),
             "caveat": "; ".join(self.context.get("conditions", ())),
             "difference": self.difference.estimate,
@@ -107,6 +134,7 @@ class Verdict:
         """Plain dictionaries and lists; numbers that are not finite become None."""
         content = {
             "decision": self.decision,
+            "advice": self.advice,
             "reasons": list(self.reasons),
             "paragraph": self.paragraph,
             "estimand": self.estimand,
@@ -177,7 +205,7 @@ class Verdicts(Sequence[Verdict]):
         head = (
             f"Verdicts on {len(self)} policies, differences from the logger{unit}, {percent(self.level)} simultaneous"
         )
-        return "\n".join([head, *rows])
+        return "\n".join([self.advice, head, *rows])
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
@@ -217,14 +245,27 @@ class Verdicts(Sequence[Verdict]):
         return max(low, key=lambda name: low[name]) if low else None
 
     @property
+    def recommended(self) -> str | None:
+        """The better policy with the highest lower end of the difference; None if no policy is better."""
+        low = {name: self[name].difference.low for name in self.better}
+        return max(low, key=lambda name: low[name]) if low else None
+
+    @property
+    def advice(self) -> str:
+        """What to do with these policies, in a sentence or two."""
+        return advice_on_several(self.names, self.verdicts, self.recommended)
+
+    @property
     def table(self) -> list[dict[str, Any]]:
         """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
         return [table_row(name, one) for name, one in self.items()]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain dictionaries and lists: level, best, better and every verdict."""
+        """Plain dictionaries and lists: level, advice, the recommended policy, best, better and every verdict."""
         return {
             "level": self.level,
+            "advice": self.advice,
+            "recommended": self.recommended,
             "best": self.best,
             "better": list(self.better),
             "verdicts": {name: one.to_json() for name, one in self.items()},
@@ -240,14 +281,33 @@ def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
         "low": verdict.difference.low,
         "high": verdict.difference.high,
         "effective_sample_size": verdict.support.effective_sample_size,
+        "episodes": verdict.episodes,
     }
 
 
 def combine_verdicts(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
     """Combine verdicts; each one stores the table in its context."""
-    rows = [table_row(name, one) for name, one in zip(names, verdicts, strict=True)]
-    combined = [replace(one, context={**one.context, "together": {"level": level, "rows": rows}}) for one in verdicts]
-    return Verdicts(names, tuple(combined), level)
+    result = Verdicts(names, tuple(verdicts), level)
+    together = {"level": level, "advice": result.advice, "recommended": result.recommended, "rows": result.table}
+    combined = [replace(one, context={**one.context, "together": together}) for one in verdicts]
+    return replace(result, verdicts=tuple(combined))
+
+
+def advice_on_several(names: Sequence[str], verdicts: Sequence[Verdict], recommended: str | None) -> str:
+    """What to do with policies that were judged together: one of them, or none."""
+    counts = Counter(one.decision for one in verdicts)
+    if recommended is None:
+        decisions = ", ".join(f"{counts[decision]:,} {decision}" for decision in get_args(Decision) if counts[decision])
+        unsupported = counts["unsupported"] == len(verdicts)
+        shown = "the log cannot show how good any of them is" if unsupported else "none of them is shown to be better"
+        return f"Keep what you have: {shown} ({decisions})."
+    verdict, better, count = verdicts[list(names).index(recommended)], counts["better"], f"{len(names):,}"
+    lower = amount(verdict.difference.low, verdict.reward_unit, sign=True)
+    why = f"It is the only one of {count} that is better (lower limit {lower})."
+    if better > 1:
+        why = f"{better:,} of {count} policies are better, and its lower limit, {lower}, is the highest."
+    use = verdict.advice.replace("Use it", f"Use {recommended}", 1)
+    return f"{use} {why} The intervals hold for all {count} at once, so it may be chosen by them."
 
 
 def named_policies(policy: Any) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from datetime import datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
 from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError, LogError
-from tidelog.input_files import parse_json, read_text
+from tidelog.input_files import parse_saved, read_text
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
 from tidelog.ope.verdict.results import Decision, Verdict, Verdicts
@@ -76,6 +76,15 @@ def write(verdict: Verdict | Verdicts, path: Path) -> None:
 NONE = np.zeros(0)
 
 
+class Together(NamedTuple):
+    """The table of policies that were judged together."""
+
+    level: float
+    rows: list[tuple[str, str, float, float, float]]  # name, decision, difference, its low and its high end
+    advice: str  # empty in files of an older tidelog
+    recommended: str | None
+
+
 @dataclass(frozen=True, eq=False)
 class SavedVerdict:
     """A verdict from its file, which stores a histogram of the weights but no contributions and no single weights."""
@@ -99,14 +108,24 @@ class SavedVerdict:
         return datetime.fromisoformat(date).timestamp() if isinstance(date, str) else self.path.stat().st_mtime
 
     @property
-    def together(self) -> tuple[float, list[list[Any]]] | None:
-        """Level and rows (name, decision, difference, low, high) of the table of policies that were judged together."""
+    def together(self) -> Together | None:
+        """The policies that were judged together with this one; None if it was judged alone."""
         content = self.verdict.context.get("together")
-        if content is None:
+        if content is None or len(content["rows"]) < 2:
             return None
-        rows = [[_text(row["name"]), _text(row["decision"])] for row in content["rows"]]
-        numbers = [[_number(row[name]) for name in ("difference", "low", "high")] for row in content["rows"]]
-        return _number(content["level"]), [one + two for one, two in zip(rows, numbers, strict=True)]
+        rows = [
+            (_text(row["name"]), _text(row["decision"]), _number(row["difference"]), _number(row["low"]),
+             _number(row["high"]))
+            for row in content["rows"]
+        ]  # fmt: skip
+        recommended = content.get("recommended")
+        advice = _text(content.get("advice", ""))
+        return Together(_number(content["level"]), rows, advice, None if recommended is None else _text(recommended))
+
+    @property
+    def name(self) -> str:
+        """The name of the judged policy in its run, or among all that were judged together."""
+        return str(self.verdict.context.get("name"))
 
     @property
     def policy(self) -> str:
@@ -142,7 +161,7 @@ def read_verdicts(folder: Path) -> tuple[SavedVerdict, ...]:
 def read_verdict(path: Path) -> SavedVerdict:
     """Read one verdict file; CheckpointError if it is invalid."""
     try:
-        content = parse_json(read_text(path))
+        content = parse_saved(read_text(path))
         counts, edges = (np.asarray(content["weights"][name], np.float64) for name in ("counts", "log10_edges"))
         zeros = _whole(content["weights"]["zeros"])
         histogram = counts.ndim == edges.ndim == 1 and len(edges) == (len(counts) + 1 if len(counts) else 0)

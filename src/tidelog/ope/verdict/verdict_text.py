@@ -18,7 +18,7 @@ from tidelog.ope.assumptions.partial_identification import extreme_returns, unus
 from tidelog.ope.estimators.sequential import returns
 from tidelog.ope.verdict.checks import Finding
 from tidelog.ope.verdict.decide import Case, Outcome
-from tidelog.ope.verdict.results import OVERLAP_UNKNOWN, Decision, percent
+from tidelog.ope.verdict.results import NEXT_STEP, OVERLAP_UNKNOWN, Decision, percent
 from tidelog.policies.statistics import Interval
 
 HOW = {
@@ -50,8 +50,7 @@ def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFac
     comparison = f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
     parts = [comparison, _outcome(decision, findings, facts), *_reliability(decision, facts)]
     advice = _next(decision, findings, facts)
-    parts += [f"Next: {'; '.join(advice)}."] if advice else []
-    return " ".join(part for part in parts if part)
+    return " ".join(part for part in parts if part) + (f"{NEXT_STEP}{'; '.join(advice)}." if advice else "")
 
 
 def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> tuple[str, ...]:
@@ -61,7 +60,7 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts
         return (*(finding.sentence for finding in findings), *assumed)
     where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
     return (
-        f"the {percent(facts.level)} interval of the difference, {_span(facts.difference, facts.unit)}, lies {where}",
+        f"the {percent(facts.level)} interval of the difference lies {where}",
         *assumed,
     )
 
@@ -80,9 +79,7 @@ def estimand(lengths: NDArray[np.int64], cut: int, discount: float, sample: bool
 
 def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
     if decision == "unsupported":
-        first, more = findings[0].sentence, len(findings) - 1
-        rest = "" if not more else f" (and {more} more reason{'s' if more > 1 else ''}, listed with the verdict)"
-        return f"The log cannot show how well the policy would do: {first}{rest}. Any number for it would be a guess."
+        return " ".join(["Any number for it would be a guess.", *_sentences(findings)])
     sides = {"better": "more", "worse": "less"}
     mean = f"the logger's mean is {amount(facts.logger.estimate, facts.unit)}"
     number = f"{_span(facts.difference, facts.unit)} with {percent(facts.level)} confidence; {mean}"
@@ -91,8 +88,7 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFact
     if decision == "no difference shown":
         difference = amount(facts.difference.estimate, facts.unit, sign=True)
         gap = f"The estimated difference is {difference} per episode ({number})"
-        sentences = [finding.sentence for finding in findings]
-        return f"{gap}. {_sentence('; '.join(sentences))}." if sentences else f"{gap}, which chance alone can explain."
+        return " ".join([f"{gap}.", *_sentences(findings)]) if findings else f"{gap}, which chance alone can explain."
     return (
         f"The policy would earn about {amount(abs(facts.difference.estimate), facts.unit)} {sides[decision]} per "
         f"episode than the logger did (difference {number})."
@@ -125,7 +121,7 @@ def _next(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) 
     if decision == "better":
         return ["try it on a small share of new cases alongside the current practice, and record the results"]
     if decision == "worse":
-        return ["do not use it; train with other settings, and keep the current practice meanwhile"]
+        return ["train with other settings, and keep the current practice meanwhile"]
     if decision == "no difference shown" and not findings:
         return [_more_episodes(facts)]
     return advice
@@ -146,12 +142,16 @@ def _span(interval: Interval, unit: str | None) -> str:
     return f"between {three_digits(interval.low, sign=True)} and {amount(interval.high, unit, sign=True)}"
 
 
+def _sentences(findings: Sequence[Finding]) -> list[str]:
+    return [f"{_sentence(finding.sentence)}." for finding in findings]
+
+
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 FEWEST = 0.001  # smallest share of unshown decisions that is reported
-RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95 %
+RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95%
 
 
 def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
@@ -168,9 +168,9 @@ def _unshown(case: Case, outcome: Outcome) -> list[str]:
     share = outcome.unshown or 0.0
     if outcome.bound is None or share < FEWEST:
         return []
-    limits, unclear = case.limits, "are missing from"
+    limits, much = case.limits, f"{share:.1%} of the policy's decisions"
     if case.policy.supported is None or share == 1.0:
-        unclear = "cannot be seen in"
+        much = "the policy's decisions"
     assumed = []
     if outcome.decision != "worse":
         assumed.append(_extreme("less than", case, limits.lowest_return, "worst", "lowest_return"))
@@ -178,7 +178,7 @@ def _unshown(case: Case, outcome: Outcome) -> list[str]:
         assumed.append(_extreme("more than", case, limits.highest_return, "best", "highest_return"))
     fields = ", ".join(f"{field}=..." for _, field in assumed)
     return [
-        f"{share:.1%} of the policy's decisions {unclear} the log, and the answer assumes that none of them returns "
+        f"the log does not show {much}, and the answer assumes that none of them returns "
         f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields})"
     ]
 

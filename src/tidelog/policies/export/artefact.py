@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,14 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.runtime.artefact_files import ONNX, Saved, check_target, write
 from tidelog.runtime.loading import load
 from tidelog.runtime.session import load_onnx
+
+Tell = Callable[[str, float], None]
+TRACING = "writing the ONNX file (the policy is traced)"
+COMPARING = "comparing JAX, NumPy and ONNX on observations"
+
+
+def silent(doing: str, share: float) -> None:
+    """Show no progress."""
 
 
 class Logged(NamedTuple):
@@ -63,34 +71,43 @@ def export(
     metrics: Mapping[str, Any] | None = None,
     provenance: Mapping[str, Any] | None = None,
     key: Path | None = None,
+    progress: Tell = silent,
 ) -> dict[str, Any]:
     """Write a policy as a folder, a .zip or an .onnx file after a parity check; return the parity record.
 
-    `provenance` is stored in the manifest; the private key in the file `key` signs the manifest.
+    `provenance` is stored in the manifest; the private key in the file `key` signs the manifest; `progress` is called
+    with each step and the share that is done before it.
 
     Raises ExportError, and writes nothing, where a runtime differs from JAX by more than the bound for its actions.
     """
     path = Path(path)
     if path.suffix == ".onnx":
-        return export_onnx(policy, path, logged)
+        return export_onnx(policy, path, logged, progress=progress)
     check_target(path)  # before seconds of tracing and comparing
     files, manifest = artefact_contents(policy)
     manifest["metrics"] = None if metrics is None else dict(metrics)
     manifest |= {} if provenance is None else {"provenance": dict(provenance)}
     if onnx and manifest["recipe"] is not None:
+        progress(TRACING, 0.0)
         files[ONNX], manifest["onnx"] = onnx_file(policy)
+    progress(COMPARING, 0.5)
     record = _compared(policy, files, manifest, logged)
     check_parity(record, _readers_in(record), str(path))
+    progress("writing", 0.95)
     write(path, files, manifest | {"parity": record}, key)
     return record
 
 
-def export_onnx(policy: Policy, path: Path, logged: Logged | None = None, *, overwrite: bool = False) -> dict[str, Any]:
+def export_onnx(
+    policy: Policy, path: Path, logged: Logged | None = None, *, overwrite: bool = False, progress: Tell = silent
+) -> dict[str, Any]:
     """Write a policy as one ONNX file, compared with JAX by onnxruntime; return the parity record."""
     if path.exists() and not overwrite:
         raise ExportError(f"{path} exists, nothing was written. fix: choose another path")
     files, manifest = artefact_contents(policy)
+    progress(TRACING, 0.0)
     files[ONNX], manifest["onnx"] = onnx_file(policy)
+    progress(COMPARING, 0.5)
     record = _compared(policy, files, manifest, logged)
     check_parity(record, _readers_in(record), str(path))
     write_file(path, files[ONNX], ExportError, parents=True)

@@ -27,7 +27,16 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import ExportError, install
 from tidelog.policies.policy import recipe_of
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.history_encoders import RANKING, features_of, item_queries, item_scores, rows, states
+from tidelog.runtime.history_encoders import (
+    RANKING,
+    features_of,
+    item_queries,
+    item_scores,
+    place_scores,
+    reach,
+    rows,
+    states,
+)
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import no_noise, noise_of
@@ -201,21 +210,39 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
         state = states(jnp, node, Histories(history, event, *(user or (None,))), _scan_loop)
         queries = item_queries(jnp, node, state)
-        scores = [jnp.where(mask, queries[:, i] @ table[1:].T, -math.inf) for i in range(queries.shape[1])]
+        every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
+        if node["repeats"] is not None:
+            every[0] = _with_repeats(every[0], history, place_scores(jnp, node, state, Histories(history, event, None)))
+        scores = [jnp.where(mask, one, -math.inf) for one in every]
         found, ideas = _search(scores, width)
-        logits = jnp.sum(table[found] * queries[:, :1], axis=-1)
+        logits = jnp.take_along_axis(every[0], found - 1, axis=1)
         valid = (jnp.take_along_axis(scores[0], found - 1, axis=1) > -math.inf) & ~_repeated(found)
         logits = jnp.where(valid, logits, -math.inf)
         likelihood, rating, first = item_scores(jnp, node, state, found, logits, ideas)
         return _order_lists(found, likelihood + node["q_weight"] * rating, first, valid, width)
 
-    steps = ("B", node["history"])
+    steps = ("B", reach(node))
     inputs = [Input("history", steps, "int32"), Input("event", steps, "int32")]
     inputs.append(Input("mask", ("B", count), "bool", np.ones((1, count), bool)))
     features = features_of(node)
     if features:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
     return OnnxGraph(inputs, program, ["item", "score"])
+
+
+def _with_repeats(logits: jax.Array, history: jax.Array, scores: jax.Array) -> jax.Array:
+    """Return the logits [B, N] of items over all their places: in the catalogue, and in histories [B, H]."""
+    top = jnp.maximum(jnp.max(logits, axis=1), jnp.max(scores, axis=1))[:, None]
+    weights = jnp.where(history > 0, jnp.exp(scores - top), 0.0)
+
+    def add(sums: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        item, weight = now
+        return sums + jnp.where(jnp.arange(1, logits.shape[1] + 1) == item[:, None], weight[:, None], 0.0), None
+
+    sums, _ = jax.lax.scan(add, jnp.zeros_like(logits), (history.T, weights.T))
+    repeated = top + jnp.log(jnp.maximum(sums, 1e-37))
+    both = jnp.maximum(logits, repeated) + jnp.log1p(jnp.exp(-jnp.abs(logits - repeated)))
+    return jnp.where(sums > 0.0, both, logits)
 
 
 def _scan_loop(step: Any, carry: jax.Array, inputs: tuple[jax.Array, ...]) -> jax.Array:

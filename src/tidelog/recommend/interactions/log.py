@@ -18,14 +18,16 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tidelog.data.core.columns import declared_unit
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import refusal
 from tidelog.data.core.report import Level, Problem, Report
 from tidelog.data.io.saved_checks import expect_array
-from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, typed_manifest, write_array
+from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError
-from tidelog.folders import Kind
-from tidelog.number_text import three_digits
+from tidelog.folders import MANIFEST, Kind
+from tidelog.number_text import in_unit, three_digits
+from tidelog.schema import typed
 from tidelog.types import Catalogue, History, Profile, Spec
 
 MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
@@ -67,6 +69,7 @@ class Interactions:
     scored: Values | None  # [M] bool: events for training or evaluation; the others are history only; None: all
     report: Report
     session_gap: float | None = None  # a longer pause ends a session; in seconds for dates
+    reward_unit: str | None = None  # for people; it changes no number and no fingerprint
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
 
     def __len__(self) -> int:
@@ -118,10 +121,27 @@ class Interactions:
         same = (self.user[1:] == self.user[:-1]) & (self.time[1:] == self.time[:-1])
         return float((np.append(same, False) | np.append(False, same)).mean())
 
+    @cached_property
+    def repeat_share(self) -> float:
+        """Share of events whose item the same user had at an earlier time, among events that have an earlier time."""
+        first, _ = self.baskets
+        pairs = self.user.astype(np.int64) * (len(self.items) + 1) + self.item
+        _, earliest, pair = np.unique(pairs, return_index=True, return_inverse=True)
+        later = first > self.starts[self.user]
+        return float((earliest[pair] < first)[later].mean()) if later.any() else 0.0
+
     @property
     def has_baskets(self) -> bool:
         """Whether most events are in baskets: then lists are measured by next baskets, not by next events."""
         return self.basket_share > MOST_IN_BASKETS
+
+    @cached_property
+    def baskets(self) -> tuple[Values, Values]:
+        """The first and the last event of each event's basket, both [M] int64: the user's events at the same time."""
+        opens = np.append(True, (self.user[1:] != self.user[:-1]) | (self.time[1:] != self.time[:-1]))
+        first = np.flatnonzero(opens)
+        basket = np.cumsum(opens) - 1
+        return first[basket], np.append(first[1:], len(self))[basket] - 1
 
     @property
     def targets(self) -> Values:
@@ -209,7 +229,8 @@ class Interactions:
             {"column": name, "file": f"{name}.npy", "dtype": values.dtype.str, "shape": list(values.shape)}
             for name, values in columns.items()
         ]
-        body = {"names": self.names(), "columns": entries, "report": self.report.to_json()}
+        unit = {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
+        body = {"names": self.names() | unit, "columns": entries, "report": self.report.to_json()}
         INTERACTIONS.write(Path(path), files, body)
 
 
@@ -218,15 +239,17 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
     folder = Path(path)
     try:
         manifest = INTERACTIONS.manifest(folder)
-        file = typed_manifest(manifest, InteractionsManifest)
+        file = typed(manifest, InteractionsManifest, MANIFEST, LogError)
         columns = read_columns(INTERACTIONS, folder, file.columns, manifest)
         arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
         words: dict[str, Any] = {name: tuple(getattr(file.names, name)) for name in ("events", "feature_names")}
         words |= {"session_gap": file.names.session_gap, "profile": file.names.profile}
+        words["reward_unit"] = declared_unit(file.names.reward_unit)
         report = Report.from_json(file.report)
         _check_arrays(arrays, file.names)
-    except (LogError, SpecError, KeyError) as error:
-        message = f"an entry is missing or malformed ({error})" if isinstance(error, KeyError) else str(error)
+    except (LogError, SpecError, ConfigError, KeyError) as error:
+        found = str(error).partition(". fix: ")[0]
+        message = f"an entry is missing or malformed ({found})" if isinstance(error, KeyError) else found
         advice = "copy the folder again from the original, or save the interactions again"
         refused = refusal(str(folder), "unreadable file", message, "a folder that Interactions.save wrote", advice)
         raise LogError(refused.text(), refused) from error
@@ -241,6 +264,7 @@ class NamesFile(msgspec.Struct, forbid_unknown_fields=True):
     feature_names: list[str]
     session_gap: float | None
     profile: Profile | None
+    reward_unit: str | None = None
 
 
 class InteractionsManifest(msgspec.Struct):
@@ -490,6 +514,7 @@ def describe(log: Interactions) -> dict[str, Any]:
         "events_per_item": _spread(used),
         "users_without_history": int((lengths == 1).sum()),
         "rewards": _spread(log.reward),
+        "reward_unit": log.reward_unit,
         "repeats": float(repeated(log).mean()),
         "largest_share_of_an_item": float(used.max() / len(log)),
         "first": str(log.time.min()),
@@ -523,7 +548,8 @@ def text(log: Interactions) -> str:
     for name in ("events_per_user", "events_per_session", "events_per_item", "rewards", "propensities", "shown"):
         if numbers[name] is not None:
             measures = ", ".join(f"{word} {three_digits(value)}" for word, value in numbers[name].items())
-            lines.append(f"{name.replace('_', ' ')}: {measures}")
+            unit = in_unit(log.reward_unit, "in ") if name == "rewards" else ""
+            lines.append(f"{name.replace('_', ' ')}{unit}: {measures}")
     return "\n".join(lines)
 
 

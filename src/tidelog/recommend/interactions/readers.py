@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from tidelog.data.core.order import Values
@@ -21,6 +22,7 @@ from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
 from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
 from tidelog.recommend.interactions.tables import FeatureTable, RawInteractions, Roles, raw_interactions
+from tidelog.schema import typed
 
 ONE_KIND = ("event",)  # the name of events if no column names their kind
 
@@ -31,9 +33,9 @@ def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: 
     A folder of tables, a glob, or a list of these is one log of several files, read in the order of their names.
 
     `event`: the column of event kinds. `reward`: a column, or the reward of each kind; by default each event has reward
-    1. `session`, `session_gap`: ends of sessions. `propensity`, `slate`: the probability of the item, and the shown
-    items. `item_features`, `user_features`: tables with one row per id. Raises LogError with the report of every
-    problem, ConfigError for an invalid argument.
+    1. `reward_unit`: the unit of rewards, such as "EUR", which reports show. `session`, `session_gap`: ends of
+    sessions. `propensity`, `slate`: the probability of the item, and the shown items. `item_features`, `user_features`:
+    tables with one row per id. Raises LogError with the report of every problem, ConfigError for an invalid argument.
     """
     return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
@@ -106,6 +108,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         profile=None if raw.user_features is None else raw.user_features.profile,
         scored=None,
         report=report,
+        reward_unit=raw.roles.reward_unit,
         session_gap=raw.roles.session_gap,  # type: ignore[arg-type]
     )
 
@@ -133,6 +136,16 @@ def _features(described: FeatureTable | None, ids: Values, before: int) -> Value
     return features
 
 
+class Origin(msgspec.Struct):
+    """Where a log was read from, and how."""
+
+    source: Any  # a path, several, or the name of a data set
+    columns: Any
+    memory_map: bool = False
+    roles: dict[str, Any] | None = None
+    parts: list[dict[str, Any]] = []
+
+
 def reopen(origin: Mapping[str, Any]) -> Log:
     """Read a log again from its origin; LogError if the origin holds interactions."""
     log = reopen_any(origin)
@@ -143,19 +156,19 @@ def reopen(origin: Mapping[str, Any]) -> Log:
 
 def reopen_any(origin: Mapping[str, Any]) -> Log | Interactions:
     """Read a log or interactions again from their origin, and take the same parts of it."""
-    log = _reopen_source(origin)
-    for part in origin.get("parts", ()):
+    about = typed(origin, Origin, "the origin of the log", LogError)
+    log = _reopen_source(about)
+    for part in about.parts:
         if isinstance(log, Interactions):
-            raise LogError(f"{origin['source']} holds interactions: expected a log with observations", log.report)
+            raise LogError(f"{about.source} holds interactions: expected a log with observations", log.report)
         log = log.part_again(part)
     return log
 
 
-def _reopen_source(origin: Mapping[str, Any]) -> Log | Interactions:
-    if origin.get("roles") is not None:
-        return read_by_roles(origin["source"], Roles(**origin["roles"]))
-    if isinstance(origin["source"], str) and INTERACTIONS.is_at(Path(origin["source"])):
-        return open_interactions(origin["source"])
-    if origin.get("memory_map"):
-        return open_log(origin["source"], memory_map=True)
-    return read_any(origin["source"], origin["columns"])
+def _reopen_source(origin: Origin) -> Log | Interactions:
+    source = origin.source
+    if origin.roles is not None:
+        return read_by_roles(source, Roles(**origin.roles))
+    if isinstance(source, str) and INTERACTIONS.is_at(Path(source)):
+        return open_interactions(source)
+    return open_log(str(source), memory_map=True) if origin.memory_map else read_any(source, origin.columns)

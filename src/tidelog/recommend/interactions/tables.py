@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 
+from tidelog.data.core.columns import declared_unit
 from tidelog.data.core.order import Order, Values, episode_order
 from tidelog.data.core.raw import Column, FileRows, Finding
 from tidelog.data.core.registry import unreadable
@@ -36,11 +37,11 @@ NAMED = ("user", "item", "time", "event", "session", "propensity", "slate")
 class Roles:
     """The column of each role; ConfigError for invalid values.
 
-    `reward`: a column of numbers, or the reward of each kind of event; None: every event has reward 1. A session ends
-    where `session` changes, and after a pause longer than `session_gap` (in the unit of numeric times, in seconds for
-    dates, or a timedelta). `slate`: a column of lists (or text such as `a|b|c`) of the shown items.
-    `item_features`, `user_features`: tables with one row per id, in a column of the same name; numbers, words, or
-    words such as `cheap|quiet`.
+    `reward`: a column of numbers, or the reward of each kind of event; None: every event has reward 1. `reward_unit`:
+    the unit of rewards, such as "EUR", which reports show. A session ends where `session` changes, and after a pause
+    longer than `session_gap` (in the unit of numeric times, in seconds for dates, or a timedelta). `slate`: a column of
+    lists (or text such as `a|b|c`) of the shown items. `item_features`, `user_features`: tables with one row per id, in
+    a column of the same name; numbers, words, or words such as `cheap|quiet`.
     """
 
     user: str
@@ -48,6 +49,7 @@ class Roles:
     time: str
     event: str | None = None
     reward: Mapping[str, float] | str | None = None
+    reward_unit: str | None = None
     session: str | None = None
     session_gap: float | timedelta | None = None
     propensity: str | None = None
@@ -72,6 +74,7 @@ class Roles:
             if value is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{role} = {value!r}: expected the name of one column")
         object.__setattr__(self, "session_gap", _seconds(self.session_gap))
+        object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
         self._check_reward()
 
     def _check_reward(self) -> None:

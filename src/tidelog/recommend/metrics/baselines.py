@@ -1,10 +1,11 @@
-"""Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency.
+"""Baseline recommenders without a network: popularity, Markov, item-kNN, own frequency, TIFU-kNN, EASE.
 
 All of them use sparse counts and are exact: ties go to the lowest item. Popularity fills the rest of a list, below all
 items with a score. Items are 1 .. N; 0 is padding and is never recommended. A list that cannot be filled ends in zeros,
 with scores of minus infinity.
 
-Item-kNN is the cosine form of Sarwar et al. 2001, doi:10.1145/371920.372071.
+Item-kNN is the cosine form of Sarwar et al. 2001, doi:10.1145/371920.372071; TIFU-kNN is Hu et al. 2020,
+arXiv:2006.00556; EASE is Steck 2019, arXiv:1905.03375.
 
 Letters: `B` rows, `H` history length, `N` items, `K` length of a list, `M` events of a log.
 """
@@ -161,6 +162,114 @@ class OwnFrequency:
             )
         lists = best(_profile(histories, self.size), k, allowed)
         return lists if self.popularity is None else self.popularity.fill(*lists, allowed)
+
+
+@dataclass(frozen=True, eq=False)
+class TifuKNN:
+    """Ranks items by decayed frequency: of this user, and of the users whose frequencies are nearest.
+
+    A history is cut into groups of equal length. An event counts less the older it is in its group, and a group the
+    older it is. The published method decays by baskets; histories here are events, so this one decays by events.
+    """
+
+    vectors: Any  # sparse [U, N + 1]: users of the log
+    norms: NDArray[np.float64]  # [U]: squared lengths
+    neighbours: int
+    own: float  # weight of the user's own frequencies
+    decay: tuple[int, float, float]  # number of groups, decay within a group, decay of groups
+    popularity: Popularity
+
+    @classmethod
+    def of(
+        cls,
+        log: Events,
+        neighbours: int = 300,
+        own: float = 0.7,
+        groups: int = 7,
+        within: float = 0.98,
+        between: float = 0.9,
+    ) -> TifuKNN:
+        """Compute the frequencies of the log's users."""
+        decay = (groups, within, between)
+        begins = np.flatnonzero(np.append(True, log.user[1:] != log.user[:-1]))
+        lengths = np.diff(np.append(begins, len(log.user)))
+        owner = np.repeat(np.arange(len(begins)), lengths)
+        age = np.repeat(lengths, lengths) - (np.arange(len(owner)) - begins[owner]) - 1
+        vectors = _decayed(owner, log.item, age, lengths, len(log.items) + 1, decay)
+        norms = np.asarray(vectors.multiply(vectors).sum(1), np.float64).ravel()
+        return cls(vectors, norms, min(neighbours, len(begins)), own, decay, Popularity.of(log))
+
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+        """By the frequencies of each history [B, H] and of its neighbours, who have the least squared distance."""
+        row, place = np.nonzero(histories)
+        lengths = np.bincount(row, minlength=len(histories))
+        age = histories.shape[1] - 1 - place
+        profile = _decayed(row, histories[row, place], age, lengths, self.vectors.shape[1], self.decay)
+        parts = []
+        for begin in range(0, len(histories), 512):
+            mine = profile[begin : begin + 512]
+            distance = self.norms - 2.0 * (mine @ self.vectors.T).toarray()
+            near = np.argpartition(distance, self.neighbours - 1, axis=1)[:, : self.neighbours]
+            who = np.repeat(np.arange(len(near)), self.neighbours)
+            share = np.full(near.size, 1.0 / self.neighbours)
+            mean = sparse.csr_array((share, (who, near.ravel())), shape=(len(near), len(self.norms))) @ self.vectors
+            parts.append(self.own * mine + (1.0 - self.own) * mean)
+        return self.popularity.fill(*best(sparse.vstack(parts, format="csr"), k, allowed), allowed)
+
+
+def _decayed(
+    row: NDArray[Any],
+    item: NDArray[Any],
+    age: NDArray[Any],
+    lengths: NDArray[Any],
+    size: int,
+    decay: tuple[int, float, float],
+) -> Any:
+    """Frequencies [rows, size] of events, `age` events before the last one of rows of these lengths."""
+    groups, within, between = decay
+    long = np.maximum(-(-lengths // groups), 1)[row]
+    weight = within ** (age % long) / long * between ** (age // long) / groups
+    return sparse.coo_array((weight, (row, item)), shape=(len(lengths), size)).tocsr()
+
+
+@dataclass(frozen=True, eq=False)
+class EASE:
+    """Ranks items by a linear model of the items in the history, solved exactly; for catalogues of some thousands."""
+
+    weights: NDArray[np.float32]  # [N + 1, N + 1], zero diagonal
+    window: int  # number of last events that count
+    popularity: Popularity
+
+    @classmethod
+    def of(cls, log: Events, regularisation: float = 200.0, window: int = 10_000, most: int = 20_000) -> EASE:
+        """Invert the items' co-occurrences [N, N]; ConfigError for a catalogue of more than `most` items."""
+        size = len(log.items) + 1
+        if size > most:
+            raise ConfigError(
+                f"EASE inverts a matrix of {size - 1:,} x {size - 1:,} items: expected at most {most - 1:,}. "
+                "fix: use ItemKNN, or raise `most` if the memory is there (8 bytes x N x N, three times)"
+            )
+        taken = _count_matrix(log.user, log.item, (int(log.user.max(initial=0)) + 1, size))
+        taken.data[:] = 1.0
+        together = (taken.T @ taken).toarray()[1:, 1:] + regularisation * np.eye(size - 1)
+        inverse = np.linalg.inv(together)
+        weights = np.zeros((size, size), np.float32)
+        weights[1:, 1:] = -inverse / np.diag(inverse)
+        np.fill_diagonal(weights, 0.0)
+        return cls(weights, window, Popularity.of(log))
+
+    def rank(self, histories: Ints, events: Ints, k: int, allowed: Bools | None = None, users: Any = None) -> Lists:
+        """By the last `window` items of each history [B, H], each counted once."""
+        profile = _profile(histories[:, -self.window :], len(self.weights))
+        profile.data[:] = 1.0
+        scores = np.asarray(profile @ self.weights)
+        scores[:, 0] = 0.0
+        floor = np.minimum(scores.min(axis=1, keepdims=True), 0.0)  # `best` keeps positive scores
+        nobody = histories.max(axis=1, initial=0) == 0
+        positive = np.where(nobody[:, None], 0.0, scores - floor + 1e-6)
+        items, values = best(sparse.coo_array(positive), k, allowed)
+        values = np.where(items > 0, values + floor - 1e-6, values).astype(np.float32)
+        return self.popularity.fill(items, values, allowed)
 
 
 def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:

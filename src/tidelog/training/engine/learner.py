@@ -273,7 +273,7 @@ def checked_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> 
 def _advance(phase_index: int, inputs: ChunkInputs, learner: LearnerState) -> LearnerState:
     """Take `inputs.updates` updates, and check once per block that the sums of metrics are finite.
 
-    A check in every update took 15 % of the time of discrete BCQ on CPU. Blocks end at fixed updates, independent of
+    A check in every update took 15% of the time of discrete BCQ on CPU. Blocks end at fixed updates, independent of
     the chunk.
     """
     phase = inputs.algorithm.phases()[phase_index]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from tidelog.schema import Count
 from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names, unstack
 
 
@@ -23,9 +24,9 @@ class Member:
 class Position(NamedTuple):
     """The position of a run in its rounds: `phase` of `round` has done `updates` updates."""
 
-    round: int = 0
-    phase: int = 0
-    updates: int = 0
+    round: Count = 0
+    phase: Count = 0
+    updates: Count = 0
 
 
 def apart(learners: list[LearnerState], members: int) -> list[LearnerState]:

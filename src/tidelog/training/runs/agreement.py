@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.errors import SpecError
@@ -15,6 +18,11 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
 
     The log-probability is that of the logged actions. Raises SpecError if the log's spaces are not those of the policy.
     """
+    return {name: float(np.mean(values)) for name, values in agreement_by_step(policy, log).items()}
+
+
+def agreement_by_step(policy: Policy, log: Log) -> dict[str, NDArray[Any]]:
+    """Return the measures of `agreement` at every step, [N] each."""
     if log.spec.observation != policy.spec.observation or not _comparable(log.spec.action, policy.spec.action):
         raise SpecError(
             f"log: found {log.spec}, expected the policy's {policy.spec}. fix: use a log with the spaces of the policy"
@@ -22,11 +30,11 @@ def agreement(policy: Policy, log: Log) -> dict[str, float]:
     rows = log.transitions
     chosen = replay_actions(policy, rows.observation, log.starts, rows.mask)
     if isinstance(log.spec.action, Discrete):
-        metrics = {"share of equal actions": float(np.mean(chosen == log.action))}
+        measures: dict[str, NDArray[Any]] = {"share of equal actions": np.asarray(chosen == log.action)}
     else:
-        metrics = {"mean distance to logged actions": float(np.mean(np.linalg.norm(chosen - log.action, axis=-1)))}
+        measures = {"mean distance to logged actions": np.linalg.norm(chosen - log.action, axis=-1)}
     likely = replay_log_probability(policy, rows.observation, log.action, log.starts, rows.mask)
-    return metrics if likely is None else metrics | {"mean log-probability of logged actions": float(likely.mean())}
+    return measures if likely is None else measures | {"mean log-probability of logged actions": np.asarray(likely)}
 
 
 def _comparable(one: ActionSpace, two: ActionSpace) -> bool:

@@ -5,16 +5,32 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
 
 from tidelog import disk
 from tidelog.errors import CheckpointError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
+from tidelog.schema import Count, typed
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Position
+from tidelog.training.runs.selection import SelectionMemory
 
 CHECKPOINT = Kind("checkpoint", 3)
+
+
+Piece = Annotated[str, msgspec.Meta(pattern=r"^\d{8}-[a-z]+$")]  # the name of an offloaded piece
+
+
+class CheckpointFields(msgspec.Struct):
+    """The fields of a checkpoint's manifest, besides those of every folder."""
+
+    position: Position
+    memory: SelectionMemory
+    metrics: dict[str, Count]
+    piece_names: list[dict[str, list[Piece]]] = []
 
 
 class Checkpoint(NamedTuple):
@@ -22,7 +38,7 @@ class Checkpoint(NamedTuple):
 
     learners: list[LearnerState]
     position: Position
-    memory: dict[str, Any]  # the state of the selection: best values so far
+    memory: SelectionMemory  # the state of the selection: best values so far
     environments: Sequence[Named] = ()  # states of the host environments; {} for one that cannot be saved
     pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
     piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
@@ -56,7 +72,7 @@ class Checkpoints:
         files |= {f"ahead-{i}.safetensors": array_file(params) for i, params in enumerate(checkpoint.pending_params)}
         manifest = {
             "position": list(checkpoint.position),
-            "memory": checkpoint.memory,
+            "memory": msgspec.to_builtins(checkpoint.memory, str_keys=True),
             "piece_names": [dict(one) for one in checkpoint.piece_names],
             "metrics": dict(checkpoint.metrics),
         }
@@ -94,16 +110,19 @@ class Checkpoints:
     def metrics(self) -> dict[str, int]:
         """Return the bytes of the files of metrics at the last checkpoint, by name; {} without a checkpoint."""
         updates = self.updates()
-        return dict(CHECKPOINT.manifest(self._folder / f"{updates[-1]:010d}")["metrics"]) if updates else {}
+        return self._fields(updates[-1]).metrics if updates else {}
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> SelectionMemory:
         """Return the state of the selection at the last checkpoint."""
-        return dict(CHECKPOINT.manifest(self._folder / f"{self._last():010d}")["memory"])
+        return self._fields(self._last()).memory
 
     def piece_names(self) -> list[list[dict[str, list[str]]]]:
         """Return the offloaded pieces that each checkpoint names, of each member and by store."""
-        folders = [self._folder / f"{update:010d}" for update in self.updates()]
-        return [CHECKPOINT.manifest(folder).get("piece_names", []) for folder in folders]
+        return [self._fields(update).piece_names for update in self.updates()]
+
+    def _fields(self, update: int) -> CheckpointFields:
+        folder = self._folder / f"{update:010d}"
+        return typed(CHECKPOINT.manifest(folder), CheckpointFields, str(folder / MANIFEST))
 
     def _last(self) -> int:
         updates = self.updates()
@@ -113,6 +132,12 @@ class Checkpoints:
 
     def _read(self, folder: Path, templates: list[LearnerState], params: Sequence[Any]) -> Checkpoint:
         manifest = CHECKPOINT.manifest(folder)
+        fields = typed(manifest, CheckpointFields, str(folder / MANIFEST))
+        if fields.piece_names and len(fields.piece_names) != len(templates):
+            raise CheckpointError(
+                f"{folder / MANIFEST}: piece_names has {len(fields.piece_names)} members, expected {len(templates)}. "
+                "fix: restore the file"
+            )
         if sum(name.startswith("member-") for name in manifest["files"]) != len(templates):
             raise CheckpointError(
                 f"{folder} has the members of another run, expected {len(templates)}. fix: use a checkpoint of this run"
@@ -126,9 +151,9 @@ class Checkpoints:
         names = [f"ahead-{i}.safetensors" for i in range(len(params)) if f"ahead-{i}.safetensors" in manifest["files"]]
         pending_params = [fill_from(name, template) for name, template in zip(names, params, strict=False)]
         environments = [_environment(folder, i, manifest) for i in range(len(templates))]
-        position, piece_names = Position(*manifest["position"]), manifest.get("piece_names", [])
-        memory, metrics = manifest["memory"], manifest["metrics"]
-        return Checkpoint(learners, position, memory, environments, pending_params, piece_names, metrics)
+        return Checkpoint(
+            learners, fields.position, fields.memory, environments, pending_params, fields.piece_names, fields.metrics
+        )
 
 
 def _environment(folder: Path, member: int, manifest: dict[str, Any]) -> Named:

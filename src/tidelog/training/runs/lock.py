@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import warnings
@@ -12,9 +11,20 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from tidelog.errors import CheckpointError
+from tidelog.schema import decode
 
 FILE = "training.lock"
+
+
+class Owner(msgspec.Struct):
+    """The process that holds a lock."""
+
+    process: int
+    host: str
+    since: str
 
 
 @contextmanager
@@ -41,13 +51,9 @@ def locked(folder: Path) -> Iterator[None]:
                 f"{path} cannot be locked ({problem.strerror}): make sure that no other process trains this run",
                 stacklevel=3,
             )
-        owner = {
-            "process": os.getpid(),
-            "host": socket.gethostname(),
-            "since": datetime.now(UTC).isoformat(timespec="seconds"),
-        }
+        owner = Owner(os.getpid(), socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
         os.ftruncate(handle, 0)
-        os.pwrite(handle, json.dumps(owner).encode(), 0)
+        os.pwrite(handle, msgspec.json.encode(owner), 0)
         yield
         os.ftruncate(handle, 0)
     finally:
@@ -78,7 +84,7 @@ def _held(folder: Path, owner: str) -> str:
 
 def _owner(handle: int) -> str:
     try:
-        owner = json.loads(os.pread(handle, 1_000, 0))
-        return f"process {owner['process']} on {owner['host']} since {owner['since']}"
-    except (ValueError, KeyError, TypeError):  # the owner has not written its name yet
+        owner = decode(os.pread(handle, 1_000, 0), Owner, FILE)
+    except CheckpointError:  # the owner has not written its name yet
         return "another process"
+    return f"process {owner.process} on {owner.host} since {owner.since}"

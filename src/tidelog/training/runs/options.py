@@ -124,6 +124,8 @@ class Options:
         optional = [name for name in ("patience",) if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
+            if abs(getattr(self, name)) > LARGEST:
+                raise ConfigError(f"{name} = {getattr(self, name)}: expected at most {LARGEST:,}")
         limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
         for name in ("held_out", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
@@ -132,6 +134,7 @@ class Options:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
         if self.every < 1:
             raise ConfigError(f"every = {self.every}: expected at least 1")
+        object.__setattr__(self, "seeds", as_seeds(list(self.seeds)))
         if len(set(self.seeds)) != len(self.seeds) or not self.seeds:
             raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once. fix: use seeds=5")
         if not 0.0 <= self.held_out < 1.0:

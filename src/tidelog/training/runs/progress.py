@@ -33,6 +33,7 @@ class Progress:
     metrics: dict[str, float] = field(default_factory=dict)
     rows: tuple[dict[str, Any], ...] = ()
     unit: str = "updates"
+    unmeasured_reports: int = 0  # whose time is not yet part of `left`
 
     def line(self, name: str) -> str:
         """Return one line for a terminal."""
@@ -43,8 +44,11 @@ class Progress:
         return f"{head}  {self.rate:,.0f}/s  {_clock(self.left)} left  {metrics}"
 
     def expected(self) -> str:
-        """Return what the rest of the run will take, by the rate that was measured."""
-        return f"about {_words(self.left)} for {self.steps:,} {self.unit} at {self.rate:,.0f}/s on this machine"
+        """Return what the rest of the run will take, by the rates that were measured."""
+        text = f"about {_words(self.left)} for {self.steps - self.update:,} {self.unit} at {self.rate:,.0f}/s"
+        if self.unmeasured_reports:
+            return f"{text} on this machine, and {self.unmeasured_reports:,} validations whose time is not known yet"
+        return f"{text} on this machine"
 
 
 def _words(seconds: float) -> str:

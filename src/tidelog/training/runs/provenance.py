@@ -5,19 +5,59 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tidelog.errors import CheckpointError, TidelogError
+import msgspec
+
+from tidelog.errors import TidelogError
 from tidelog.folders import MANIFEST, checksum
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.schema import decode, typed
 from tidelog.training.runs.record import FILE, Record
 
 VERDICTS = "verdicts"
+
+
+class FileLink(msgspec.Struct):
+    """A file of the run folder, and its SHA-256."""
+
+    file: str
+    sha256: str
+
+
+class RunLink(msgspec.Struct):
+    """The folder of the run, and the SHA-256 of its run.json."""
+
+    folder: str
+    sha256: str
+
+
+class LogLink(msgspec.Struct):
+    """The log of the run by its fingerprint, or its environment."""
+
+    fingerprint: str | None
+    environment: str | None
+
+
+class Provenance(msgspec.Struct):
+    """The chain from an exported policy back to its log."""
+
+    log: LogLink
+    run: RunLink
+    checkpoint: FileLink | None
+    verdict: FileLink | None
+    weights: str
+
+
+class VerdictFile(msgspec.Struct):
+    """The file of a verdict, as far as the provenance reads it."""
+
+    decision: str
+    difference: dict[str, float | None]
 
 
 def provenance_of(folder: Path, record: Record, policy: Policy) -> dict[str, Any]:
@@ -39,23 +79,18 @@ def broken_links(provenance: Mapping[str, Any], policy: Policy, folder: Path | N
 
     `folder` is the run if it has moved.
     """
-    try:
-        run = Path(provenance["run"]["folder"]) if folder is None else folder
-        links = [_weights(provenance, policy), _same_file("run", run / FILE, provenance["run"]["sha256"])]
-        for name in ("checkpoint", "verdict"):
-            link = provenance[name]
-            links.append(
-                (name, "none was recorded", True)
-                if link is None
-                else _same_file(name, run / link["file"], link["sha256"])
-            )
-        return [*links, _log(run, provenance["log"])]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"the provenance is malformed: {error!r}. fix: export the policy again") from error
+    chain = typed(provenance, Provenance, "the provenance is malformed", fix="export the policy again")
+    run = Path(chain.run.folder) if folder is None else folder
+    links = [_weights(chain, policy), _same_file("run", run / FILE, chain.run.sha256)]
+    for name, link in (("checkpoint", chain.checkpoint), ("verdict", chain.verdict)):
+        links.append(
+            (name, "none was recorded", True) if link is None else _same_file(name, run / link.file, link.sha256)
+        )
+    return [*links, _log(run, chain.log)]
 
 
-def _weights(provenance: Mapping[str, Any], policy: Policy) -> tuple[str, str, bool]:
-    same = provenance["weights"] == fingerprint(policy.params)
+def _weights(chain: Provenance, policy: Policy) -> tuple[str, str, bool]:
+    same = chain.weights == fingerprint(policy.params)
     return "weights", "are those that were exported" if same else "differ from those that were exported", same
 
 
@@ -66,11 +101,11 @@ def _same_file(name: str, path: Path, expected: str) -> tuple[str, str, bool]:
     return name, f"{path} {'is unchanged' if same else 'was changed after the export'}", same
 
 
-def _log(run: Path, link: Mapping[str, Any]) -> tuple[str, str, bool]:
+def _log(run: Path, link: LogLink) -> tuple[str, str, bool]:
     """The log, read again from where the run read it."""
-    expected = link["fingerprint"]
+    expected = link.fingerprint
     if expected is None:
-        return "log", f"the run learnt in the environment {link['environment']}", True
+        return "log", f"the run learnt in the environment {link.environment}", True
     try:
         origin = Record.read(run).data.origin
         log = None if origin is None else reopen_any(origin)
@@ -99,8 +134,7 @@ def _verdict_file(folder: Path, policy: Policy) -> Path | None:
     numbers = [policy.verdict[name] for name in ("difference", "low", "high")]
     files = sorted((folder / VERDICTS).glob("*.json"), key=lambda path: path.stat().st_mtime)
     for path in reversed(files):
-        content = json.loads(path.read_bytes())
-        difference = content.get("difference") or {}
-        if content.get("decision") == policy.verdict["decision"] and numbers == [*difference.values()]:
+        content = decode(path.read_bytes(), VerdictFile, str(path), fix="remove it and judge the run again")
+        if content.decision == policy.verdict["decision"] and numbers == [*content.difference.values()]:
             return path
     return None

@@ -24,7 +24,9 @@ from tidelog.disk import is_temporary, write_json
 from tidelog.envs.registry import check_imported, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.folders import digest
+from tidelog.input_files import parse_saved, read_regular
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.schema import Count, Finite, typed
 from tidelog.training.runs.evaluation import SAMPLED
 from tidelog.training.runs.options import Options
 from tidelog.types import Discrete, Spec
@@ -38,9 +40,9 @@ class Distillation:
     """How a policy that was given as `start` was distilled into the members."""
 
     algorithm: str  # of the start policy
-    decisions: int  # of the start policy, which the members imitate
-    updates: int
-    divergence: list[float]  # of each member from the start policy, in nats
+    decisions: Count  # of the start policy, which the members imitate
+    updates: Count
+    divergence: Annotated[list[Finite], msgspec.Meta(min_length=1)]  # of each member from the start policy, in nats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +51,8 @@ class TrainingData:
 
     fingerprint: str | None = None  # of the log
     origin: dict[str, Any] | None = None  # of the log: its source and how it was read; None for a log in memory
-    steps: int = 0  # of the log
-    episodes: int = 0  # of the log
+    steps: Count = 0  # of the log
+    episodes: Count = 0  # of the log
     environment: str | None = None
     named: bool = False  # whether the environment was given by its name
     start: Distillation | None = None
@@ -68,9 +70,9 @@ class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     spec: dict[str, Any]
     scaler: dict[str, Any]
     data: TrainingData
-    held_out_episodes: list[Any]
+    held_out_episodes: list[str | int | float | bool]
     machine: dict[str, Any]
-    sketches: dict[str, Any] = {}
+    sketches: dict[str, dict[str, Any]] = {}
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Record:
     machine: dict[str, Any]
     # sketches of the training and the held-out episodes; absent in old runs
     sketches: dict[str, Any] = field(default_factory=dict)
+    file: Path | None = field(default=None, compare=False)  # that it was read from
 
     @classmethod
     def of(
@@ -161,7 +164,9 @@ class Record:
         if not path.exists():
             raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: pass the folder of a run")
         try:
-            body = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            body = parse_saved(read_regular(path))
+            if not isinstance(body, dict):
+                raise ValueError("expected an object")
             if body.get("schema") != SCHEMA:
                 raise CheckpointError(
                     f"{path} has schema {body.get('schema')!r}, expected {SCHEMA}. fix: read it with the version of "
@@ -169,9 +174,9 @@ class Record:
                 )
             if body.pop("sha256", None) != digest(body):
                 raise CheckpointError(f"{path} was changed after it was written: its checksum differs. fix: restore it")
-            file = msgspec.convert(body, RunFile)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
+        file = typed(body, RunFile, str(path))
         try:
             spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
         except TidelogError as error:
@@ -186,6 +191,7 @@ class Record:
             file.held_out_episodes,
             file.machine,
             file.sketches,
+            path,
         )
 
     def algorithms(self, given: Any = None) -> list[Any]:
@@ -193,7 +199,12 @@ class Record:
         if given is not None:
             return list(given) if isinstance(given, Sequence) else [given]
         cls = algorithm_class(self.algorithm)
-        return [from_config(cls, config) for config in self.configs]
+        try:
+            return [from_config(cls, config) for config in self.configs]
+        except ConfigError as error:
+            if self.file is None or "fix: " in str(error):
+                raise
+            raise CheckpointError(f"{self.file}, configs: {error}. fix: restore the file") from error
 
     def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
         """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from tidelog.algorithms.names import ranks
+from tidelog.algorithms.names import ranks, shown_name
 from tidelog.disk import tidy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.networks.arrays import duplicate
@@ -35,8 +35,8 @@ from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
 
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
-IMITATION = "held_out/imitation_loss"  # in nats a decision
-OVERFITTED = 0.1  # nats
+LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
+OVERFITTED = 0.1  # nats, or share of a larger loss
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
 
@@ -87,8 +87,13 @@ class Run:
         """The unit of the run's steps: "updates" or "decisions"."""
         return self._engine.unit
 
+    @property
+    def name(self) -> str:
+        """The name of the algorithm, or of its configuration, such as "ppo"."""
+        return shown_name(self.members[0].algorithm)
+
     def __repr__(self) -> str:
-        return f"Run of {self.record.algorithm}, {', '.join(self._facts().values())}"
+        return f"Run of {self.name}, {', '.join(self._facts().values())}"
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks, with the last metrics of the first member."""
@@ -96,7 +101,7 @@ class Run:
         metrics = {
             f"last {name}": f"{value:.4g}" for row in rows for name, value in [*row.items()][3 : 3 + MOST_METRICS]
         }
-        return facts_table(f"Run of {self.record.algorithm}", {**self._facts(), **metrics})
+        return facts_table(f"Run of {self.name}", {**self._facts(), **metrics})
 
     def _facts(self) -> dict[str, str]:
         seeds, options = len(self.record.options.seeds), self.record.options
@@ -183,17 +188,18 @@ class Run:
         The expected duration is said as soon as the rate is measured. Progress is a live line on a terminal, a bar in a
         notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
-        with Screen(self.record.algorithm, progress) as screen:
+        with Screen(self.name, progress) as screen:
             held_out = () if self._q_weight_selection is None else self._q_weight_selection.notes
             for note in (*self.notes(), *held_out):
                 screen.note(note)
-            announce = None
+            announce, unmeasured = None, 0
             for now in self.stream():
                 screen.show(now)
                 if now.doing == "training" and announce is None:
                     announce = time.monotonic() + SETTLED_SECONDS
-                if announce is not None and time.monotonic() >= announce:
-                    announce = math.inf
+                measured = unmeasured > 0 and now.unmeasured_reports == 0
+                if announce is not None and (time.monotonic() >= announce or measured):
+                    announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
             for note in overfitting(self.metrics):
@@ -247,7 +253,7 @@ class Run:
 
     def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
-        saved = time.monotonic()
+        saved, reporting = time.monotonic(), _Reporting()
         if self.finished:  # the process may have ended between the last checkpoint and `close`
             self._engine.close()
         while not self.finished:
@@ -260,7 +266,10 @@ class Run:
             self._check_finite()
             pace.add_chunk(taken)
             live = self._engine.peek()
-            rows = self._report(sinks, self._select_q_weights()) if self.done >= boundary else ()
+            rows: tuple[dict[str, Any], ...] = ()
+            if self.done >= boundary:
+                with reporting:
+                    rows = self._report(sinks, self._select_q_weights())
             due = time.monotonic() - saved >= settings.save_seconds
             if self.folder is not None and (due or self.finished or interrupts.received is not None):
                 self._save()
@@ -268,10 +277,18 @@ class Run:
             if self.finished:
                 self._engine.close()
             rate = self._engine.rate(pace.rate)
-            left = (settings.steps - self.done) / rate if rate else 0.0
+            reports = 0 if self.finished else math.ceil(settings.steps / settings.every) - self.done // settings.every
+            left = ((settings.steps - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
-            yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit)
+            unmeasured = 0 if reporting.count or not self._measures else reports
+            yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit, unmeasured)
             interrupts.leave()
+            pace.restart()
+
+    @property
+    def _measures(self) -> bool:
+        """Whether a report takes time of its own: for validation, lists, environments or functions."""
+        return bool(self._validation or self._q_weight_selection or self.record.options.evaluate or self._evaluators)
 
     def _advance(self, most: int, until: int) -> int:
         """Run one chunk; if an environment fails, save a checkpoint first."""
@@ -435,18 +452,43 @@ def collapsed_metrics(
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if held-out decisions became clearly less likely after the best report, for the worst member."""
     rises = []
-    for member in {row["member"] for row in rows}:
-        values = [(row[IMITATION], row["update"]) for row in rows if row["member"] == member and IMITATION in row]
-        if values and values[-1][0] - min(values)[0] > OVERFITTED:
-            rises.append((values[-1][0] - min(values)[0], *min(values), values[-1][0]))
+    for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
+        values = [(row[metric], row["update"]) for row in rows if row["member"] == member and metric in row]
+        least, last = min(values), values[-1][0]
+        if last - least[0] > OVERFITTED * max(1.0, abs(least[0])):
+            rises.append((last - least[0], *least, last, metric))
     if not rises:
         return []
-    _, least, update, last = max(rises)
+    _, least, update, last, metric = max(rises)
     return [
-        f"{IMITATION} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
+        f"{metric} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
         f"better and better, and others worse. fix: train for {update:,} steps, or keep the best policy with "
-        f"--best {IMITATION} (best='{IMITATION}')"
+        f"--best {metric} (best='{metric}'); the held-out episodes then chose it, so judge it on other episodes than "
+        "these (tidelog judge --data)"
     ]
+
+
+class _Reporting:
+    """The mean time of a report: validation, lists of held-out events, evaluation. The first one also compiles."""
+
+    def __init__(self) -> None:
+        self.count, self._total, self._first = 0, 0.0, 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.monotonic() - self._since
+        self.count += 1
+        if self.count == 1:
+            self._first = seconds
+        else:
+            self._total += seconds
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of a later report, as far as it is measured."""
+        return self._total / (self.count - 1) if self.count > 1 else self._first
 
 
 class _Pace:

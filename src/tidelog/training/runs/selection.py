@@ -6,9 +6,19 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import msgspec
+
 from tidelog.errors import ConfigError, nearest
+from tidelog.schema import Count, Finite
 from tidelog.training.runs.options import Options
 from tidelog.training.runs.sinks import KEYS
+
+
+class SelectionMemory(msgspec.Struct, forbid_unknown_fields=True):
+    """The state of a selection in a checkpoint."""
+
+    best: dict[Count, Finite]  # by member
+    waited: dict[Count, Count]  # reports since the best one, by member
 
 
 class Selection:
@@ -17,12 +27,11 @@ class Selection:
     The prefix `max:` or `min:` of the metric's name sets the direction.
     """
 
-    def __init__(self, options: Options, memory: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, options: Options, memory: SelectionMemory | None = None) -> None:
         self._name, self._sign = _direction(options.best)
         self._patience, self._members = options.patience, 0
-        memory = memory or {}
-        self.best: dict[int, float] = {int(k): v for k, v in memory.get("best", {}).items()}
-        self._waited: dict[int, int] = {int(k): v for k, v in memory.get("waited", {}).items()}
+        self.best: dict[int, float] = {} if memory is None else dict(memory.best)
+        self._waited: dict[int, int] = {} if memory is None else dict(memory.waited)
 
     def check(self, metrics: Collection[str]) -> None:
         """Raise ConfigError if the metric of `best` is not one of these."""
@@ -52,9 +61,9 @@ class Selection:
         """Return the member with the best report of all members."""
         return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
 
-    def memory(self) -> dict[str, Any]:
+    def memory(self) -> SelectionMemory:
         """Return the state for a checkpoint."""
-        return {"best": self.best, "waited": self._waited}
+        return SelectionMemory(self.best, self._waited)
 
 
 def _direction(best: str | None) -> tuple[str | None, float]:

@@ -19,6 +19,7 @@ from tidelog import disk
 from tidelog.data.parsing.formulas import harmless
 from tidelog.disk import AppendOnlyFile, write_file
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.input_files import parse_saved
 
 MetricsRow = Mapping[str, Any]
 KEYS = ("update", "member", "seed")
@@ -173,7 +174,7 @@ def rows_at(folder: Path, metrics: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def _row(line: bytes) -> dict[str, Any]:
-    row = json.loads(line)
+    row = parse_saved(line, nan=True)
     whole = isinstance(row, dict) and all(type(row.get(key)) is int and row[key] >= 0 for key in KEYS)
     if not whole or not all(isinstance(value, Real) for value in row.values()):
         raise ValueError(f"expected an update, a member, a seed and numbers, found {json.dumps(row)[:80]}")

@@ -122,7 +122,7 @@ class QWeightSelection:
         """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
-        cases = held_out_cases(self._log, self._most, policy.algorithm.history)
+        cases = held_out_cases(self._log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
         scores = ranker.find(cases.history, cases.events, k, allowed, self._log.features_of(cases.user))

@@ -1,0 +1,56 @@
+"""Files that tidelog writes as JSON and reads back: plain values, then records with types and limits.
+
+What writes a file declares its record (a `msgspec.Struct`) beside it. Nothing is converted between types. An error
+names the file, the field, what was expected, and the fix.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from tidelog.errors import CheckpointError, TidelogError
+from tidelog.input_files import parse_saved
+
+Record = TypeVar("Record")
+LARGEST = 2**53  # whole numbers up to here are exact in every reader of JSON
+Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
+RESTORE = "restore the file"
+_PLACE = re.compile(r"(.*) - at `(key in )?\$(.*)`", re.DOTALL)
+
+
+def decode(
+    text: str | bytes,
+    kind: type[Record],
+    where: str,
+    error: type[TidelogError] = CheckpointError,
+    fix: str = RESTORE,
+    *,
+    nan: bool = False,
+) -> Record:
+    """Return the record that JSON text holds; `error`, with the name of the file and this fix, for any other text.
+
+    What `parse_saved` refuses is refused.
+    """
+    try:
+        values = parse_saved(text, nan=nan)
+    except ValueError as problem:
+        raise error(f"{where} cannot be read: {problem}. fix: {fix}") from problem
+    return typed(values, kind, where, error, fix)
+
+
+def typed(
+    values: Any, kind: type[Record], where: str, error: type[TidelogError] = CheckpointError, fix: str = RESTORE
+) -> Record:
+    """Return plain values as a record; `error` names the field that has another type or is out of range."""
+    try:
+        return msgspec.convert(values, kind, strict=True, str_keys=True)
+    except (msgspec.ValidationError, TidelogError, ValueError, OverflowError, RecursionError) as problem:
+        match = _PLACE.fullmatch(str(problem))
+        found = f"{match[3].lstrip('.') or 'it'}: {match[1]}" if match else str(problem)
+        found = re.sub(r"\. fix: .*", "", found, flags=re.DOTALL)
+        raise error(f"{where}: {found[:300]}. fix: {fix}") from problem

@@ -1,0 +1,17 @@
+"""A run whose process was killed between its last checkpoint and the writing of its collected log."""
+
+from tests.algorithms.players import tiny
+from tidelog import learn, open_log
+from tidelog.cli import main
+from tidelog.training.engine.engine import Engine
+
+
+def test_resume_writes_the_collected_log_of_a_complete_run(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as killed:
+        killed.setattr(Engine, "close", lambda self: None)
+        learn(tiny(), "jax:CartPole-v1", 64, out=tmp_path / "run", log_out=tmp_path / "log", progress=False)
+    assert not (tmp_path / "log").exists()
+    assert main(["resume", str(tmp_path / "run")]) == 0
+    assert "is complete" in capsys.readouterr().out
+    assert open_log(tmp_path / "log").steps == 64
+    assert not (tmp_path / "log.pieces").exists()

@@ -1,0 +1,90 @@
+"""Training and judging state what they need, and are refused before anything is taken or written."""
+
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from tests.ope.cases import QUICK
+from tests.ope.noise import noise, random_policies
+from tests.training.runs import bc, begin, finish
+from tidelog import PPG, SpaceError, judge, learn, load, memory
+from tidelog.ope.verdict import ledger as ledgers
+from tidelog.training.engine import memory_need
+
+
+def limited(monkeypatch, size):
+    monkeypatch.setattr(memory_need, "available_memory", lambda: size)
+    monkeypatch.setattr(memory, "available_memory", lambda: size)
+
+
+def test_a_log_that_does_not_fit_is_refused_before_the_run_folder(origin, tmp_path, monkeypatch):
+    size = sum(column.nbytes for column in origin.columns().values())
+    limited(monkeypatch, 2 * size)
+    with pytest.raises(SpaceError, match=r"training needs at least .* memory_map=True, use fewer rows"):
+        begin(bc(), origin, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    limited(monkeypatch, 4 * size + 100_000)
+    begin(bc(), origin, tmp_path / "run")
+
+
+def test_networks_that_do_not_fit_are_refused_before_they_exist(origin, tmp_path, monkeypatch):
+    limited(monkeypatch, 2_000_000_000)
+    before = len(jax.live_arrays())
+    for wide in ((20_000, 20_000), (2**31 - 1, 2**31 - 1)):
+        with pytest.raises(SpaceError, match=r"1 member.*smaller networks"):
+            begin(bc(hidden=wide), origin, tmp_path / "run")
+    with pytest.raises(SpaceError, match="smaller networks"):
+        learn(PPG(hidden=(20_000, 20_000)), "jax:CartPole-v1", 64, out=tmp_path / "run", train=False)
+    assert len(jax.live_arrays()) <= before + 2
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_network_counts_its_weights_and_both_moments_of_the_optimiser(origin):
+    weights = 3_000 * 3_000
+    found = memory_need.state_bytes(bc(hidden=(3_000, 3_000)), origin.spec)
+    assert 3 * 4 * weights < found < 3.2 * 4 * weights
+
+
+def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays(origin, tmp_path, monkeypatch):
+    finish(begin(bc(), origin, tmp_path / "run"))
+    names = sorted(path.name for path in (tmp_path / "run").rglob("*"))
+    limited(monkeypatch, 1_000)
+    with pytest.raises(SpaceError, match="nothing was written"):
+        load(tmp_path / "run", origin)
+    assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == names
+
+
+def test_judging_that_does_not_fit_is_refused_before_a_look_is_recorded(tmp_path, monkeypatch):
+    log = noise()
+    limited(monkeypatch, 1_000)
+    with pytest.raises(SpaceError, match=r"judging 1 policies .* nothing was recorded\. fix: judge fewer"):
+        judge(random_policies(1)[0], log, limits=QUICK, ledger=tmp_path / ledgers.FILE, progress=False)
+    assert not (tmp_path / ledgers.FILE).exists()
+
+
+CHILD = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+import tidelog as tl, jax
+jax.devices()
+rows = 400_000
+log = tl.Log.from_arrays(observation=np.zeros((rows, 64), np.float32), action=np.arange(rows) % 3,
+                         reward=np.arange(rows, dtype=np.float32), terminated=np.arange(rows) % 10 == 9)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 60_000_000, used + 60_000_000))
+try:
+    tl.fit(tl.BC(hidden=(8,)), log, 10, out=sys.argv[1], progress=False)
+except tl.SpaceError as error:
+    print(error)
+"""
+
+
+@pytest.mark.full
+def test_a_process_under_a_limit_is_refused_and_not_killed(tmp_path):
+    command = [sys.executable, "-W", "ignore", "-c", CHILD, str(tmp_path / "run")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "training needs at least" in ended.stdout
+    assert not (tmp_path / "run").exists()
