@@ -2,8 +2,8 @@
 
 `python -m benchmarks.suite_repeats [--tier default] [--times 20]` runs a tier of this checkout and adds each run to
 `benchmarks/results/suite_repeats.json`: the commit, the seconds, the tests that failed, and the load of the machine in
-that time without the run itself (a run on two processors is a load of about 2). Runs add up over commits; a checkout with
-changes that are not committed is refused, because nobody could repeat the run.
+that time without the run itself (a run on two processors is a load of about 2). Runs add up over commits. A checkout
+with changes that are not committed is refused, because nobody could repeat the run.
 """
 
 import argparse
