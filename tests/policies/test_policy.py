@@ -304,7 +304,7 @@ def flip(folder):
     (cut, "weights.safetensors has .* bytes, expected .*"), (flip, "weights.safetensors was changed"),
     (lambda folder: (folder / "weights.safetensors").unlink(), "weights.safetensors is missing"),
     (lambda folder: (folder / "manifest.json").unlink(), "is not a tidelog policy: it has no manifest.json"),
-    (shutil.rmtree, "is not a tidelog policy: it has no manifest.json"),
+    (shutil.rmtree, "does not exist. fix: check the path of the policy"),
 ])  # fmt: skip
 def test_a_damaged_policy_is_refused(damage, message, clinic, tmp_path):
     damage(clinic.save(tmp_path / "policy"))

@@ -97,7 +97,8 @@ def suggest(
     """
     check_source(cls, False)
     if ranks(cls):
-        updates = updates_of_events(log.steps)
+        train = log.split(share=held_out).train if held_out > 0 else log  # type: ignore[union-attr, call-arg]
+        updates = updates_of_events(train.steps)
         return Suggestion(cls(**settings), updates.value, {"steps": updates})
     if not isinstance(log, Log):
         raise SpecError(f"{cls.__name__} does not learn from interactions. fix: use tl.RecommenderBCQ")

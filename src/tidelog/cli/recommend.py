@@ -88,7 +88,7 @@ def run(words: list[str]) -> int:
 
 def seen_note(ranker: Ranks) -> str:
     """Return what lists do with items of the history by default, and why."""
-    share = f"{ranker.repeat_share:.0%} of the log's events repeat an item of their user"
+    share = f"{ranker.repeat_share:.0%} of the events in training repeat an item of their user"
     if excludes_seen(ranker):
         return f"{share}: lists leave out items of the history; --exclude-seen no keeps them"
     return f"{share}: lists may contain items of the history; --exclude-seen yes leaves them out"

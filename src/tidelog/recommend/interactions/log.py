@@ -123,12 +123,11 @@ class Interactions:
 
     @cached_property
     def repeat_share(self) -> float:
-        """Share of events whose item the same user had at an earlier time, among events that have an earlier time."""
+        """Share of events whose item the same user had at an earlier time."""
         first, _ = self.baskets
         pairs = self.user.astype(np.int64) * (len(self.items) + 1) + self.item
         _, earliest, pair = np.unique(pairs, return_index=True, return_inverse=True)
-        later = first > self.starts[self.user]
-        return float((earliest[pair] < first)[later].mean()) if later.any() else 0.0
+        return float((earliest[pair] < first).mean()) if len(self) else 0.0
 
     @property
     def has_baskets(self) -> bool:
@@ -497,7 +496,7 @@ def _problem(level: Level, name: str, found: str, expected: str, advice: str) ->
 
 
 def describe(log: Interactions) -> dict[str, Any]:
-    """Plain numbers, lists and dictionaries; `repeats` is the share of events with an earlier one of the same pair."""
+    """Plain numbers, lists and dictionaries; `repeats` is the share of events that repeat an item of their user."""
     lengths = np.diff(log.starts)
     bounds = np.append(-1, log.episodes)
     used = log.counts[1:]
@@ -515,22 +514,13 @@ def describe(log: Interactions) -> dict[str, Any]:
         "users_without_history": int((lengths == 1).sum()),
         "rewards": _spread(log.reward),
         "reward_unit": log.reward_unit,
-        "repeats": float(repeated(log).mean()),
+        "repeats": log.repeat_share,
         "largest_share_of_an_item": float(used.max() / len(log)),
         "first": str(log.time.min()),
         "last": str(log.time.max()),
         "propensities": None if log.propensity is None else _spread(log.propensity),
         "shown": None if log.slate is None else _spread((log.slate > 0).sum(axis=1)),
     }
-
-
-def repeated(log: Interactions) -> Values:
-    """[M] bool: events whose item the same user has chosen before."""
-    pair = log.user.astype(np.int64) * (len(log.items) + 1) + log.item
-    _, first = np.unique(pair, return_index=True)
-    again = np.ones(len(log), bool)
-    again[first] = False
-    return again
 
 
 def text(log: Interactions) -> str:
