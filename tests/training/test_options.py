@@ -12,7 +12,18 @@ from tidelog.errors import ConfigError
 from tidelog.training.runs.options import Options, options_of
 
 VERBS = {"fit": tl.fit, "learn": tl.learn, "finetune": tl.finetune}
-OWN = {"algorithm", "log", "env", "run", "out", "sinks", "start", "progress", "train"}  # of verbs, not of runs
+OWN = {
+    "algorithm",
+    "log",
+    "env",
+    "run",
+    "out",
+    "overwrite",
+    "sinks",
+    "start",
+    "progress",
+    "train",
+}  # of verbs, not of runs
 MADE = {"evaluate": None, "scale": None, "seeds": 1, "every": None}  # resolved before they become options
 MIX = {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
 

@@ -62,6 +62,7 @@ def finetune(
     best: str | None = None,
     patience: int | None = None,
     log_out: str | Path | None = None,
+    overwrite: bool = False,
     sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
     keep: int = 3,
@@ -72,7 +73,8 @@ def finetune(
     """Continue every seed of a run that learned from a log in an environment, for `steps` decisions per seed.
 
     `offline` is the share of a minibatch that comes from the log, `updates` the updates per decision, `collect_every`
-    the decisions between updates. `training/runs/options.py` describes the other options. `train=False` returns the run
+    the decisions between updates. `training/runs/options.py` describes the other options. `overwrite` replaces the run
+    in `out`. `train=False` returns the run
     before its first decision. Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
     """
     use_cache()
@@ -130,7 +132,7 @@ def finetune(
         together=together,
         collected_log=collected_log,
     )
-    tuned = Run(begun, engine, new_folder(out, begun), validation=validation, evaluators=own, sinks=sinks)
+    tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
 
 
