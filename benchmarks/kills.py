@@ -305,8 +305,6 @@ def disturb_command(
         if ended.code != -signal.SIGKILL:
             raise RuntimeError(f"{' '.join(path.words(at))} ended with {ended.code}: {ended.text[-2000:]}")
         kills += 1
-        if _put_back(at, path):
-            now = seen(at, path.writes)
         verdicts = {value for name, value in new.items() if "verdicts/" in name}
         for name in {*old, *now}:
             allowed = {old.get(name), new.get(name)}
@@ -314,22 +312,6 @@ def disturb_command(
             allowed |= verdicts if "verdicts/" in name else set()
             if now.get(name) not in allowed:
                 raise AssertionError(f"{path.words(at)}: {name} is neither the old nor the new one after a kill")
-
-
-def _put_back(at: Path, path: Command) -> bool:
-    """Do what the next command would ask for: rename what `--overwrite` moved aside, or delete it beside a new one."""
-    found = False
-    for name in path.writes:
-        aside = at / f"{disk.REPLACED}{name}"
-        if aside.exists():
-            found = True
-            if not (at / name).exists():
-                aside.rename(at / name)
-            elif aside.is_dir():
-                shutil.rmtree(aside)
-            else:
-                aside.unlink()
-    return found
 
 
 def restore(at: Path, path: Command, backup: Path) -> None:
