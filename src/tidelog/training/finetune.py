@@ -28,6 +28,7 @@ from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, metric_labels
 from tidelog.training.engine.members import as_members
+from tidelog.training.engine.memory_need import check_memory
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.env_assignment import (
@@ -75,7 +76,7 @@ def finetune(
     `offline` is the share of a minibatch that comes from the log, `updates` the updates per decision, `collect_every`
     the decisions between updates. `training/runs/options.py` describes the other options. `overwrite` replaces the run
     in `out`. `train=False` returns the run
-    before its first decision. Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    before its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     use_cache()
     if not isinstance(run, Run):
@@ -101,6 +102,7 @@ def finetune(
     )
     for member in run.members:
         check_tunable(member.algorithm, record.spec)
+    check_memory([member.algorithm for member in run.members], 1, record.spec, None)
     assignment = assign_environments(env, 1, [member.seed for member in run.members], log_out is not None)
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
