@@ -348,7 +348,7 @@ def prepare(work: Path) -> None:
         "        reward=rng.standard_normal(rows).astype(np.float32), terminated=row % 20 == 19, episode=row // 20,\n"
         "        **({'actions': 3, 'propensity': np.full(rows, 1 / 3)} if discrete else {'bounds': (-1.0, 1.0)})\n"
         "    ).save(at / name)\n"
-        "pl.DataFrame({f'observation[{i}]': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
+        "pl.DataFrame({f'observation_{i}': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
         "row = np.arange(300)\n"
         "pl.DataFrame({'u': row // 10, 'i': rng.integers(0, 20, 300), 't': row * 1.0}).write_csv(at / 'shop.csv')\n"
         "read_interactions(at / 'shop.csv', user='u', item='i', time='t').save(at / 'shop')\n"

@@ -114,7 +114,8 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
 
     @cache
     def policy(name: str) -> Path:
-        tl.fit(runs[name], logs[name], 1, progress=False).policy().save(work / name)
+        with on(disk.Disk()):  # not an operation of the command that uses it
+            tl.fit(runs[name], logs[name], 1, progress=False).policy().save(work / name)
         return work / name
 
     def called(*words: Any) -> Step:

@@ -63,6 +63,7 @@ def test_options_survive_json():
         ({"held_out": 1.0}, r"held_out = 1.0: expected a share of the episodes in \[0, 1\)"),
         ({"patience": 2}, "patience needs best="),
         ({"scale": "minmax"}, "scale = 'minmax': expected 'standard' or 'none'"),
+        ({"split_seed": -1}, r"split_seed = -1: expected at least 0\. fix: use split_seed=0"),
         ({"keep": 0}, "keep = 0: expected at least 1 checkpoint"),
     ],
 )
