@@ -385,6 +385,8 @@ def undisturbed(name: str, work: Path) -> Place:
         elif (at / one).exists():
             shutil.copy2(at / one, backup / one)
     old = seen(at, path.writes)
+    sure(path.words(at), said)  # compiles
+    restore(at, path, backup)
     seconds = sure(path.words(at), said).seconds
     new = seen(at, path.writes)
     restore(at, path, backup)
