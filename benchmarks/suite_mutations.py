@@ -430,7 +430,7 @@ MUTATIONS = [
     # recommend
     Mutation(
         "recommender: padding can be the best item",
-        "recommend/recommender_bcq.py",
+        "recommend/candidates.py",
         "scores.at[..., 0].set(-jnp.inf)",
         "scores.at[..., 0].set(0.0)",
         "tests/limits/test_recommender.py",

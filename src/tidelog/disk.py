@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import json
 import os
 import re
@@ -22,7 +23,7 @@ import stat
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tidelog.errors import CheckpointError, TidelogError
 
@@ -117,6 +118,46 @@ def _new(path: Path, error: type[TidelogError], *, parents: bool) -> Iterator[Pa
         if isinstance(problem, OSError):
             raise not_written(path, problem, error) from problem
         raise
+
+
+class _Stream(io.RawIOBase):
+    """A new file for a library; without a descriptor, to which some write past this, and with its first error."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.problem: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        try:
+            return self._file.write(content)
+        except OSError as problem:
+            self.problem = self.problem or problem
+            raise
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+@contextlib.contextmanager
+def stream_to(path: Path) -> Iterator[IO[bytes]]:
+    """Open a new file for a library that writes to a stream; OSError of the disk, whatever the library makes of it."""
+    with path.open("wb") as file:
+        stream = _Stream(file)
+        try:
+            yield stream  # type: ignore[misc]
+        except Exception as error:
+            if stream.problem is not None:
+                raise stream.problem from error
+            raise
 
 
 def write_json(path: Path, content: Any, error: type[TidelogError] = CheckpointError) -> None:

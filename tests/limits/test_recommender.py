@@ -11,10 +11,12 @@ import pytest
 from tests.algorithms.recommenders import batch, compiled, described, fresh, small, unshown
 from tidelog.algorithms.core.optimisation import descend
 from tidelog.policies.named_arrays import named_arrays
+from tidelog.recommend import candidates
 from tidelog.recommend import recommender_bcq as page
+from tidelog.recommend.candidates import GENERATORS
 from tidelog.recommend.networks import Items, clipped_latents
 from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
-from tidelog.recommend.recommender_bcq import GENERATORS, critic_inputs
+from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.training.engine.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
@@ -152,7 +154,7 @@ def test_a_table_of_factors_has_a_direction_for_what_nobody_took():
 
 def test_what_may_be_chosen_by_hand():
     barred, scores = np.array([[[0, 2, 0], [0, 2, 3]]]), np.zeros((1, 2, 5), np.float32)
-    exclude = compiled(page.exclude_items)
+    exclude = compiled(candidates.exclude_items)
     assert np.isfinite(exclude(scores, None))[0].tolist() == [[False, True, True, True, True]] * 2
     assert np.isfinite(exclude(scores, barred))[0].tolist() == [
         [False, True, False, True, True],  # after item 2
@@ -212,7 +214,7 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
     for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
         asked = (h, state.generation, states, items, None, barred, jax.random.key(2))
         whole = h.generator(*asked)
-        monkeypatch.setattr(page, "CELLS", 66)  # a few states at a time
+        monkeypatch.setattr(candidates, "CELLS", 66)  # a few states at a time
         parts = h.generator(*asked)
         monkeypatch.undo()
         np.testing.assert_array_equal(parts.items, whole.items)

@@ -87,6 +87,7 @@ def test_every_flipped_byte_is_named(name, stride, made, tmp_path, capsys):
             code, said = verify(capsys, target, "--key", made / "key.pub")
             assert code == 2, (file.name, at)
             assert str(target) in said, (file.name, at, said)
+            assert "CRC-32" not in said
 
 
 def test_other_keys_and_unsigned_policies_are_refused(made, tmp_path, capsys):

@@ -9,7 +9,7 @@ import polars as pl
 import tyro
 
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
@@ -43,6 +43,8 @@ class Act:
     """the mapping file of the log, if its action mask applies"""
     skip_unknown: File | None = None
     """skip rows with a category that the log does not have, and write them to this file (.csv or .parquet)"""
+    csv_safe: bool = False
+    """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace these files if they exist"""
 
@@ -63,8 +65,9 @@ def run(words: list[str]) -> int:
         acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
     else:
         acted = _known(policy, options, skipped_file)
-    write_table(acted, target)
+    note = write_table(acted, target, options.csv_safe)
     print_way(policy)
+    print_notes([note] if note else [])
     print_line(f"{len(acted):,} rows with their actions: {target}")
     return 0
 
@@ -76,7 +79,8 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
         raise SpecError(
             f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"
         )
-    write_table(skipped, skipped_file)
+    note = write_table(skipped, skipped_file, options.csv_safe)
+    print_notes([note] if note else [])
     print_line(f"{len(skipped):,} rows skipped, each with its unknown category: {skipped_file}")
     return acted
 

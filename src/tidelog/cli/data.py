@@ -7,15 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
+import polars as pl
+
 from tidelog.algorithms.auto import updates_of_events
 from tidelog.algorithms.names import names
 from tidelog.cli.flags import File, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
+from tidelog.cli.tables import print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
+from tidelog.data.parsing.formulas import formula_note
 from tidelog.data.validation.quarantine import quarantine
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError, LogError, nearest
@@ -66,6 +70,8 @@ class Validate(ReadFlags):
     """also write the report as a page to this file"""
     quarantine: File | None = None
     """for tables: write the rows of every error, with the reasons, to this .csv file"""
+    csv_safe: bool = False
+    """in this file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
 
 
 @dataclass
@@ -170,11 +176,11 @@ def _validate_source(options: Validate, source: Source) -> int:
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
-        report = validate_by_roles(source, roles, options.quarantine, options.overwrite)
+        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite)
     elif options.quarantine is not None:
         if options.columns is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
-        report = quarantine(source, options.columns, options.quarantine, options.overwrite)
+        report = quarantine(source, options.columns, options.quarantine, options.csv_safe, options.overwrite)
     else:
         report = _report(source, options.columns)
     written = []
@@ -186,6 +192,9 @@ def _validate_source(options: Validate, source: Source) -> int:
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
     _say(json.dumps(report.to_json(), indent=1) if options.json else report.text())
     _say_written(options, written)
+    if options.quarantine in written and not options.csv_safe and not options.json:
+        note = formula_note(pl.read_csv(options.quarantine, infer_schema=False), options.quarantine)
+        print_notes([] if note is None else [note])
     return 0 if report.ok else 2
 
 

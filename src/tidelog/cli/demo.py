@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -95,7 +96,8 @@ def _run(options: Demo, folder: Path) -> None:
     print_line("  tidelog data inspect --data YOUR.csv --write columns.toml")
     print_line("  tidelog train iql --data YOUR.csv --columns columns.toml")
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
-    print_line(f"  tidelog act {folder}/policy --data {folder}/treatment.csv --out actions.csv")
+    policy, data = (shlex.quote(f"{folder}/{name}") for name in ("policy", "treatment.csv"))
+    print_line(f"  tidelog act {policy} --data {data} --out actions.csv")
 
 
 def _free_folder(out: str | None) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,10 +83,11 @@ def read_from_flags(source: Source, options: InteractionFlags) -> Interactions:
     roles = roles_of(options)
     if roles is not None:
         return read_by_roles(source, roles)
-    shown = source if isinstance(source, str | Path) else " ".join(map(str, source))
+    paths = [str(source)] if isinstance(source, str | Path) else [str(path) for path in source]
+    shown = " ".join(paths)
     if is_table(source):
         raise ConfigError(
             f"{shown} is a table without flags for its columns. fix: add --user U --item I --time T "
-            f"(`tidelog data inspect --data {shown}` proposes them)"
+            f"(`tidelog data inspect --data {shlex.join(paths)}` proposes them)"
         )
-    return open_interactions(str(shown))
+    return open_interactions(shown)

@@ -39,9 +39,10 @@ def next_command(run: Run) -> str:
 def refuse_lists(folder: Path, record: Record, command: str) -> None:
     """Raise ConfigError if the policies of a run rank items: a command needs actions."""
     if isinstance(record.spec.action, Catalogue):
+        quoted = shlex.quote(str(folder))
         raise ConfigError(
             f"{folder} ranks items of a catalogue, `tidelog {command}` needs a policy that chooses one action. fix: "
-            f"`tidelog report {folder}` compares its lists with baselines; `tidelog recommend {folder}` writes lists"
+            f"`tidelog report {quoted}` compares its lists with baselines; `tidelog recommend {quoted}` writes lists"
         )
 
 

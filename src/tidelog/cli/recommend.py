@@ -52,6 +52,8 @@ class Recommend:
     """what to do with history items and user features that the log does not have"""
     member: int | None = None
     """for a run folder: the member, counted from 0"""
+    csv_safe: bool = False
+    """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace the output file if it exists"""
 
@@ -76,8 +78,8 @@ def run(words: list[str]) -> int:
         exclude=_lines(options.exclude),
         unknown=options.unknown,
     )
-    write_table(lists, target)
-    print_notes([*policy.notes(), *_unread(policy, options)])
+    note = write_table(lists, target, options.csv_safe)
+    print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     if options.exclude_seen == "auto":
         print_notes([seen_note(policy.ranker())])
     print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import resource
 import shlex
 import signal
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ from tidelog.runtime.session import load_onnx
 from tidelog.runtime.way_of_acting import DOES, verdict_line
 from tidelog.terminal_text import printable
 
+BACKLOG = 1024  # clients that the system connects before the server accepts them
+SWITCH = 0.0005  # seconds after which a thread with a large body lets the others answer
+OTHER_FILES = BACKLOG + 128  # file descriptors beside those of the connections
 LONGEST_EXAMPLE = 80  # characters of an observation in the printed command; a longer one is in a file
 
 
@@ -47,7 +51,7 @@ class Serve:
     seconds: float = 10.0
     """time limit for headers and a body to arrive, for an answer, and for open requests when the server stops"""
     connections: int = 2048
-    """largest number of connections at a time; others get status 503"""
+    """largest number of connections at a time; one more ends the one that waits longest for its client"""
     allow_host: Annotated[tuple[str, ...], "NAME"] = ()
     """a name by which requests may call this server, besides its address (as in the Host header); may be repeated;
     default: localhost and its addresses, or any name with an address that other machines reach"""
@@ -62,18 +66,14 @@ def run(words: list[str]) -> int:
         )
     if not Path(options.policy).exists():
         raise ConfigError(f"{options.policy} does not exist: expected a policy written by `tidelog export`")
-    uvicorn, app = _tools()
+    app, connections = _tools()
     policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
-    config = uvicorn.Config(
-        app.application(policy, bounds, _hosts(options)),
-        log_level="warning",
-        access_log=False,
-        http=app.idle_timeout_protocol(options.seconds),
-        limit_concurrency=options.connections,
-        timeout_graceful_shutdown=max(1, round(options.seconds)),
-    )
+    room = _room(options.connections)
+    if room < options.connections:
+        print(f"note: at most {room:,} connections: the limit of open files (ulimit -n) allows no more", flush=True)  # noqa: T201
+    server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room, BACKLOG)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
     for note in _notes(policy.manifest["origin"]):
@@ -84,7 +84,8 @@ def run(words: list[str]) -> int:
         print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}/act"):
             print(line, flush=True)  # noqa: T201
-    uvicorn.Server(config).run(sockets=[place])
+    sys.setswitchinterval(SWITCH)
+    server.run(sockets=[place])
     print("stopped; every open request was answered or timed out", flush=True)  # noqa: T201
     return 0
 
@@ -118,18 +119,29 @@ def _notes(origin: Any) -> list[str]:
     return [str(note) for note in origin.get("notes", ())] if isinstance(origin, Mapping) else []
 
 
+def _room(connections: int) -> int:
+    """Return how many connections have a file descriptor, after the process's soft limit was raised for them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(1, soft - OTHER_FILES)
+
+
 def _tools() -> tuple[Any, Any]:
     try:
-        from tidelog.serving import app
+        from tidelog.serving import app, connections
 
-        return importlib.import_module("uvicorn"), app
+        return app, connections
     except ModuleNotFoundError as error:
         raise ExportError(f"serving needs an extra ({error}). fix: {install('serve')}") from error
 
 
 def _listening(host: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((host, port), backlog=512)
+        return socket.create_server((host, port), backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         raise ConfigError(f"--host {host} --port {port} cannot be opened: {error}") from error
 

@@ -16,9 +16,10 @@ from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
 from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.formulas import formula_note, write_csv
 from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
-from tidelog.disk import write_file
+from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.policies.policy import Policy, replay
 from tidelog.runtime.observations import column_names, feature_names, fill_features
@@ -325,14 +326,21 @@ def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) 
     return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
 
 
-def write_table(frame: pl.DataFrame, path: Path) -> None:
-    """Write a table as .csv or .parquet atomically."""
-    writers: dict[str, Callable[[Any], Any]] = {".csv": frame.write_csv, ".parquet": frame.write_parquet}
+def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str | None:
+    """Write a table as .csv or .parquet atomically; return a note where a spreadsheet would compute text in the .csv.
+
+    `csv_safe` writes an apostrophe before such text.
+    """
+    writers: dict[str, Callable[[Any], Any]] = {
+        ".csv": partial(write_csv, frame, csv_safe=csv_safe),
+        ".parquet": frame.write_parquet,
+    }
     if path.suffix not in writers:
         raise ConfigError(f"{path}: expected a path that ends in .csv or .parquet. fix: change the suffix")
 
     def save(aside: Path) -> None:
-        with aside.open("wb") as file:  # errors of the disk are then OSError
+        with stream_to(aside) as file:
             writers[path.suffix](file)
 
     write_file(path, save, ConfigError)
+    return formula_note(frame, path) if path.suffix == ".csv" and not csv_safe else None

@@ -29,8 +29,7 @@ size, `H` history length, `S` items of a slate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +56,7 @@ from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks.mlp import host_generator
 from tidelog.recommend import ranking
+from tidelog.recommend.candidates import GENERATORS, Propose, most_likely
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import (
     HISTORY_ENCODERS,
@@ -84,17 +84,14 @@ from tidelog.recommend.next_item import (
     at_random,
     coverage_and_entropy,
     item_facts,
-    item_logits,
     next_item_loss,
     read_windows,
     with_item_vectors,
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams
-from tidelog.recommend.repeats import Places, Repeats, with_places
-from tidelog.support import supported
+from tidelog.recommend.repeats import Places, Repeats
 from tidelog.types import Catalogue, Histories, Spec, same_shape
 
-CELLS = 1 << 23  # item scores in memory at once
 DEFAULT_Q_WEIGHT = 0.25  # weight of Q in the score without a held-out period
 
 
@@ -125,81 +122,6 @@ class State(NamedTuple):
     q_updates: jax.Array  # int32: updates of the critics; before the first one the weight of Q is 0
     updates: jax.Array  # int32: updates planned, for the schedule
     key: jax.Array
-
-
-# Candidates: items that the log supports in a state. Q is never computed between items or for excluded items.
-
-
-class Candidates(NamedTuple):
-    """Candidates of states."""
-
-    items: jax.Array  # [P, C] int32
-    is_valid: jax.Array  # [P, C] bool
-
-
-Propose: TypeAlias = Callable[..., Candidates]  # (config, generation, states, items, places, excluded, key)
-
-
-def most_likely(
-    config: Any,
-    generation: None,
-    states: jax.Array,
-    items: Items,
-    places: Places | None,
-    excluded: jax.Array | None,
-    key: jax.Array,
-) -> Candidates:
-    """Return the `candidates` most likely items, above the threshold: states [P, D], excluded [P, L] (0: none)."""
-    count = min(config.candidates, len(items.bias) - 1)
-
-    def top(state: jax.Array, places: Places | None, excluded: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-        logits = exclude_items(with_places(item_logits(state, items), places), excluded)
-        best: tuple[jax.Array, jax.Array] = jax.lax.top_k(logits, count)
-        return best
-
-    logits, found = map_states(top, len(items.bias), states, places, excluded)
-    valid = jnp.isfinite(logits)
-    return Candidates(found.astype(jnp.int32), supported(jnp.where(valid, logits, -1e30), config.threshold, valid))
-
-
-def generated_candidates(
-    config: Any,
-    generation: ItemGeneration,
-    states: jax.Array,
-    items: Items,
-    places: Places | None,
-    excluded: jax.Array | None,
-    key: jax.Array,
-) -> Candidates:
-    """Return the items nearest to `target_samples` vectors from the generator, moved by the perturbation."""
-    shape = (config.target_samples, len(states), config.latent_size)
-    latents = jnp.swapaxes(clipped_latents(key, shape, config.latent_clip), 0, 1)
-
-    def nearest(state: jax.Array, latent: jax.Array, excluded: jax.Array | None) -> Candidates:
-        vectors = decode_items(generation, state[..., None, :], latent, config.phi)
-        near = exclude_items(vectors @ items.vectors.T, None if excluded is None else excluded[..., None, :])
-        return Candidates(jnp.argmax(near, axis=-1).astype(jnp.int32), jnp.isfinite(jnp.max(near, axis=-1)))
-
-    return map_states(nearest, config.target_samples * len(items.bias), states, latents, excluded)  # type: ignore[no-any-return]
-
-
-def exclude_items(scores: jax.Array, excluded: jax.Array | None) -> jax.Array:
-    """Return scores [..., N + 1] with -inf for no item and for excluded ones [..., H] (0: none)."""
-    scores = scores.at[..., 0].set(-jnp.inf)
-    if excluded is None:
-        return scores
-    excluded = jnp.broadcast_to(excluded, (*scores.shape[:-1], excluded.shape[-1]))
-    return jnp.put_along_axis(scores, excluded, -jnp.inf, axis=-1, inplace=False)
-
-
-def map_states(function: Callable[..., Any], cells: int, states: jax.Array, *more: Any) -> Any:
-    """Call `function` on states [P, D] and their arrays, in batches that bound the memory, at `cells` per state."""
-    if len(states) * cells <= CELLS:
-        return function(states, *more)
-    return jax.lax.map(lambda parts: function(*parts), (states, *more), batch_size=max(1, CELLS // cells))
-
-
-GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": generated_candidates}
 
 
 # Table and reader.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import shlex
 import stat
 import struct
 import zipfile
@@ -53,8 +54,8 @@ class Saved:
                 self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where)
             elif (self.path / "run.json").exists():
                 raise CheckpointError(
-                    f"{self.path} is a run, not a saved policy. fix: use tidelog.load('{self.path}').policy(), or "
-                    f"`tidelog export {self.path}`"
+                    f"{self.path} is a run, not a saved policy. fix: use tidelog.load({str(self.path)!r}).policy(), or "
+                    f"`tidelog export {shlex.quote(str(self.path))}`"
                 )
             else:
                 self.manifest = POLICY.manifest(self.path)
@@ -252,6 +253,11 @@ def _member(path: Path, name: str) -> bytes:
         with zipfile.ZipFile(path) as archive:
             return archive.read(name)
     except BROKEN as error:
+        if "CRC-32" in str(error):  # zipfile has no exception of its own for it
+            raise CheckpointError(
+                f"{path}: {name} in it was changed after it was written. fix: fetch the file again, or export the "
+                "policy again"
+            ) from None
         raise CheckpointError(f"{path}/{name} cannot be read: {error}. fix: export the policy again") from error
 
 

@@ -83,7 +83,9 @@ def place_scores(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
     """Return the scores [B, H] of the events of histories for their items being repeated, in states [B, D]."""
     part, length = node["repeats"], seen.items.shape[1]
     vectors = _vectors(xp, node["catalogue"], seen.items)
-    match = xp.matmul(vectors, (states @ part["match"])[..., None])[..., 0] + (states @ part["gate"])[:, None]
+    match = (
+        xp.sum(vectors * (states @ part["match"])[:, None], axis=-1) + xp.sum(states * part["gate"], axis=-1)[:, None]
+    )
     ages = part["age"][age_groups(length)[np.arange(length, 0, -1)]]
     return xp.where(seen.events > 0, match + ages + part["event"][seen.events], NO_PLACE)
 

@@ -18,6 +18,7 @@ from tidelog.runtime.artefact_files import ONNX, Saved
 from tidelog.runtime.history_encoders import RANKING, features_of, reach
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
+from tidelog.runtime.onnx_guard import RefusedModel, refuse_foreign
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.ranking import ROWS, check_histories, fit_length, refuse_too_few, user_array
@@ -138,6 +139,13 @@ def _session(saved: Saved, threads: int) -> Any:
     options = runtime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = QUIET, threads
     content = saved.read(ONNX)
+    try:
+        refuse_foreign(content)
+    except RefusedModel as error:
+        raise CheckpointError(
+            f"{saved.path}/{ONNX} holds {error}, which no export of tidelog holds; it was not run. fix: use the NumPy "
+            "backend, or export the policy again"
+        ) from None
     try:
         with tempfile.TemporaryDirectory() as nothing:  # an empty folder for external data
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", nothing)

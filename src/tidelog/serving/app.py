@@ -5,13 +5,16 @@ Every request gets a JSON answer; an internal error is one entry in the server's
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
+import os
 import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +33,11 @@ from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, Req
 
 LOG = logging.getLogger("tidelog.serving")
 HOST = re.compile(r"^(.*?|\[.*\])(:\d*)?$", re.DOTALL)  # a name or an address, and a port
+ORIGIN = re.compile(r"^https?://(.*)$", re.DOTALL)
+QUICK_BODY = 16_384  # bytes of a body that is read faster than a thread is switched
+SMALL_BODY = 65_536  # bytes of a body that always has room
+MOST_BODIES = 256_000_000  # bytes of all larger bodies at a time
+CLOSING = {408, 411, 413}  # the rest of the body is not read
 EDGES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)  # seconds
 
 
@@ -79,26 +87,45 @@ def application(
         """Answer an error outside an answer; the server's log has it."""
         return _error(500, "the answer failed. fix: see the server's log")
 
-    checks = [] if hosts is None else [Middleware(_HostCheck, hosts=frozenset(hosts))]
-    return Starlette(routes=routes, middleware=checks, exception_handlers={HTTPException: elsewhere, Exception: broken})
+    checks = [Middleware(_SiteCheck, hosts=None if hosts is None else frozenset(hosts))]
+    app = Starlette(routes=routes, middleware=checks, exception_handlers={HTTPException: elsewhere, Exception: broken})
+    app.state.counts = server.counts
+    return app
 
 
-class _HostCheck:
-    """Refuses requests for other hosts: a page of another site that points its own name here reaches nothing."""
+class _SiteCheck:
+    """Refuses requests for other hosts, and from pages of other sites: what they point here reaches nothing."""
 
-    def __init__(self, app: Any, hosts: Collection[str]) -> None:
+    def __init__(self, app: Any, hosts: Collection[str] | None) -> None:
         self.app, self.hosts = app, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        names = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
-        if scope["type"] == "http" and (len(names) != 1 or HOST.sub(r"\1", names[0].lower()) not in self.hosts):
+        refusal = self._refusal(scope.get("headers", ())) if scope["type"] == "http" else None
+        await (self.app if refusal is None else refusal)(scope, receive, send)
+
+    def _refusal(self, headers: Any) -> Response | None:
+        values = [[v.decode("latin-1") for name, v in headers if name == wanted] for wanted in (b"host", b"origin")]
+        (names, origins) = values
+        called = {_without_port(name) for name in names}
+        if self.hosts is not None and (len(names) != 1 or not called <= set(self.hosts)):
             known = ", ".join(sorted(self.hosts))
-            text = (
-                f"Host '{', '.join(names)[:100]}': this server is called {known}. fix: start it with --allow-host NAME"
+            return _error(
+                421,
+                f"Host '{', '.join(names)[:100]}': this server is called {known}. fix: start it with --allow-host NAME",
             )
-            await _error(421, text)(scope, receive, send)
-            return
-        await self.app(scope, receive, send)
+        for origin in origins:
+            site = ORIGIN.match(origin.lower())
+            if site is None or _without_port(site[1]) not in (called if self.hosts is None else self.hosts):
+                return _error(
+                    403,
+                    f"Origin '{origin[:100]}': pages of other sites are not answered. fix: ask from a program, or "
+                    "start the server with --allow-host NAME",
+                )
+        return None
+
+
+def _without_port(host: str) -> str:
+    return HOST.sub(r"\1", host.lower())
 
 
 class _Server:
@@ -106,6 +133,8 @@ class _Server:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
         facts = {name: policy.manifest.get(name) for name in _DESCRIBED} | {"is_recurrent": policy.is_recurrent}
         self._description = Answer(_plain(facts))
+        self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
+        self._held = 0  # bytes of larger bodies
 
     async def answer(self, request: Request) -> Response:
         """Answer one row or a batch; every answer is counted."""
@@ -119,26 +148,33 @@ class _Server:
         return response
 
     async def _answer(self, request: Request) -> Response:
+        body = bytearray()
         try:
-            asked = self.asks.read(await self._body(request))
-            answer = await self._computed(asked)
-            self.counts.rows += asked.rows
-            return Answer(answer)
+            await self._receive(request, body)
+            if len(body) > QUICK_BODY:
+                response, rows = await self._in_thread(lambda: self._respond(self.asks.read(bytes(body))))
+            elif self.asks.quick(asked := self.asks.read(bytes(body))):  # type: ignore[arg-type]
+                response, rows = self._respond(asked)
+            else:
+                response, rows = await self._in_thread(lambda: self._respond(asked))
+            self.counts.rows += rows
+            return response
         except RequestError as refusal:
             return _error(refusal.status, str(refusal))
-        except SpecError as error:
-            return _error(UNFIT, in_json(as_sent(str(error), asked)))
         except ClientDisconnect:
             return _error(400, "the client disconnected during its request. fix: send it again")
         except Exception:
             LOG.exception("an answer failed")
             return _error(500, "the answer failed. fix: see the server's log")
+        finally:
+            self._held -= _counted(body)
 
-    async def _body(self, request: Request) -> bytes:
+    async def _receive(self, request: Request, body: bytearray) -> None:
+        """Append the body of a request, whose larger bodies have a common limit."""
         kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
         if kind != "application/json":
             raise RequestError(415, f"Content-Type '{kind}': expected application/json. fix: set it")
-        most, body = self.bounds.body, bytearray()
+        most = self.bounds.body
         length = request.headers.get("content-length")
         if length is None or "transfer-encoding" in request.headers:  # chunks of one byte would take the server's time
             raise RequestError(411, "the length of the body is unknown. fix: send it whole, with Content-Length")
@@ -150,21 +186,32 @@ class _Server:
         try:
             with anyio.fail_after(self.bounds.seconds):
                 async for part in request.stream():
+                    before = _counted(body)
                     body += part
+                    self._held += _counted(body) - before
                     if len(body) > most:
                         raise too_large
+                    if self._held > MOST_BODIES:
+                        raise RequestError(
+                            503, "the server holds too many large bodies. fix: send fewer rows, or later"
+                        )
         except TimeoutError:
             raise RequestError(
                 408, f"the body did not arrive within {self.bounds.seconds:g} s. fix: send less"
             ) from None
-        return bytes(body)
 
-    async def _computed(self, asked: Any) -> dict[str, Any]:
-        if self.asks.quick(asked):
-            return self.asks.compute(asked)
+    def _respond(self, asked: Any) -> tuple[Response, int]:
+        """Return the answer and its number of rows."""
+        try:
+            return Answer(self.asks.compute(asked)), asked.rows
+        except SpecError as error:
+            raise RequestError(UNFIT, in_json(as_sent(str(error), asked))) from error
+
+    async def _in_thread(self, work: Callable[[], tuple[Response, int]]) -> tuple[Response, int]:
+        """Do larger work beside other requests, as many at a time as there are processors; 503 after the time limit."""
         try:
             with anyio.fail_after(self.bounds.seconds):
-                return await anyio.to_thread.run_sync(self.asks.compute, asked, abandon_on_cancel=True)
+                return await asyncio.wrap_future(self._threads.submit(work))
         except TimeoutError:
             raise RequestError(
                 503, f"the answer took longer than {self.bounds.seconds:g} s. fix: send fewer rows"
@@ -195,8 +242,12 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _counted(body: bytearray) -> int:
+    return len(body) if len(body) > SMALL_BODY else 0
+
+
 def _error(status: int, message: str) -> Response:
-    return Answer({"error": message}, status)
+    return Answer({"error": message}, status, {"connection": "close"} if status in CLOSING else None)
 
 
 @dataclass
@@ -228,28 +279,3 @@ class Counts:
         lines += [f'tidelog_request_seconds_bucket{{le="+Inf"}} {total}']
         lines += [f"tidelog_request_seconds_sum {self.seconds:.6f}", f"tidelog_request_seconds_count {total}", ""]
         return "\n".join(lines)
-
-
-def idle_timeout_protocol(seconds: float) -> type[Any]:
-    """Return uvicorn's protocol that closes a connection after this time without the headers of a request."""
-    from uvicorn.protocols.http.auto import AutoHTTPProtocol
-
-    class Patient(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._answered, self._was_idle = self.cycle, True
-            self._look = self.loop.call_later(seconds, self._looked)
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._look.cancel()
-            super().connection_lost(exc)
-
-        def _looked(self) -> None:
-            idle = self.cycle is None or self.cycle.response_complete
-            if idle and self._was_idle and self.cycle is self._answered:
-                self.transport.close()
-                return
-            self._answered, self._was_idle = self.cycle, idle
-            self._look = self.loop.call_later(seconds, self._looked)
-
-    return Patient

@@ -12,7 +12,7 @@ import numpy as np
 
 from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
-from tidelog.disk import write_file
+from tidelog.disk import stream_to, write_file
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Vector
 
@@ -60,7 +60,7 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
         flat |= {f"{role}/{name}": leaf for name, leaf in arrays.get(role, {}).items()}
 
     def save(aside: Path) -> None:
-        with aside.open("wb") as stream:
+        with stream_to(aside) as stream:
             np.savez(stream, allow_pickle=False, **flat)
 
     write_file(path, save, LogError)
@@ -81,8 +81,8 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     mapping_path = _free(path.with_suffix(".toml"), overwrite)
     sheet = _Sheet(log)
     lines = "\n".join(f"{key} = {_toml(value)}" for key, value in sheet.mapping.items())
+    write_file(path, sheet.write, LogError)  # before the mapping: it needs more room
     write_file(mapping_path, f"# how tidelog reads {path.name}\n{lines}\n".encode(), LogError)
-    write_file(path, sheet.write, LogError)
     return mapping_path
 
 
@@ -115,7 +115,7 @@ class _Sheet:
         """Write the table."""
         import polars as pl
 
-        with path.open("wb") as stream:  # errors of the disk are then OSError
+        with stream_to(path) as stream:
             pl.DataFrame(self.columns).write_parquet(stream)
 
     def add(self, name: str, values: Any) -> str:

@@ -126,10 +126,8 @@ class Description:
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
-            lines.append(
-                f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}"
-                "   (half of the episodes stay unseen, to judge the policy on)"
-            )
+            lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
+            lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to judge the policy on")
         return lines
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:

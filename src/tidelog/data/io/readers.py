@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -101,14 +102,14 @@ def read_any(
         if not isinstance(source, str | Path) or not (Path(source) / MANIFEST).exists():
             raise ConfigError(
                 f"{_shown(source)} is not a saved log: only saved logs can stay on disk. fix: save it with "
-                f"`tidelog data convert --data {_shown(source)} --out NAME.tidelog`, and --columns FILE for a table"
+                f"`tidelog data convert --data {_quoted(source)} --out NAME.tidelog`, and --columns FILE for a table"
             )
         return open_log(source, memory_map=True)
     if is_table(source):
         if columns is None:
             raise ConfigError(
                 f"{_shown(source)} is a table without a mapping of its columns. fix: `tidelog data inspect --data "
-                f"{_shown(source)}` proposes a mapping; write it to a file and pass --columns FILE"
+                f"{_quoted(source)}` proposes a mapping; write it to a file and pass --columns FILE"
             )
         return read_log(source, columns)
     if not isinstance(source, str | Path):
@@ -129,6 +130,10 @@ def read_any(
 
 def _shown(source: Source) -> str:
     return str(source) if isinstance(source, str | Path) else " ".join(map(str, source))
+
+
+def _quoted(source: Source) -> str:
+    return shlex.join([str(source)] if isinstance(source, str | Path) else map(str, source))
 
 
 def _origin(source: Any, mapping: Columns | None) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from tidelog.data.core.registry import unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.io.saved_checks import check_contents, check_structure
 from tidelog.data.sources.npy import read_array, read_header
+from tidelog.disk import stream_to
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.input_files import open_regular
@@ -103,7 +104,7 @@ def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
 
 def write_array(values: Values, path: Path) -> None:
     """Write one array as an .npy file."""
-    with path.open("wb") as stream:
+    with stream_to(path) as stream:
         np.lib.format.write_array(stream, np.ascontiguousarray(values), allow_pickle=False)
 
 

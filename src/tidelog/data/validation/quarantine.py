@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding
 from tidelog.data.core.registry import Check, findings, report_of
 from tidelog.data.core.report import Report
+from tidelog.data.parsing.formulas import write_csv
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
@@ -26,9 +26,15 @@ FILE, ROW, LINE, PROBLEMS = "quarantine_file", "quarantine_row", "quarantine_lin
 
 
 def quarantine(
-    source: Any, columns: Columns | Mapping[str, Any] | str | Path, path: str | Path, overwrite: bool = False
+    source: Any,
+    columns: Columns | Mapping[str, Any] | str | Path,
+    path: str | Path,
+    csv_safe: bool = False,
+    overwrite: bool = False,
 ) -> Report:
     """Validate a table and write the rows of every error, unchanged, to a new CSV file at `path`.
+
+    `csv_safe` writes an apostrophe before text that a spreadsheet would compute as a formula.
 
     These columns come first: the file (if there are several), the row number, the line number (if each row has its own
     line), and all errors of the row. No file is written if no error names a row. ConfigError if `path` exists or does
@@ -45,11 +51,13 @@ def quarantine(
         delete_older(target)
         return report
     results = findings(raw)
-    write_faulty_rows(table, results, target)
+    write_faulty_rows(table, results, target, csv_safe)
     return report_of(raw, results)
 
 
-def write_faulty_rows(table: Table, found: Iterable[tuple[Check, Finding]], target: Path) -> None:
+def write_faulty_rows(
+    table: Table, found: Iterable[tuple[Check, Finding]], target: Path, csv_safe: bool = False
+) -> None:
     """Write the rows of a table that errors name, with the reasons, to a file; without such rows it is deleted."""
     rows, reasons = _reasons(found)
     if not len(rows):
@@ -67,7 +75,9 @@ def write_faulty_rows(table: Table, found: Iterable[tuple[Check, Finding]], targ
         pl.Series(name, [None if cell is None else ",".join(map(str, cell)) for cell in faulty[name].to_list()])
         for name in nested
     )
-    _write(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), target)
+    content = io.BytesIO()
+    write_csv(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), content, csv_safe)
+    write_file(target, content.getvalue(), ConfigError)
 
 
 def csv_path(path: str | Path, overwrite: bool) -> Path:
@@ -98,11 +108,3 @@ def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]
     joined = pl.concat(frames).group_by("row").agg(pl.col("reason").unique(maintain_order=True).str.join("; "))
     ordered = joined.sort("row")
     return ordered["row"].to_numpy(), ordered["reason"].to_list()
-
-
-def _write(frame: pl.DataFrame, target: Path) -> None:
-    """Write the rows as a whole or not at all, under the column names of the source (see `tables.unique`)."""
-    header = io.StringIO(newline="")
-    csv.writer(header, lineterminator="\n").writerow([name.partition("\x00")[0] for name in frame.columns])
-    content = (header.getvalue() + frame.write_csv(include_header=False)).encode()
-    write_file(target, content, ConfigError)

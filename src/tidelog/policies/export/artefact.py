@@ -131,8 +131,14 @@ def recheck(path: Path, logged: Logged | None = None) -> dict[str, Any]:
 def _compared(
     policy: Policy, files: dict[str, bytes], manifest: dict[str, Any], logged: Logged | None
 ) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        temporary = Path(folder) / "policy"
+    try:
+        folder = tempfile.TemporaryDirectory()
+    except OSError as error:
+        raise ExportError(
+            f"no temporary folder can be written: {error.strerror}. fix: free space, or set TMPDIR to another folder"
+        ) from error
+    with folder:
+        temporary = Path(folder.name) / "policy"
         write(temporary, files, manifest)
         return compare_runtimes(
             policy, _readers(temporary, manifest), bound_of(policy, manifest), *(logged or (None, None))

@@ -241,7 +241,8 @@ def _with_repeats(logits: jax.Array, history: jax.Array, scores: jax.Array) -> j
 
     sums, _ = jax.lax.scan(add, jnp.zeros_like(logits), (history.T, weights.T))
     repeated = top + jnp.log(jnp.maximum(sums, 1e-37))
-    both = jnp.maximum(logits, repeated) + jnp.log1p(jnp.exp(-jnp.abs(logits - repeated)))
+    high, low = jnp.maximum(logits, repeated), jnp.minimum(logits, repeated)
+    both = high + jnp.log(1.0 + jnp.exp(low - high))
     return jnp.where(sums > 0.0, both, logits)
 
 

@@ -65,7 +65,7 @@ def validate_interactions(source: Any, *, user: str, item: str, time: str, **rol
 
 
 def validate_by_roles(
-    source: Any, roles: Roles, quarantine: str | Path | None = None, overwrite: bool = False
+    source: Any, roles: Roles, quarantine: str | Path | None = None, csv_safe: bool = False, overwrite: bool = False
 ) -> Report:
     """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`.
 
@@ -81,7 +81,7 @@ def validate_by_roles(
         return report
     results = findings(raw)
     if target is not None:
-        write_faulty_rows(table_of(source), results, target)
+        write_faulty_rows(table_of(source), results, target, csv_safe)
     return report_of(raw, results)
 
 

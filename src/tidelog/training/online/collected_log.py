@@ -47,7 +47,7 @@ class CollectedLog:
             )
 
         def save(path: Path) -> None:
-            with path.open("wb") as file:
+            with disk.stream_to(path) as file:
                 np.savez(file, begins=np.asarray(begins), **columns)  # type: ignore[arg-type]
 
         disk.write_file(self._piece(member, round), save, parents=True)

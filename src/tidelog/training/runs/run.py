@@ -391,7 +391,7 @@ class Run:
         if self.folder is not None and not self.folder.is_dir():
             raise CheckpointError(
                 f"{self.folder} was moved or deleted while the run was training. fix: move it back, then continue with "
-                "`tidelog resume`"
+                f"`{self.record.resume_command(self.folder)}`"
             )
 
     def _checkpoints(self) -> Checkpoints:

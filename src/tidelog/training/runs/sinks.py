@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tidelog import disk
+from tidelog.data.parsing.formulas import harmless
 from tidelog.disk import AppendOnlyFile, write_file
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.input_files import parse_saved
@@ -46,10 +47,10 @@ def _json_line(row: MetricsRow) -> bytes:
 
 
 def _csv_lines(row: MetricsRow) -> bytes:
-    """A line per metric: rows may have different metrics."""
+    """A line per metric, as rows may have different ones; no name is a formula of a spreadsheet."""
     text = io.StringIO(newline="")
     head = [row[key] for key in KEYS]
-    csv.writer(text).writerows([*head, name, value] for name, value in row.items() if name not in KEYS)
+    csv.writer(text).writerows([*head, harmless(name), value] for name, value in row.items() if name not in KEYS)
     return text.getvalue().encode()
 
 

@@ -1,0 +1,90 @@
+"""Every command that is printed can be pasted into a shell, also for folders with a space and quotes in their names."""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.training.runs import bc
+from tidelog.cli import demo, next_lists
+from tidelog.data.io.readers import read_any
+from tidelog.runtime.artefact_files import Saved
+from tidelog.training.resume import load
+from tidelog.training.runs.record import Record
+
+NAME = 'it\'s a "log" $(x)'
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a table and its mapping below a folder with an odd name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "2000")
+    Path(NAME).mkdir()
+    rows = np.arange(60)
+    pl.DataFrame({
+        "episode": rows // 3, "x": rows / 60, "y": -rows / 60, "action": rows % 2, "reward": rows % 2,
+        "terminated": rows % 3 == 2,
+    }).write_csv(f"{NAME}/log.csv")  # fmt: skip
+    lines = ('episode = "episode"', 'observation = ["x", "y"]', 'action = "action"', 'reward = "reward"',
+             'terminated = "terminated"')  # fmt: skip
+    Path(NAME, "columns.toml").write_text("\n".join(lines))
+    return tmp_path
+
+
+def commands_in(text):
+    """The words of every printed command, in backticks or alone on its line after an optional `next:`."""
+    found = re.findall(r"`(tidelog [a-z][^`]*)`", text)
+    found += re.findall(r"^(?:next: |then: |try: | +)?(tidelog [a-z].*?)(?:   .*)?$", text, re.MULTILINE)
+    return [shlex.split(one) for one in found]
+
+
+def check(text):
+    """Return the commands, of which at least one has the odd name, each time within one word."""
+    commands = commands_in(text)
+    assert any(word.startswith(f"{NAME}/") for command in commands for word in command), text
+    for command in commands:
+        assert not any(word.startswith(("it", "a", '"log"')) and "log" in word and NAME not in word for word in command)
+    return commands
+
+
+def test_every_printed_command_is_quoted(here, tidelog, monkeypatch):
+    table, run = f"{NAME}/log.csv", f"{NAME}/run"
+    check(tidelog("data", "inspect", "--data", table).out)
+    check(tidelog("data", "inspect", "--data", table, "--write", f"{NAME}/proposed.toml").out)
+    check(tidelog("data", "validate", "--data", table).err)
+    check(tidelog("train", "recommender-bcq", "--data", table).err)
+    trained = tidelog("train", "bc", "--data", table, "--columns", f"{NAME}/columns.toml", "--steps", 2, "--hidden", 4,
+                      "--out", run)  # fmt: skip
+    assert trained.code == 0, trained.err
+    assert ["tidelog", "act", run] in [command[:3] for command in check(trained.out)]
+    with pytest.raises(tl.CheckpointError) as error:
+        Saved(run)
+    check(str(error.value))
+    for options in ({}, {"memory_map": True}):
+        with pytest.raises(tl.ConfigError) as error:
+            read_any(table, None, **options)
+        check(str(error.value))
+    monkeypatch.setattr(next_lists, "Catalogue", object)  # as if the run ranked items
+    with pytest.raises(tl.ConfigError) as error:
+        next_lists.refuse_lists(Path(run), load(run).record, "act")
+    check(str(error.value))
+    monkeypatch.setattr(demo, "_learn", lambda *_: None)
+    for name in ("_judge", "_play", "_compare", "_export"):
+        monkeypatch.setattr(demo, name, lambda *_: {})
+    check(tidelog("demo", "--out", f"{NAME}/demo", "--patients", 20).out)
+
+
+def test_a_run_that_was_moved_says_how_to_go_on(here, monkeypatch):
+    """With the environment that a run folder does not import by itself."""
+    log = tl.read_log(f"{NAME}/log.csv", f"{NAME}/columns.toml")
+    run = tl.fit(bc(), log, 2, out=f"{NAME}/run", progress=False)
+    monkeypatch.setattr(Record, "environments", lambda record: ("own_module:Steep", "treatment"))
+    Path(NAME, "run").rename("elsewhere")
+    with pytest.raises(tl.CheckpointError, match="was moved or deleted") as error:
+        run._check_folder()
+    assert commands_in(str(error.value)) == [["tidelog", "resume", f"{NAME}/run", "--env", "own_module:Steep"]]
