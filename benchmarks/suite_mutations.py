@@ -1145,11 +1145,11 @@ MUTATIONS = [
         "tests/policies/test_labels.py",
     ),
     Mutation(
-        "overwriting: checkpoints of the older run stay in the folder of the new one",
+        "overwriting: files of the older run stay in the folder of the new one",
         "training/runs/record.py",
         "    if (folder / FILE).exists():\n        write_folder(",
         "    if False:\n        write_folder(",
-        "tests/faults",
+        "tests/cli",
     ),
     Mutation(
         "numbers: two digits instead of three",

@@ -85,8 +85,10 @@ def test_a_run_is_replaced_by_another_one_only_if_that_begins(here, tidelog):
     assert "exists and is not empty (a run); nothing was written" in refused.err
     assert tidelog(*words, "--steps", 5, "--patience", 0, "--overwrite").code == 2
     assert contents(here) == before
+    (here / "run" / "verdicts").mkdir()  # of the older policy
     assert tidelog(*words, "--steps", 5, "--overwrite").code == 0
     assert tl.load("run").update == 5
+    assert not (here / "run" / "verdicts").exists()
 
 
 def test_quiet_commands_print_nothing(here, tidelog):
