@@ -1,18 +1,19 @@
 """Stops of the machine at every operation that a run and its files perform, in many states of the disk.
 
-A run with reports and checkpoints that are deleted; every kind of file or folder, written and replaced;
-the ledger of looks. For each operation `tests/faults/simulated_disk.py` draws states that the disk may hold after a
-stop, and each state is checked (`tests/faults/scenarios.py`). Some states of the run are resumed to the end and
-compared bit by bit.
+A run with reports and checkpoints that are deleted; a run of every registered algorithm; every kind of file or folder,
+written and replaced, also by commands with --overwrite; the ledger of looks. For each operation
+`tests/faults/simulated_disk.py` draws states that the disk may hold after a stop, and each state is checked
+(`tests/faults/scenarios.py`). Some states of the runs are resumed to the end and compared bit by bit.
 
-Command: `python -m benchmarks.faults [states per operation, default 500]`. Each call adds states of new seeds to the
-kept counts.
+Command: `python -m benchmarks.faults [states per operation, default 500 [algorithms, default all]]`. Each call adds
+states of new seeds to the kept counts.
 """
 
 import json
 import random
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from tests.faults import scenarios
 from tests.faults.simulated_disk import put_tree
 from tests.training.runs import all_of, chunks_of, finish
 from tidelog import collect, load
+from tidelog.algorithms.names import names
 from tidelog.data.io.readers import read_any
 
 NAME, COMMAND = "faults", "python -m benchmarks.faults"
-RESUMED = 40
+RESUMED, RESUMED_OF_EACH = 40, 3
 
 
 class Patch:
@@ -34,7 +36,7 @@ class Patch:
         setattr(owner, name, value)
 
 
-def study(schedules: int) -> dict[str, Any]:
+def study(schedules: int, algorithms: Sequence[str]) -> dict[str, Any]:
     """Check states of new seeds, and add them to the kept counts."""
     path = RESULTS / f"{NAME}.json"
     known = json.loads(path.read_text()) if path.exists() else {"rounds": 0, "scenarios": {}, "resumed": 0}
@@ -57,6 +59,12 @@ def study(schedules: int) -> dict[str, Any]:
                 recorder, seen = scenarios.record_steps(at, steps, exchanges)
                 add(f"{name}, {'exchanged' if exchanges else 'renamed'}",
                     scenarios.check_steps(recorder, seen, schedules, seed))  # fmt: skip
+        commands = work / "commands"
+        commands.mkdir()
+        for name, steps in scenarios.command_steps(commands).items():
+            recorder, seen = scenarios.record_steps(work / name, steps)
+            grows = int(name == "train")
+            add(f"{name} --overwrite", scenarios.check_steps(recorder, seen, schedules, seed, first=grows))
         add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
         collect("treatment", episodes=30, seed=0).save(work / "log")
         chunks_of(7, Patch())
@@ -70,6 +78,18 @@ def study(schedules: int) -> dict[str, Any]:
             if all_of(finish(load(work / f"resumed {number}" / "run"))) != whole:
                 raise AssertionError(f"state after operation {stop.after} is not bit-equal")
             known["resumed"] += 1
+        for name in algorithms:
+            at = work / f"of {name}"
+            at.mkdir()
+            recorder, every = scenarios.record_run(at / "disk", scenarios.start_algorithm(name, at), Patch())
+            checked, resumable = scenarios.sweep_run(recorder, every, schedules, seed, at)
+            add(f"train {name}", checked)
+            whole = scenarios.end_of_run(load(at / "disk" / "run"))
+            for stop in random.Random(seed).sample(resumable, min(RESUMED_OF_EACH, len(resumable))):
+                run = scenarios.resumed_in(at / "disk", stop, lambda root: finish(load(root / "run")))
+                if scenarios.end_of_run(run) != whole:
+                    raise AssertionError(f"{name}: state after operation {stop.after} is not bit-equal")
+                known["resumed"] += 1
     total = sum(one["states"] for one in counts.values())
     found = {"rounds": seed + 1, "scenarios": counts, "states": total, "resumed": known["resumed"], "violations": 0}
     keep(NAME, COMMAND, found)
@@ -77,4 +97,4 @@ def study(schedules: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(study(int(sys.argv[1]) if len(sys.argv) > 1 else 500))
+    print(study(int(sys.argv[1]) if len(sys.argv) > 1 else 500, sys.argv[2:] or names()))

@@ -32,6 +32,7 @@ import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -234,6 +235,44 @@ def _take_zip(run: Path, folder: Path) -> None:
     tl.load(run).policy().save(folder / "policy.zip")
 
 
+def _take_judged(run: Path, folder: Path) -> None:
+    """The run without its checkpoint, and the files that judging and playing write beside it."""
+    from tests.ope.cases import QUICK
+    from tests.ope.noise import noise, random_policies
+    from tidelog import judge
+    from tidelog.ope.verdict.verdict_store import store_verdict
+
+    _take_record(run, folder)
+    (folder / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes())
+    verdict = judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False)
+    store_verdict(verdict, folder, "bc")
+    (folder / "evaluations").mkdir()
+    played = {"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]}
+    (folder / "evaluations" / "one.json").write_text(json.dumps(played))
+
+
+def _take_declared(run: Path, folder: Path) -> None:
+    from tests.ope.cases import QUICK
+    from tests.ope.noise import noise, random_policies
+    from tidelog import judge, load
+    from tidelog.policies.declared import remember
+
+    _take_record(run, folder)
+    _take_checkpoint(run, folder)
+    policy = load(run).policy()
+    policy.declare("sample", judge(random_policies(1)[0], noise(), limits=QUICK, ledger=False, progress=False).summary)
+    remember(folder, policy)
+
+
+def seed_ledger(folder: Path) -> None:
+    from tests.ope.cases import QUICK
+    from tests.ope.noise import noise, random_policies
+    from tidelog import judge
+
+    for policy in random_policies(2):
+        judge(policy, noise(), limits=QUICK, ledger=folder / "looks.jsonl", progress=False)
+
+
 def seed_json(folder: Path) -> None:
     from tidelog.data.io.readers import read_log
     from tidelog.data.overlap import Sketch
@@ -349,6 +388,51 @@ def read_checkpoint(folder: Path) -> bool:
     return True
 
 
+def read_judged(folder: Path) -> bool:
+    from tidelog.ope.verdict.verdict_store import read_verdicts
+    from tidelog.report.saved import read_runs
+
+    verdicts = read_verdicts(folder / "verdicts")
+    (saved,) = read_runs([folder])
+    _ = saved.update, saved.done, saved.unit
+    for verdict in saved.verdicts:
+        _ = verdict.before, verdict.date, verdict.together, verdict.policy, verdict.episodes
+    return bool(verdicts)
+
+
+def read_declared(folder: Path) -> bool:
+    from tidelog.training.runs.policies import policy_of_run
+
+    _ = policy_of_run(folder).acting
+    return True
+
+
+@cache
+def judged_log() -> Any:
+    from tests.ope.noise import noise
+
+    return noise()
+
+
+def read_ledger(folder: Path) -> bool:
+    from tidelog.ope.verdict.ledger import Ledger
+
+    ledger = Ledger.of(judged_log(), folder / "looks.jsonl")
+    looks = ledger.looks
+    ledger.check()
+    ledger.record_look([{"name": "x", "algorithm": "x", "identity": "x"}], {})
+    return len(looks) == 2
+
+
+def read_policy_in_jax(folder: Path) -> bool:
+    from tidelog.policies.policy import load_policy
+
+    policy = load_policy(folder / "policy")
+    repr(policy)
+    policy.act({"observation": np.zeros((1, 2), np.float32)})
+    return True
+
+
 def read_json(folder: Path) -> bool:
     from tidelog.data.core.report import Report
     from tidelog.data.overlap import Sketch
@@ -386,6 +470,10 @@ READERS: dict[str, Reader] = {
     "run": Reader(part_of_run(_take_record), read_record),
     "checkpoint": Reader(part_of_run(_take_checkpoint), read_checkpoint),
     "json": Reader(seed_json, read_json),
+    "policy, jax": Reader(part_of_run(_take_policy), read_policy_in_jax),
+    "judged run": Reader(part_of_run(_take_judged), read_judged),
+    "acting.json": Reader(part_of_run(_take_declared), read_declared),
+    "ledger": Reader(seed_ledger, read_ledger),
 }
 
 
@@ -577,8 +665,8 @@ def mutate_npy(rng: random.Random, content: bytes) -> bytes:
 
 
 def repaired(files: Files) -> Files:
-    """The same files with the right checksums in every manifest."""
-    from tidelog.folders import Kind
+    """The same files with the right checksums in every manifest and record of a run."""
+    from tidelog.folders import Kind, digest
 
     files = dict(files)
     for name in [name for name in files if name.split("/")[-1] == "manifest.json"]:
@@ -598,6 +686,14 @@ def repaired(files: Files) -> Files:
             kind, listed = Kind(body.pop("kind"), body.pop("schema")), body.pop("files")
             files[name] = kind.text(body, listed)
         except Exception:  # a manifest without the structure of one stays as it is
+            continue
+    for name in [name for name in files if name.split("/")[-1] == "run.json"]:
+        try:
+            body = json.loads(files[name])
+            files[name] = json.dumps(
+                {**body, "sha256": digest({k: v for k, v in body.items() if k != "sha256"})}
+            ).encode()
+        except Exception:  # a record without the structure of one stays as it is
             continue
     return files
 
@@ -734,7 +830,7 @@ def child(name: str, work: Path, inputs: int, seed: int) -> None:
             os._exit(3)
 
     flags = {"runs": 100 * inputs, "seed": seed % 2**31 or 1, "max_len": LONGEST, "mutate_depth": 1, "len_control": 0,
-             "timeout": 0, "rss_limit_mb": 0, "verbosity": 0, "handle_segv": 0, "handle_abrt": 0}  # fmt: skip
+             "timeout": 600, "rss_limit_mb": 0, "verbosity": 0, "handle_segv": 0, "handle_abrt": 0}  # fmt: skip
     words = [f"-artifact_prefix={work}/", *(f"-{name}={value}" for name, value in flags.items())]
     atheris.Setup([sys.argv[0], *words, str(work / "grown"), str(work / "seeds")], one.one, custom_mutator=custom)
     atheris.Fuzz()

@@ -305,8 +305,6 @@ def disturb_command(
         if ended.code != -signal.SIGKILL:
             raise RuntimeError(f"{' '.join(path.words(at))} ended with {ended.code}: {ended.text[-2000:]}")
         kills += 1
-        if _put_back(at, path):
-            now = seen(at, path.writes)
         verdicts = {value for name, value in new.items() if "verdicts/" in name}
         for name in {*old, *now}:
             allowed = {old.get(name), new.get(name)}
@@ -314,22 +312,6 @@ def disturb_command(
             allowed |= verdicts if "verdicts/" in name else set()
             if now.get(name) not in allowed:
                 raise AssertionError(f"{path.words(at)}: {name} is neither the old nor the new one after a kill")
-
-
-def _put_back(at: Path, path: Command) -> bool:
-    """Do what the next command would ask for: rename what `--overwrite` moved aside, or delete it beside a new one."""
-    found = False
-    for name in path.writes:
-        aside = at / f"{disk.REPLACED}{name}"
-        if aside.exists():
-            found = True
-            if not (at / name).exists():
-                aside.rename(at / name)
-            elif aside.is_dir():
-                shutil.rmtree(aside)
-            else:
-                aside.unlink()
-    return found
 
 
 def restore(at: Path, path: Command, backup: Path) -> None:
@@ -366,7 +348,7 @@ def prepare(work: Path) -> None:
         "        reward=rng.standard_normal(rows).astype(np.float32), terminated=row % 20 == 19, episode=row // 20,\n"
         "        **({'actions': 3, 'propensity': np.full(rows, 1 / 3)} if discrete else {'bounds': (-1.0, 1.0)})\n"
         "    ).save(at / name)\n"
-        "pl.DataFrame({f'observation[{i}]': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
+        "pl.DataFrame({f'observation_{i}': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
         "row = np.arange(300)\n"
         "pl.DataFrame({'u': row // 10, 'i': rng.integers(0, 20, 300), 't': row * 1.0}).write_csv(at / 'shop.csv')\n"
         "read_interactions(at / 'shop.csv', user='u', item='i', time='t').save(at / 'shop')\n"
@@ -403,6 +385,8 @@ def undisturbed(name: str, work: Path) -> Place:
         elif (at / one).exists():
             shutil.copy2(at / one, backup / one)
     old = seen(at, path.writes)
+    sure(path.words(at), said)  # compiles
+    restore(at, path, backup)
     seconds = sure(path.words(at), said).seconds
     new = seen(at, path.writes)
     restore(at, path, backup)

@@ -215,7 +215,9 @@ def _untagged(data: Mapping[str, Any]) -> Any:
     fields = dict(data)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
-        raise SpecError(f"kind = {kind!r} in a spec is unknown: expected one of {', '.join(_KINDS)}")
+        raise SpecError(
+            f"kind = {kind!r} in a spec is unknown: expected one of {', '.join(_KINDS)}. fix: write it again"
+        )
     return _KINDS[kind](**{name: _tuples(value) for name, value in fields.items()})
 
 

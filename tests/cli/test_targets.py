@@ -9,49 +9,32 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL, contents
 from tidelog import ConfigError
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets, is_run
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 
 
-def test_an_existing_file_is_refused_or_replaced(tmp_path):
+def test_an_existing_file_is_refused_or_stays(tmp_path):
     target = tmp_path / "a.csv"
     target.write_text("old")
     message = r"exists, nothing was written\. fix: choose another name, or add --overwrite"
-    with pytest.raises(ConfigError, match=message), writing(target, overwrite=False):
-        pass
-    with writing(target, None, tmp_path / "b.csv", overwrite=True):
-        assert not target.exists()
-        target.write_text("new")
+    with pytest.raises(ConfigError, match=message):
+        check_targets(target, overwrite=False)
+    check_targets(target, None, tmp_path / "b.csv", overwrite=True)
     assert contents(tmp_path).keys() == {target.relative_to(tmp_path)}
-    assert target.read_text() == "new"
-
-
-def test_what_was_there_is_back_after_a_failure(tmp_path):
-    target, folder = tmp_path / "a.csv", tmp_path / "folder"
-    target.write_text("old")
-    folder.mkdir()
-    (folder / "in").write_text("old")
-    before = contents(tmp_path)
-
-    def interrupted():
-        with writing(target, folder, overwrite=True, replaceable=lambda path: True):
-            target.write_text("half")
-            folder.mkdir()
-            (folder / "other").write_text("half")
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert contents(tmp_path) == before
+    assert target.read_text() == "old"
 
 
 def test_what_a_killed_command_moved_aside_is_not_lost(tmp_path):
-    (tmp_path / "a.csv").write_text("half")
-    (tmp_path / ".replaced-a.csv").write_text("old")
+    """Where a system cannot exchange folders, a stop between two renames leaves the older one beside its place."""
+    aside = tmp_path / ".replaced-run-0123abcd"
+    aside.mkdir()
+    (aside / "run.json").write_text("old")
     before = contents(tmp_path)
-    with pytest.raises(ConfigError, match="before a command"), writing(tmp_path / "a.csv", overwrite=True):
-        pass
+    with pytest.raises(ConfigError, match=r"before a command that was killed\. fix: rename it to"):
+        check_targets(tmp_path / "run", overwrite=True, replaceable=is_run)
+    with pytest.raises(tl.CheckpointError, match=r"fix: rename .*\.replaced-run-0123abcd"):
+        tl.load(tmp_path / "run")
     assert contents(tmp_path) == before
 
 
@@ -59,8 +42,8 @@ def test_other_kinds_are_never_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     before = contents(tmp_path)
     for target, message in (("folder", "is not of the kind that this command writes"), ("no/a.csv", "does not exist")):
-        with pytest.raises(ConfigError, match=message), writing(tmp_path / target, overwrite=True):
-            pass
+        with pytest.raises(ConfigError, match=message):
+            check_targets(tmp_path / target, overwrite=True)
     assert contents(tmp_path) == before
 
 
@@ -102,8 +85,10 @@ def test_a_run_is_replaced_by_another_one_only_if_that_begins(here, tidelog):
     assert "exists and is not empty (a run); nothing was written" in refused.err
     assert tidelog(*words, "--steps", 5, "--patience", 0, "--overwrite").code == 2
     assert contents(here) == before
+    (here / "run" / "verdicts").mkdir()  # of the older policy
     assert tidelog(*words, "--steps", 5, "--overwrite").code == 0
     assert tl.load("run").update == 5
+    assert not (here / "run" / "verdicts").exists()
 
 
 def test_quiet_commands_print_nothing(here, tidelog):

@@ -6,6 +6,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from tests.ope.noise import noise, random_policies
 from tests.training.runs import bc, begin, finish
 from tidelog import disk
 from tidelog.algorithms.names import configured, source_of
+from tidelog.cli import main
 from tidelog.disk import write_file, write_json
 from tidelog.folders import MANIFEST
 from tidelog.ope.verdict.ledger import Ledger
@@ -92,6 +94,90 @@ def file_steps() -> dict[str, list[Step]]:
     }
 
 
+def command_steps(work: Path) -> dict[str, list[Step]]:
+    """Each command that writes a file or folder, and then replaces it with --overwrite."""
+    noise_of = np.random.default_rng(0)
+    frame = pl.DataFrame({"e": np.arange(40) // 4, "o": noise_of.standard_normal(40), "a": np.arange(40) % 2})
+    frame = frame.with_columns(r=pl.lit(1.0), d=pl.Series(np.arange(40) % 4 == 3))
+    mapping = 'episode = "e"\nobservation = ["o"]\naction = "a"\nreward = "r"\nterminated = "d"\n'
+    write_file(work / "log.toml", mapping.encode())
+    for number, name in enumerate(("one.csv", "two.csv")):
+        frame.with_columns(r=pl.lit(float(number))).write_csv(work / name)
+        faulty = frame.with_columns(r=pl.when(pl.col("e") == number).then(None).otherwise(pl.col("r")))
+        faulty.write_csv(work / f"faulty {name}")
+    frame.write_csv(work / "clean.csv")
+    users = pl.DataFrame({"u": np.arange(40) // 4, "i": np.arange(40) % 7, "t": np.arange(40) * 1.0})
+    users.write_csv(work / "shop.csv")
+    shop = read_interactions(work / "shop.csv", user="u", item="i", time="t")
+    runs = {"run": bc(), "shop": smallest("recommender-bcq")}
+    logs = {"run": tl.read_log(work / "one.csv", work / "log.toml"), "shop": shop}
+
+    @cache
+    def policy(name: str) -> Path:
+        with on(disk.Disk()):  # not an operation of the command that uses it
+            tl.fit(runs[name], logs[name], 1, progress=False).policy().save(work / name)
+        return work / name
+
+    def called(*words: Any) -> Step:
+        def step(at: Path) -> None:
+            said = (str(word() if callable(word) else word) for word in words)
+            code = main([str(at / word[1:]) if word.startswith("@") else word for word in said])
+            assert code == 0 or words[:2] == ("data", "validate"), words
+
+        return step
+
+    def trained(at: Path) -> None:
+        tl.fit(runs["run"], logs["run"], 2, every=1, out=at / "run", progress=False)
+        (at / "run" / "training.lock").unlink()  # which is no operation of the disk
+
+    def twice(command: list[Any], one: Sequence[Any], two: Sequence[Any]) -> list[Step]:
+        return [called(*command, *one), called(*command, *two, "--overwrite")]
+
+    data = [("--data", work / name) for name in ("one.csv", "two.csv")]
+    logged = [(*one, "--columns", work / "log.toml") for one in data]
+    faulty = [("--data", work / f"faulty {name}", "--columns", work / "log.toml") for name in ("one.csv", "two.csv")]
+    shown = [
+        "recommend",
+        lambda: policy("shop"),
+        "--data",
+        work / "shop.csv",
+        "--user",
+        "u",
+        "--item",
+        "i",
+        "--time",
+        "t",
+    ]
+    judged = [
+        "judge",
+        lambda: policy("run"),
+        "--ledger",
+        "off",
+        "--quiet",
+        "--replicates",
+        1000,
+        "--out",
+        "@verdict.json",
+    ]
+    clean = ("--data", work / "clean.csv", "--columns", work / "log.toml", "--quarantine", "@q.csv")
+    return {
+        "collect": twice(["collect", "--env", "treatment", "--out", "@log"], ("--episodes", 3), ("--episodes", 4)),
+        "act": twice(["act", lambda: policy("run"), "--out", "@acts.csv"], *data),
+        "recommend": twice([*shown, "--out", "@lists.csv"], ("--k", 2), ("--k", 3)),
+        "inspect": twice(["data", "inspect", "--html", "@page.html", "--write", "@log.toml"], *data),
+        "validate": [
+            *twice(["data", "validate", "--quarantine", "@q.csv"], *faulty),
+            called("data", "validate", *clean, "--overwrite"),
+        ],
+        "convert": twice(["data", "convert", "--out", "@log.npz"], *logged),
+        "judge": twice(judged, *logged),
+        "train": [
+            trained,
+            lambda at: tl.fit(runs["run"], logs["run"], 3, out=at / "run", overwrite=True, train=False),
+        ],
+    }
+
+
 def record_steps(root: Path, steps: Sequence[Step], exchanges: bool = True) -> tuple[Recorder, list[Tree]]:
     """Perform steps below a new folder; return the record, and what was visible before and after each step."""
     root.mkdir()
@@ -104,12 +190,17 @@ def record_steps(root: Path, steps: Sequence[Step], exchanges: bool = True) -> t
     return recorder, seen
 
 
-def check_steps(recorder: Recorder, seen: list[Tree], schedules: int, seed: int) -> Checked:
-    """Every path is what it was after the last acknowledged step, or after the one that was stopped."""
+def check_steps(recorder: Recorder, seen: list[Tree], schedules: int, seed: int, first: int = 0) -> Checked:
+    """Every path is what it was after the last acknowledged step, or after the one that was stopped.
+
+    Stops before so many `first` steps are passed over.
+    """
     count, different = 0, set()
     for stop in states(recorder, schedules, seed):
-        count += 1
         done = stop.acknowledged.get("steps", {"number": 0})["number"]
+        if done < first:
+            continue
+        count += 1
         before, after = seen[done], seen[min(done + 1, len(seen) - 1)]
         now = visible(restored(stop.tree))
         different.add(digest(now))
@@ -121,8 +212,8 @@ def check_steps(recorder: Recorder, seen: list[Tree], schedules: int, seed: int)
 
 
 def folders_whole(now: Tree, before: Tree, after: Tree) -> bool:
-    """Whether each folder with a manifest is one of the two, not a mixture of them."""
-    holders = [path[:-1] for path in paths(now) if path[-1] == MANIFEST]
+    """Whether each folder with a manifest or a run is one of the two, not a mixture of them."""
+    holders = [path[:-1] for path in paths(now) if path[-1] in (MANIFEST, "run.json")]
     return all(at(now, path) in (at(before, path), at(after, path)) for path in holders)
 
 

@@ -33,6 +33,25 @@ def test_a_stop_leaves_what_was_there_or_what_was_to_come(name, exchanges, steps
     assert [*steps] == [*NAMES]
 
 
+COMMANDS = ("collect", "act", "recommend", "inspect", "validate", "convert", "judge", "train")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory):
+    return scenarios.command_steps(tmp_path_factory.mktemp("commands"))
+
+
+@pytest.mark.sample("collect-True", "train-True", "validate-False")
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_with_overwrite_leaves_what_was_there_or_what_was_to_come(name, exchanges, commands, tmp_path):
+    recorder, seen = scenarios.record_steps(tmp_path / "disk", commands[name], exchanges)
+    grows = name == "train"  # before the run that is replaced is complete
+    checked = scenarios.check_steps(recorder, seen, 3, 0, first=int(grows))
+    assert checked.different >= (2 if grows else 3)
+    assert [*commands] == [*COMMANDS]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failure_of_the_disk_leaves_what_was_there_and_says_why(name, steps, tmp_path):
     """Each operation fails once; the same step then succeeds on a sound disk."""

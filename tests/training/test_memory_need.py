@@ -8,8 +8,9 @@ import pytest
 
 from tests.ope.cases import QUICK
 from tests.ope.noise import noise, random_policies
+from tests.runtime.cases import listing
 from tests.training.runs import bc, begin, finish
-from tidelog import PPG, SpaceError, judge, learn, load, memory
+from tidelog import IQL, PPG, SpaceError, collect, finetune, fit, judge, learn, load, memory
 from tidelog.ope.verdict import ledger as ledgers
 from tidelog.training.engine import memory_need
 
@@ -62,6 +63,23 @@ def test_judging_that_does_not_fit_is_refused_before_a_look_is_recorded(tmp_path
     with pytest.raises(SpaceError, match=r"judging 1 policies .* nothing was recorded\. fix: judge fewer"):
         judge(random_policies(1)[0], log, limits=QUICK, ledger=tmp_path / ledgers.FILE, progress=False)
     assert not (tmp_path / ledgers.FILE).exists()
+
+
+def test_fine_tuning_that_does_not_fit_is_refused_before_the_run_folder(tmp_path, monkeypatch):
+    run = fit(IQL(hidden=(8,), batch_size=16), collect("treatment", episodes=20, seed=0), 1, progress=False)
+    limited(monkeypatch, 1_000)
+    with pytest.raises(SpaceError, match="nothing was written"):
+        finetune(run, "treatment", 8, out=tmp_path / "run", train=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_lists_that_do_not_fit_are_refused(monkeypatch):
+    policy = listing("lists, mean")
+    few = policy.recommend([["i1"]], 2)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    with pytest.raises(SpaceError, match=r"1,000 lists of 2 items: .*\. fix: recommend to fewer users"):
+        policy.recommend([["i1"]] * 1_000, 2)
+    assert policy.recommend([["i1"]], 2).items.tolist() == few.items.tolist()
 
 
 CHILD = """

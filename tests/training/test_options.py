@@ -12,7 +12,18 @@ from tidelog.errors import ConfigError
 from tidelog.training.runs.options import Options, options_of
 
 VERBS = {"fit": tl.fit, "learn": tl.learn, "finetune": tl.finetune}
-OWN = {"algorithm", "log", "env", "run", "out", "sinks", "start", "progress", "train"}  # of verbs, not of runs
+OWN = {
+    "algorithm",
+    "log",
+    "env",
+    "run",
+    "out",
+    "overwrite",
+    "sinks",
+    "start",
+    "progress",
+    "train",
+}  # of verbs, not of runs
 MADE = {"evaluate": None, "scale": None, "seeds": 1, "every": None}  # resolved before they become options
 MIX = {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
 
@@ -52,6 +63,7 @@ def test_options_survive_json():
         ({"held_out": 1.0}, r"held_out = 1.0: expected a share of the episodes in \[0, 1\)"),
         ({"patience": 2}, "patience needs best="),
         ({"scale": "minmax"}, "scale = 'minmax': expected 'standard' or 'none'"),
+        ({"split_seed": -1}, r"split_seed = -1: expected at least 0\. fix: use split_seed=0"),
         ({"keep": 0}, "keep = 0: expected at least 1 checkpoint"),
     ],
 )

@@ -10,7 +10,7 @@ import tyro
 
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.tables import print_line, print_notes
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
@@ -60,12 +60,12 @@ def run(words: list[str]) -> int:
     policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
-    with writing(target, skipped_file, overwrite=options.overwrite):
-        if skipped_file is None:
-            acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
-        else:
-            acted = _known(policy, options, skipped_file)
-        note = write_table(acted, target, options.csv_safe)
+    check_targets(target, skipped_file, overwrite=options.overwrite)
+    if skipped_file is None:
+        acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
+    else:
+        acted = _known(policy, options, skipped_file)
+    note = write_table(acted, target, options.csv_safe)
     print_way(policy)
     print_notes([note] if note else [])
     print_line(f"{len(acted):,} rows with their actions: {target}")

@@ -18,7 +18,7 @@ from tidelog.bench.speed import (
 )
 from tidelog.cli.flags import File, parse
 from tidelog.cli.tables import print_line, table
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets
 from tidelog.disk import write_json
 from tidelog.errors import ConfigError
 from tidelog.training.runs.record import this_machine
@@ -49,15 +49,15 @@ def run(words: list[str]) -> int:
         entry_of(name)
     if min(options.seeds, options.repeats) < 1:
         raise ConfigError(f"seeds = {options.seeds}, repeats = {options.repeats}: expected at least 1")
-    with writing(options.out, overwrite=options.overwrite):
-        machine = this_machine()
-        print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
-        results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
-        for name in options.algorithm:
-            results[name] = _one(name, options)
-        if options.out is not None:
-            write_json(Path(options.out), results, ConfigError)
-            print_line(f"results: {options.out}")
+    check_targets(options.out, overwrite=options.overwrite)
+    machine = this_machine()
+    print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
+    results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
+    for name in options.algorithm:
+        results[name] = _one(name, options)
+    if options.out is not None:
+        write_json(Path(options.out), results, ConfigError)
+        print_line(f"results: {options.out}")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import Env, Folder, parse
 from tidelog.cli.tables import print_line
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.storage import LOG
 from tidelog.policies.rollout import collect
@@ -43,11 +43,11 @@ def run(words: list[str]) -> int:
     """Collect a log."""
     options = parse(Collect, words, "collect")
     target, policy = Path(options.out), None
-    with writing(target, overwrite=options.overwrite, replaceable=LOG.is_at):
-        if options.policy != "random":
-            policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
-        log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)
-        log.save(target)
+    check_targets(target, overwrite=options.overwrite, replaceable=LOG.is_at)
+    if options.policy != "random":
+        policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
+    log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)
+    log.save(target, overwrite=options.overwrite)
     returns = log.statistics().returns or {}
     print_line(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
     return 0

@@ -14,7 +14,7 @@ from tidelog.algorithms.names import names
 from tidelog.cli.flags import File, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.cli.tables import print_notes
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
@@ -103,8 +103,8 @@ def run(words: list[str]) -> int:
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
     source = source_of(options.data, "--data")
-    with writing(options.html, options.write, overwrite=options.overwrite):
-        return _inspect_source(options, source)
+    check_targets(options.html, options.write, overwrite=options.overwrite)
+    return _inspect_source(options, source)
 
 
 def _inspect_source(options: Inspect, source: Source) -> int:
@@ -117,7 +117,7 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     if options.write is not None:
         raise ConfigError("--write needs a table without a mapping. fix: drop --columns or --write")
     log = read_any(source, options.columns)
-    written = [_page(options.html, log.report, log)] if options.html else []
+    written = _page(options, log.report, log)
     inspection = inspect_log(log)
     _say(json.dumps(inspection.to_json(), indent=1) if options.json else inspection.text())
     _say_written(options, written)
@@ -131,7 +131,7 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
             "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write"
         )
     log = read_from_flags(source, options.interactions)
-    written = [_page(options.html, log.report)] if options.html else []
+    written = _page(options, log.report)
     data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
     _say(json.dumps(data, indent=1) if options.json else f"{text(log)}\n\n{log.report.text()}")
     _say_written(options, written)
@@ -145,7 +145,7 @@ def _describe(options: Inspect, source: Source) -> int:
     if options.html is not None:
         usable = table.report is not None and table.report.ok
         log = read_any(source, table.proposed) if usable else None
-        written.append(_page(options.html, table.as_report(), log, table))
+        written += _page(options, table.as_report(), log, table)
     if options.write is not None:
         write_file(Path(options.write), f"{table.toml}\n".encode(), ConfigError)
         written.append(options.write)
@@ -167,8 +167,8 @@ def _with_ranking(table: Description, source: Source) -> Description:
 
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
-    with writing(options.html, options.quarantine, overwrite=options.overwrite):
-        return _validate_source(options, source_of(options.data, "--data"))
+    check_targets(options.html, options.quarantine, overwrite=options.overwrite)
+    return _validate_source(options, source_of(options.data, "--data"))
 
 
 def _validate_source(options: Validate, source: Source) -> int:
@@ -176,17 +176,17 @@ def _validate_source(options: Validate, source: Source) -> int:
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
-        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe)
+        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite)
     elif options.quarantine is not None:
         if options.columns is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
-        report = quarantine(source, options.columns, options.quarantine, options.csv_safe)
+        report = quarantine(source, options.columns, options.quarantine, options.csv_safe, options.overwrite)
     else:
         report = _report(source, options.columns)
     written = []
     if options.html is not None:
         log = read_any(source, options.columns) if report.ok and roles is None else None
-        written.append(_page(options.html, report, log))
+        written += _page(options, report, log)
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
@@ -205,10 +205,15 @@ def _convert(words: list[str]) -> int:
     return 0
 
 
-def _page(target: str, report: Report, log: Log | None = None, table: Description | None = None) -> str:
+def _page(
+    options: Inspect | Validate, report: Report, log: Log | None = None, table: Description | None = None
+) -> list[str]:
+    """Write the page of --html, if any, and return the names of written files."""
     from tidelog.report.data_page import write_data_page
 
-    return str(write_data_page(target, report, log, table))
+    if options.html is None:
+        return []
+    return [str(write_data_page(options.html, report, log, table, options.overwrite))]
 
 
 def _say_written(options: Inspect | Validate, written: list[str]) -> None:

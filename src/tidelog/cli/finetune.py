@@ -11,7 +11,7 @@ from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of
 from tidelog.cli.flags import Env, Folder, RunFolder, options_in, parse, verb_flags
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import train_and_show
-from tidelog.cli.targets import is_run, writing
+from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
 from tidelog.training.finetune import finetune
 from tidelog.training.resume import load
@@ -44,7 +44,9 @@ def run(words: list[str]) -> int:
     arguments = options_in(options, "finetune")
     if folder.exists() and folder.samefile(options.run):
         raise ConfigError(f"--out {folder} is the run that is continued. fix: choose another folder")
-    with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
-        sinks = [sink_of(kind, folder) for kind in options.sink]
-        training = finetune(offline_run, options.env, out=folder, sinks=sinks, train=False, **arguments)
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    training = finetune(
+        offline_run, options.env, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **arguments
+    )
     return train_and_show(training, options.quiet)

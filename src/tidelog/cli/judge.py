@@ -15,7 +15,7 @@ from tidelog.cli.act import open_policy
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.tables import json_only, print_line, table
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -124,7 +124,8 @@ def run(words: list[str]) -> int:
     if options.looks:
         return _show_looks(ledger, which)
     named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
-    with writing(options.out, overwrite=options.overwrite), json_only(options.json):
+    check_targets(options.out, overwrite=options.overwrite)
+    with json_only(options.json):
         result = _judge_policies(options, named_policies, log, ledger)
         verdicts = [result] if isinstance(result, Verdict) else list(result)
         files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]

@@ -11,7 +11,7 @@ import tyro
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import Column, File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.tables import print_line, print_notes
-from tidelog.cli.targets import writing
+from tidelog.cli.targets import check_targets
 from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
@@ -62,23 +62,23 @@ def run(words: list[str]) -> int:
     """Write recommendations for a table."""
     options = parse(Recommend, words, "recommend")
     target = Path(options.out)
-    with writing(target, overwrite=options.overwrite):
-        policy = open_policy(options.policy, options.member)
-        lists = recommend_for_table(
-            policy,
-            source_of(options.data, "--data"),
-            user=options.user,
-            item=options.item,
-            time=options.time,
-            event=options.event,
-            user_features=None if options.user_features is None else Path(options.user_features),
-            k=options.k,
-            exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
-            candidates=_lines(options.candidates),
-            exclude=_lines(options.exclude),
-            unknown=options.unknown,
-        )
-        note = write_table(lists, target, options.csv_safe)
+    check_targets(target, overwrite=options.overwrite)
+    policy = open_policy(options.policy, options.member)
+    lists = recommend_for_table(
+        policy,
+        source_of(options.data, "--data"),
+        user=options.user,
+        item=options.item,
+        time=options.time,
+        event=options.event,
+        user_features=None if options.user_features is None else Path(options.user_features),
+        k=options.k,
+        exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
+        candidates=_lines(options.candidates),
+        exclude=_lines(options.exclude),
+        unknown=options.unknown,
+    )
+    note = write_table(lists, target, options.csv_safe)
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     if options.exclude_seen == "auto":
         print_notes([seen_note(policy.ranker())])

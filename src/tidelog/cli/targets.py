@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
-from tidelog import disk
+from tidelog.disk import replaced_copy
 from tidelog.errors import ConfigError
 
 
-@contextmanager
-def writing(
+def check_targets(
     *targets: str | Path | None, overwrite: bool, replaceable: Callable[[Path], bool] = Path.is_file
-) -> Iterator[None]:
-    """Refuse targets that exist, before anything is computed; with `overwrite`, replace them after the work succeeded.
+) -> None:
+    """Raise ConfigError for targets that cannot be written, before anything is computed.
 
-    `replaceable` says whether an existing path is of the kind that the command writes; others are never replaced. After
-    an error the old ones are in their places again.
+    An existing target needs `overwrite`, and `replaceable` says whether it is of the kind that the command writes. It
+    stays until the new one is complete: what writes it replaces it in one step.
     """
-    aside: dict[Path, Path] = {}
     for target in (Path(target) for target in targets if target is not None):
         if target.exists() and not overwrite:
             raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
@@ -29,25 +26,11 @@ def writing(
             )
         if replaceable is Path.is_file and not target.parent.is_dir():
             raise ConfigError(f"{target} cannot be written: the folder {target.parent} does not exist")
-        old = target.with_name(f".replaced-{target.name}")
-        if old.exists():
+        old = replaced_copy(target)
+        if old is not None:
             raise ConfigError(
                 f"{old} is what {target} was before a command that was killed. fix: rename it to {target}, or delete it"
             )
-        if target.exists():
-            aside[target] = old
-    try:
-        for target, old in aside.items():
-            disk.DISK.rename(target, old)
-        yield
-    except BaseException:
-        for target, old in aside.items():
-            if old.exists():
-                disk.delete(target)
-                disk.DISK.rename(old, target)
-        raise
-    for old in aside.values():
-        disk.delete(old)
 
 
 def is_run(folder: Path) -> bool:

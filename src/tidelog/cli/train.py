@@ -25,7 +25,7 @@ from tidelog.cli.flags import (
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.tables import print_line, train_and_show
-from tidelog.cli.targets import is_run, writing
+from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
@@ -188,18 +188,20 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     """Learn in an environment."""
     start = None if options.start is None else open_policy(options.start)
     more = options_in(options, "learn")
-    with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
-        sinks = [sink_of(kind, folder) for kind in options.sink]
-        training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    training = learn(
+        algorithm, options.env, out=folder, start=start, sinks=sinks, overwrite=options.overwrite, train=False, **more
+    )
     return train_and_show(training, options.quiet)
 
 
 def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
     """Learn from a log."""
     more = options_in(options, "fit")
-    with writing(folder if options.overwrite else None, overwrite=True, replaceable=is_run):
-        sinks = [sink_of(kind, folder) for kind in options.sink]
-        training = fit(algorithm, log, out=folder, sinks=sinks, train=False, **more)
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
     return train_and_show(training, options.quiet)
 
 

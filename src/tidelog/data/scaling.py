@@ -108,7 +108,9 @@ class Scaler:
         for name in mean:
             usable = np.isfinite(mean[name]).all() and np.isfinite(std[name]).all() and (std[name] > 0).all()
             if len(mean[name]) != len(std[name]) or not usable:
-                raise CheckpointError(f"the scaler of '{name}' is invalid: expected finite numbers, std above 0")
+                raise CheckpointError(
+                    f"the scaler of '{name}' is invalid: expected finite numbers, std above 0. fix: write it again"
+                )
         if not (np.isfinite(file.reward_scale) and np.isfinite(file.reward_shift)):
             raise CheckpointError("the scaler of rewards is invalid: expected finite numbers. fix: write it again")
         return cls(mean, std, file.reward_scale, file.reward_shift)

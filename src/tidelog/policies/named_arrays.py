@@ -71,7 +71,7 @@ def _filled(leaf: Any, array: np.ndarray[Any, Any] | None, where: str, path: Any
     if array.shape != expected.shape or array.dtype != expected.dtype:
         raise CheckpointError(
             f"{where}: {jax.tree_util.keystr(path)} is {array.dtype}{list(array.shape)}, "
-            f"expected {expected.dtype}{list(expected.shape)}"
+            f"expected {expected.dtype}{list(expected.shape)}. fix: pass the algorithm with the settings of this file"
         )
     return jax.random.wrap_key_data(from_host(array)) if _is_key(leaf) else from_host(array)
 

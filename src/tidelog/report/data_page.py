@@ -27,10 +27,16 @@ _FIRST_ROWS = 10
 _FIRST_COLUMNS = 12
 
 
-def write_data_page(path: str | Path, report: Report, log: Log | None = None, table: Description | None = None) -> Path:
-    """Write `data_page` to a new file and return its path; ConfigError if the path exists or cannot be written."""
+def write_data_page(
+    path: str | Path,
+    report: Report,
+    log: Log | None = None,
+    table: Description | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write `data_page` to a file and return its path; ConfigError if it exists (without `overwrite`) or cannot be."""
     target = Path(path)
-    if target.exists():
+    if target.exists() and not overwrite:
         raise ConfigError(f"{target} exists; nothing was written. fix: choose another name")
     write_file(target, data_page(report, log, table).encode(), ConfigError)
     return target

@@ -134,7 +134,9 @@ def restore_arrays(node: Any, arrays: Mapping[str, NumpyArray], where: str) -> A
         return arrays[str(node["array"])]
     kind = str(node.get("kind"))
     if kind not in FIELDS:
-        raise CheckpointError(f"{where} has a node of the unknown kind '{kind}': {nearest(kind, FIELDS)}")
+        raise CheckpointError(
+            f"{where} has a node of the unknown kind '{kind}': {nearest(kind, FIELDS)}. fix: export the policy again"
+        )
     for field in FIELDS[kind].symmetric_difference(set(node) - {"kind"}):
         problem = "has no field" if field in FIELDS[kind] else "has the unknown field"
         raise CheckpointError(f"{where}: a node of kind '{kind}' {problem} '{field}'. fix: export it again")

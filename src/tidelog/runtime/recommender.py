@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tidelog.errors import SpecError, nearest
+from tidelog.errors import SpaceError, SpecError, nearest
+from tidelog.memory import shortage
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
@@ -24,6 +25,9 @@ LONGEST = 128  # largest number of characters of ids in a text array
 MOST_GUESSES = 2_000  # largest catalogue with a search for the nearest id
 MOST_LISTED = 50  # items from which on an error does not list all ids
 UNKNOWN_ITEMS = "fix: unknown='skip' (--unknown skip) ignores unknown items"
+
+
+ENTRY = 24  # bytes of an entry of the lists besides its id: two copies of its index (8) and of its score (4)
 
 
 class Recommendations(NamedTuple):
@@ -127,7 +131,10 @@ def recommend(
     users: Any = None,
     unknown: str = "error",
 ) -> Recommendations:
-    """Return the best `k` items after each history; see `Policy.recommend`."""
+    """Return the best `k` items after each history; see `Policy.recommend`.
+
+    SpaceError if the lists do not fit into free memory.
+    """
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         raise SpecError(f"k = {k!r}: expected a whole number. fix: use k=10")
     if exclude_seen is None:
@@ -144,6 +151,9 @@ def recommend(
         who = vocabulary.users.read(users, len(items), unknown == "skip")
     offered = _offered(vocabulary, candidates, exclude)
     most = max(1, MARKS // (ranker.items + 1))
+    problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
+    if problem is not None:
+        raise SpaceError(f"{len(items):,} lists of {k} items: {problem}. fix: recommend to fewer users at a time")
     parts = []
     for begin in range(0, len(items), most):
         rows = slice(begin, begin + most)

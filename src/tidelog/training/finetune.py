@@ -28,6 +28,7 @@ from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, metric_labels
 from tidelog.training.engine.members import as_members
+from tidelog.training.engine.memory_need import check_memory
 from tidelog.training.engine.validation import Validation
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.env_assignment import (
@@ -62,6 +63,7 @@ def finetune(
     best: str | None = None,
     patience: int | None = None,
     log_out: str | Path | None = None,
+    overwrite: bool = False,
     sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
     keep: int = 3,
@@ -72,8 +74,9 @@ def finetune(
     """Continue every seed of a run that learned from a log in an environment, for `steps` decisions per seed.
 
     `offline` is the share of a minibatch that comes from the log, `updates` the updates per decision, `collect_every`
-    the decisions between updates. `training/runs/options.py` describes the other options. `train=False` returns the run
-    before its first decision. Raises ConfigError, SpecError, EnvironmentFailure, DivergenceError.
+    the decisions between updates. `training/runs/options.py` describes the other options. `overwrite` replaces the run
+    in `out`. `train=False` returns the run
+    before its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
     """
     use_cache()
     if not isinstance(run, Run):
@@ -99,6 +102,7 @@ def finetune(
     )
     for member in run.members:
         check_tunable(member.algorithm, record.spec)
+    check_memory([member.algorithm for member in run.members], 1, record.spec, None)
     assignment = assign_environments(env, 1, [member.seed for member in run.members], log_out is not None)
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in run.members], record.scaler, tuning, options.steps)
@@ -130,7 +134,7 @@ def finetune(
         together=together,
         collected_log=collected_log,
     )
-    tuned = Run(begun, engine, new_folder(out, begun), validation=validation, evaluators=own, sinks=sinks)
+    tuned = Run(begun, engine, new_folder(out, begun, overwrite), validation=validation, evaluators=own, sinks=sinks)
     return tuned.train(progress) if train else tuned
 
 

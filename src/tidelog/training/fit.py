@@ -61,6 +61,7 @@ def fit(
     best: str | None = None,
     patience: int | None = None,
     warm_start: Mapping[str, str | Path] | None = None,
+    overwrite: bool = False,
     sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
     keep: int = 3,
@@ -72,8 +73,9 @@ def fit(
 
     `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
     of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
-    network. Without `out` nothing is written. `train=False` returns the run before its first update; `run.stream()`
-    trains it chunk by chunk. Raises ConfigError, SpecError, SpaceError, LogError, DivergenceError.
+    network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns the run
+    before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError,
+    SpaceError, LogError, DivergenceError.
     """
     use_cache()
     algorithms = as_algorithms(algorithm)
@@ -131,7 +133,7 @@ def fit(
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, together=together)
     record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
-    folder = new_folder(out, record)
+    folder = new_folder(out, record, overwrite)
     run = Run(
         record,
         engine,

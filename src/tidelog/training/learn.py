@@ -64,6 +64,7 @@ def learn(
     ahead: bool = False,
     phase_buffer: Place = "device",
     phase_buffer_limit: float | None = None,
+    overwrite: bool = False,
     sinks: Sequence[Sink] = (),
     save_seconds: float = 30.0,
     keep: int = 3,
@@ -75,9 +76,10 @@ def learn(
 
     `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
     list of algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every
-    option. `start` is a policy (or a run): it collects decisions first, and fresh members are distilled from it on
-    these. `evaluate` acts deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before
-    its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+    option. `overwrite` replaces the run in `out`. `start` is a policy (or a run): it collects decisions first, and
+    fresh members are distilled from it on these. `evaluate` acts deterministically; `"sampled:NAME"` samples the
+    actions. `train=False` returns the run before its first decision. Raises ConfigError, SpecError, SpaceError,
+    EnvironmentFailure, DivergenceError.
     """
     use_cache()
     out, log_out = as_path("out", out), as_path("log_out", log_out)
@@ -131,7 +133,7 @@ def learn(
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))
     if collected_log is not None:
         collected_log.check_free()
-    check_free(out)
+    check_free(out, overwrite)
     learners, distillation = (
         (learners, None) if start_from is None else begun_as(start_from, members, learners, assignment)
     )
@@ -149,7 +151,7 @@ def learn(
     record = Record.online(algorithms, options, assignment.spec, data)
     if start_from is not None:
         record = replace(record, sketches=learnt_through(start_from.policy))
-    run = Run(record, engine, new_folder(out, record), evaluators=own, sinks=sinks)
+    run = Run(record, engine, new_folder(out, record, overwrite), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run
 
 

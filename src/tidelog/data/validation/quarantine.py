@@ -19,14 +19,18 @@ from tidelog.data.parsing.formulas import write_csv
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
-from tidelog.disk import write_file
+from tidelog.disk import delete, not_written, write_file
 from tidelog.errors import ConfigError, LogError
 
 FILE, ROW, LINE, PROBLEMS = "quarantine_file", "quarantine_row", "quarantine_line", "quarantine_problems"
 
 
 def quarantine(
-    source: Any, columns: Columns | Mapping[str, Any] | str | Path, path: str | Path, csv_safe: bool = False
+    source: Any,
+    columns: Columns | Mapping[str, Any] | str | Path,
+    path: str | Path,
+    csv_safe: bool = False,
+    overwrite: bool = False,
 ) -> Report:
     """Validate a table and write the rows of every error, unchanged, to a new CSV file at `path`.
 
@@ -35,14 +39,16 @@ def quarantine(
     These columns come first: the file (if there are several), the row number, the line number (if each row has its own
     line), and all errors of the row. No file is written if no error names a row. ConfigError if `path` exists or does
     not end in .csv, or if the mapping is wrong; for an unreadable source the report is returned and no file is written.
+    With `overwrite` a file at `path` is replaced, or deleted if no file is written.
     """
-    target = new_csv_path(path)
+    target = csv_path(path, overwrite)
     mapping = Columns.of(columns)
     try:
         table = table_of(source)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report
+        delete_older(target)
         return report
     results = findings(raw)
     write_faulty_rows(table, results, target, csv_safe)
@@ -52,9 +58,10 @@ def quarantine(
 def write_faulty_rows(
     table: Table, found: Iterable[tuple[Check, Finding]], target: Path, csv_safe: bool = False
 ) -> None:
-    """Write the rows of a table that errors name, with the reasons, to a new file; no file without such rows."""
+    """Write the rows of a table that errors name, with the reasons, to a file; without such rows it is deleted."""
     rows, reasons = _reasons(found)
     if not len(rows):
+        delete_older(target)
         return
     marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
     marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
@@ -73,14 +80,22 @@ def write_faulty_rows(
     write_file(target, content.getvalue(), ConfigError)
 
 
-def new_csv_path(path: str | Path) -> Path:
-    """The path of a CSV file that does not exist yet; ConfigError otherwise."""
+def csv_path(path: str | Path, overwrite: bool) -> Path:
+    """The path of a CSV file that does not exist yet, or may be overwritten; ConfigError otherwise."""
     target = Path(path)
     if target.suffix.lower() != ".csv":
         raise ConfigError(f"{target}: the name must end in .csv. fix: use a name such as rows.csv")
-    if target.exists():
+    if target.exists() and not overwrite:
         raise ConfigError(f"{target} exists, nothing was written. fix: choose another name")
     return target
+
+
+def delete_older(target: Path) -> None:
+    """Delete the file of an older validation; ConfigError if the disk refuses."""
+    try:
+        delete(target)
+    except OSError as problem:
+        raise not_written(target, problem, ConfigError) from problem
 
 
 def _reasons(found: Iterable[tuple[Check, Finding]]) -> tuple[Values, list[str]]:

@@ -54,7 +54,8 @@ def held_out_part(folder: Path, record: Record, log: Log | None = None) -> tuple
     rows = np.flatnonzero(np.isin(log.episode_ids, np.asarray(record.held_out)))
     if len(rows) != len(record.held_out):
         raise LogError(
-            f"only {len(rows):,} of the {len(record.held_out):,} episodes that {folder} held out are in the log"
+            f"only {len(rows):,} of the {len(record.held_out):,} episodes that {folder} held out are in the log. "
+            "fix: name the log that the run learned from, or restore the record of the run"
         )
     return log.take_episodes(rows), f"the {len(rows):,} episodes that the run held out of its own log"
 

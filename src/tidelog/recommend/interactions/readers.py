@@ -17,7 +17,7 @@ from tidelog.data.io.readers import open_log, read_any
 from tidelog.data.log import Log
 from tidelog.data.sources import is_table_file, table_of
 from tidelog.data.sources.files import recorded_source, source_text
-from tidelog.data.validation.quarantine import new_csv_path, write_faulty_rows
+from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
 from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
@@ -65,14 +65,19 @@ def validate_interactions(source: Any, *, user: str, item: str, time: str, **rol
 
 
 def validate_by_roles(
-    source: Any, roles: Roles, quarantine: str | Path | None = None, csv_safe: bool = False
+    source: Any, roles: Roles, quarantine: str | Path | None = None, csv_safe: bool = False, overwrite: bool = False
 ) -> Report:
-    """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`."""
-    target = None if quarantine is None else new_csv_path(quarantine)
+    """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`.
+
+    With `overwrite` that file is replaced, or deleted if no error names a row.
+    """
+    target = None if quarantine is None else csv_path(quarantine, overwrite)
     try:
         raw = raw_interactions(source, roles)
     except LogError as error:
         report: Report = error.report
+        if target is not None:
+            delete_older(target)
         return report
     results = findings(raw)
     if target is not None:

@@ -132,6 +132,8 @@ class Options:
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         if not 1 <= self.steps <= LARGEST:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
+        if self.split_seed < 0:
+            raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
         if self.every < 1:
             raise ConfigError(f"every = {self.every}: expected at least 1")
         object.__setattr__(self, "seeds", as_seeds(list(self.seeds)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
@@ -20,7 +21,7 @@ from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.disk import is_temporary, write_json
+from tidelog.disk import is_temporary, replaced_copy, write_file, write_folder
 from tidelog.envs.registry import check_imported, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.folders import digest
@@ -28,6 +29,7 @@ from tidelog.input_files import parse_saved, read_regular
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.schema import Count, Finite, typed
 from tidelog.training.runs.evaluation import SAMPLED
+from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Options
 from tidelog.types import Discrete, Spec
 
@@ -140,8 +142,8 @@ class Record:
             f"nats after {start.updates:,} updates on {start.decisions:,} of its decisions"
         )
 
-    def write(self, folder: Path) -> None:
-        """Write `run.json` into a new run folder, completely or not at all."""
+    def text(self) -> bytes:
+        """The content of `run.json`."""
         content = RunFile(
             schema=SCHEMA,
             algorithm=self.algorithm,
@@ -155,14 +157,18 @@ class Record:
             sketches=self.sketches,
         )
         body = msgspec.json.decode(msgspec.json.encode(content, enc_hook=_plain))
-        write_json(folder / FILE, {**body, "sha256": digest(body)}, ConfigError)
+        return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False).encode()
 
     @classmethod
     def read(cls, folder: Path) -> Record:
         """Read the record of a run folder; CheckpointError if it is missing or cannot be read."""
         path = folder / FILE
         if not path.exists():
-            raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: pass the folder of a run")
+            copy = replaced_copy(folder)
+            fix = (
+                "pass the folder of a run" if copy is None else f"rename {copy}, which was being replaced, to {folder}"
+            )
+            raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: {fix}")
         try:
             body = parse_saved(read_regular(path))
             if not isinstance(body, dict):
@@ -253,15 +259,20 @@ def resume_command(folder: Path) -> str:
         return f"tidelog resume {shlex.quote(str(folder))}"
 
 
-def check_free(out: str | Path | None) -> None:
-    """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty."""
+def check_free(out: str | Path | None, overwrite: bool = False) -> None:
+    """Raise ConfigError if the path of a run's folder is a file, or a folder that is not empty.
+
+    With `overwrite` the folder may hold a run, unless a process trains it (CheckpointError).
+    """
     if out is None:
         return
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
-    if folder.exists() and not all(map(is_temporary, folder.iterdir())):
-        is_run = (folder / "run.json").exists()
+    is_run = (folder / FILE).exists()
+    if overwrite and is_run:
+        check_unlocked(folder)
+    elif folder.exists() and not all(map(is_temporary, folder.iterdir())):
         again = f", continue the run with `{resume_command(folder)}` or tl.resume({str(folder)!r}), or read it with "
         again += f"tl.load({str(folder)!r})"
         what, other = ("a run", again) if is_run else ("no run", "")
@@ -270,13 +281,19 @@ def check_free(out: str | Path | None) -> None:
         )
 
 
-def new_folder(out: str | Path | None, record: Record) -> Path | None:
-    """Create the run folder with its record, or return None; ConfigError if the folder is not empty."""
+def new_folder(out: str | Path | None, record: Record, overwrite: bool = False) -> Path | None:
+    """Create the run folder with its record, or return None; ConfigError if the folder is not empty.
+
+    With `overwrite` the folder of another run is replaced in one step.
+    """
     if out is None:
         return None
-    check_free(out)
+    check_free(out, overwrite)
     folder = Path(out)
-    record.write(folder)
+    if (folder / FILE).exists():
+        write_folder(folder, {FILE: record.text()}, lambda _: {}, ConfigError)
+    else:
+        write_file(folder / FILE, record.text(), ConfigError, parents=True)
     return folder
 
 
