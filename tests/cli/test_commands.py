@@ -15,6 +15,7 @@ from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, demo
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
+from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.runs.agreement import agreement
 
@@ -172,6 +173,19 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     assert likely["low"] < likely["estimate"] < likely["high"]
     assert "one has a higher mean log-probability of logged actions than other" in logged.err
     assert tidelog("evaluate", "one", "one", "--env", "treatment").code == 2
+
+
+def test_runs_that_act_in_different_ways_are_not_compared(here, run, tidelog):
+    for name in ("mode", "sampled"):
+        shutil.copytree(run, here / name)
+    for seed in tl.load(run).record.options.seeds:
+        policy = tl.load("sampled").policy(seed)
+        policy.declare("sample", None)
+        remember(here / "sampled", policy)
+    refused = tidelog("evaluate", "mode", "sampled", "--env", "treatment", "--episodes", 2)
+    assert refused.code == 2
+    assert "the runs act in different ways (mode always takes its most likely action, sampled" in refused.err
+    assert "fix: add --mode or --sample, for all of them" in refused.err
 
 
 def test_act_writes_the_action_of_every_row(here, run, tidelog):

@@ -338,7 +338,7 @@ def test_jax_builds_no_networks_that_the_weights_were_not_made_for(whole, tmp_pa
     path = changed(whole, tmp_path, (("config", "hidden"), [30_000, 30_000]))
     with pytest.raises(CheckpointError, match=r"hidden = \[30000, 30000\] needs more than the .* weights"):
         load_policy(path)
-    with pytest.raises(CheckpointError, match=r"declares sizes|larger networks than its weights|expected at most 2,147,483,647"):
+    with pytest.raises(CheckpointError, match=r"declares sizes|larger networks than|expected at most 2,147"):
         load_policy(changed(whole, tmp_path, (("config", "recurrent_size"), 10**12)))
     with pytest.raises(CheckpointError, match="is 0 or less"):
         load_policy(changed(whole, tmp_path, (("scaler", "observation", "numeric", "std"), [0.0] * 4)))

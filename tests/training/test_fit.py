@@ -463,5 +463,9 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     assert "judge it on other episodes than these" in note
     weighted = [{name.replace("imitation", "actor"): value for name, value in row.items()} for row in rows]
     assert overfitting(weighted)[0].startswith("held_out/actor_loss rose from 3.9 at update 100 to 5.69: ")
+    falling = [row | {"actor_loss": 1.0 / row["update"]} for row in weighted]
+    assert len(overfitting(falling)) == 1
+    rising = [row | {"actor_loss": row["update"] / 100.0} for row in weighted]
+    assert overfitting(rising) == []  # the loss rises in training, too: no sign of overfitting
     assert overfitting(rows[:3]) == []
     assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []

@@ -24,6 +24,7 @@ from tidelog.disk import write_json
 from tidelog.errors import ConfigError
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
+from tidelog.runtime.way_of_acting import DOES
 from tidelog.training.runs.agreement import agreement_by_step
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.record import Record
@@ -69,6 +70,8 @@ def run(words: list[str]) -> int:
         raise ConfigError("--episodes 1: a comparison of runs needs at least 2. fix: use --episodes 50")
     for folder, record in runs.items():
         refuse_lists(folder, record, "evaluate")
+    if len(runs) > 1 and options.env is not None and not (options.sample or options.mode):
+        _refuse_several_ways(runs)
     with json_only(options.json):
         scores: dict[Path, dict[str, Values]] = {}
         log = None if options.env else read_any(source_of(options.data, "--data"), options.columns)
@@ -87,6 +90,17 @@ def run(words: list[str]) -> int:
     if options.json:
         print_line(json.dumps(result, indent=1))
     return 0
+
+
+def _refuse_several_ways(runs: dict[Path, Record]) -> None:
+    """Raise ConfigError where runs were declared to act in different ways."""
+    ways = {str(folder): member_policy(folder, record, 0).acting or "mode" for folder, record in runs.items()}
+    if len(set(ways.values())) > 1:
+        told = ", ".join(f"{folder} {DOES[way]}" for folder, way in ways.items())
+        raise ConfigError(
+            f"the runs act in different ways ({told}), so their difference would be that of the ways. fix: add --mode "
+            "or --sample, for all of them"
+        )
 
 
 def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tuple[dict[str, Any], dict[str, Values]]:

@@ -450,13 +450,19 @@ def collapsed_metrics(
 
 
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a note if held-out decisions became clearly less likely after the best report, for the worst member."""
+    """Return a note if held-out decisions became clearly less likely after the best report, for the worst member.
+
+    The same loss in training must have fallen since then: one that rises in both is no sign of overfitting, as the
+    weights of decisions change while the critics learn.
+    """
     rises = []
     for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
-        values = [(row[metric], row["update"]) for row in rows if row["member"] == member and metric in row]
-        least, last = min(values), values[-1][0]
-        if last - least[0] > OVERFITTED * max(1.0, abs(least[0])):
-            rises.append((last - least[0], *least, last, metric))
+        reports = [row for row in rows if row["member"] == member and metric in row]
+        best, end = min(reports, key=lambda row: (row[metric], row["update"])), reports[-1]
+        least, last, training = best[metric], end[metric], metric.removeprefix("held_out/")
+        fits_better = training not in end or end[training] < best.get(training, math.inf)
+        if fits_better and last - least > OVERFITTED * max(1.0, abs(least)):
+            rises.append((last - least, least, best["update"], last, metric))
     if not rises:
         return []
     _, least, update, last, metric = max(rises)
