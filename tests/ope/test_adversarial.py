@@ -202,7 +202,7 @@ def test_a_wrong_verdict_breaks_the_promise():
     cell = Cell(WORLD, "recorded", 110)
     found = adversarial.summary(cell, [row(i, "better") for i in range(20)])
     assert (found["wrong_better"]["count"], found["wrong_worse"]["count"]) == (20, 0)
-    assert found["first_reason"] == {"text": "it is # %", "logs": 20}
+    assert found["first_reason"] == {"text": "it is #%", "logs": 20}
     assert found["promise"] == "broken"
     assert adversarial.summary(cell, [row(i, "worse") for i in range(20)])["promise"] == "kept"
     nothing = adversarial.summary(cell, [row(i, "worse", truth=0.0) for i in range(20)])

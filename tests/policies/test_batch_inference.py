@@ -162,7 +162,7 @@ def test_a_table_is_written_whole_or_not_at_all(frame, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="cannot be written: "):
         write_table(frame, tmp_path / "nowhere" / "out.csv")
 
-    def full(self, file):
+    def full(self, file, **options):
         file.write(b"half")
         raise OSError("No space left on device")
 
