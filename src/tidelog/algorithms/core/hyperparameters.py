@@ -201,13 +201,13 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
-    value = float(value)
+    number = float(value)
     least, most, open_ends = field.metadata["range"]
-    inside = least < value < most if open_ends else least <= value <= most
-    if not (inside and -LARGEST_NUMBER <= value <= LARGEST_NUMBER):
+    inside = least < number < most if open_ends else least <= number <= most
+    if not (inside and -LARGEST_NUMBER <= number <= LARGEST_NUMBER):
         left, right = "()" if open_ends else "[]"
         raise ConfigError(f"{where}: expected a finite number in {left}{least:g}, {most:g}{right}")
-    return value
+    return number
 
 
 def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
