@@ -146,3 +146,5 @@ def test_numpy_numbers_are_numbers():
     made = IQL(expectile=np.float32(0.5), critics=np.int64(3), hidden=(np.int32(4),))
     assert (made.expectile, made.critics, made.hidden) == (0.5, 3, (4,))
     assert type(made.critics) is int
+    with pytest.raises(ConfigError, match="expected a finite number"):
+        IQL(temperature=10**400)

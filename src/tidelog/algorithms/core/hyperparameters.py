@@ -201,7 +201,10 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
         return None
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ConfigError(f"{where}: expected a number. fix: write it as in 0.5")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number of more than 308 digits
+        number = math.inf
     least, most, open_ends = field.metadata["range"]
     inside = least < number < most if open_ends else least <= number <= most
     if not (inside and -LARGEST_NUMBER <= number <= LARGEST_NUMBER):
