@@ -89,8 +89,6 @@ class Kind:
                 raise self.error(
                     f"{folder} was being replaced when its process stopped. fix: rename {copy} to {folder.name}"
                 ) from None
-            if not folder.exists():
-                raise self.error(f"{folder} does not exist. fix: check the path of the {self.name}") from None
             raise self.error(f"{folder} is not a tidelog {self.name}: it has no {MANIFEST}. fix: {self._fix}") from None
         except OSError as problem:
             raise self.error(f"{path} is incomplete or cannot be read: {problem}. fix: {self._fix}") from problem

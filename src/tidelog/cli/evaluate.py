@@ -96,9 +96,9 @@ def _refuse_several_ways(runs: dict[Path, Record]) -> None:
     """Raise ConfigError where runs were declared to act in different ways."""
     ways = {str(folder): member_policy(folder, record, 0).acting or "mode" for folder, record in runs.items()}
     if len(set(ways.values())) > 1:
-        told = ", ".join(f"{folder} {DOES[way]}" for folder, way in ways.items())
+        each = ", ".join(f"{folder} {DOES[way]}" for folder, way in ways.items())
         raise ConfigError(
-            f"the runs act in different ways ({told}), so their difference would be that of the ways. fix: add --mode "
+            f"the runs act in different ways ({each}), so their difference would be that of the ways. fix: add --mode "
             "or --sample, for all of them"
         )
 

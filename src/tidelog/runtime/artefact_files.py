@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from tidelog.disk import write_file
+from tidelog.disk import replaced_copy, write_file
 from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.folders import LARGEST, MANIFEST, Kind
 from tidelog.runtime.signing import LARGEST_KEY, SIGNATURE, sign
@@ -49,6 +49,8 @@ class Saved:
         self.path = Path(path)
         self.where = f"{self.path}/{MANIFEST}"
         zipped = self.path.is_file()
+        if not self.path.exists() and replaced_copy(self.path) is None:
+            raise CheckpointError(f"{self.path} does not exist. fix: check the path of the policy")
         try:
             if zipped:
                 self.manifest = POLICY.read(_member(self.path, MANIFEST), self.where)
