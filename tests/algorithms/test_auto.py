@@ -82,6 +82,9 @@ def test_the_updates_of_a_recommender_follow_its_events():
     assert found.steps == 500
     assert found.algorithm == tl.RecommenderBCQ(size=8)
     assert found.lines() == [f"steps 500: {500 * 1280 / log.steps:,.0f} passes over {log.steps:,} events"]
+    train = log.split(share=0.5).train.steps
+    assert f"passes over {train:,} events" in tl.suggest(tl.RecommenderBCQ, log, held_out=0.5).lines()[0]
+    assert train < log.steps
     with pytest.raises(SpecError, match=r"IQL does not learn from interactions\. fix: use tl.RecommenderBCQ"):
         tl.suggest(tl.IQL, log)
 

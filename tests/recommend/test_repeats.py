@@ -80,14 +80,16 @@ def purchases(users: int = 60, seed: int = 0) -> pl.DataFrame:
         favourites = dice.permutation(30)[:3]
         for visit in range(8):
             basket = [*dice.permutation(favourites)[:2], *dice.permutation(30)[:1]]
-            rows += [(f"u{user:03}", f"i{item}", float(10 * visit)) for item in dict.fromkeys(basket)]
+            time = 10.0 * visit + (60.0 if visit >= 4 else 0.0)  # a long pause ends a session
+            rows += [(f"u{user:03}", f"i{item}", time) for item in dict.fromkeys(basket)]
     return pl.DataFrame(rows, schema=["user", "item", "time"], orient="row")
 
 
 @pytest.fixture(scope="module")
 def baskets():
-    log = tl.read_interactions(purchases(), user="user", item="item", time="time")
+    log = tl.read_interactions(purchases(), user="user", item="item", time="time", session_gap=30.0)
     assert log.has_baskets
+    assert 0 < log.terminated.sum() < len(log) / 4
     return log
 
 
@@ -118,7 +120,7 @@ def test_every_event_of_a_basket_is_a_target_once_and_no_event_of_the_basket_is_
 
 def test_what_is_repeated_is_listed_first_and_an_encoder_alone_cannot_know_it(baskets):
     """Favourites are random: only a score for a user's own items knows them. Own frequency is the best possible."""
-    split = baskets.split(at=60.0)
+    split = baskets.split(at=120.0)
     cases = next_baskets(baskets, split.test.targets)
     settings = {"size": 8, "history": 20, "targets": 4, "batch_size": 64, "encoder": "mean", "learning_rate": 1e-2,
                 "hidden": (8,), "pretrain_share": 1.0, "dropout": None}  # fmt: skip
