@@ -80,13 +80,13 @@ def run(words: list[str]) -> int:
     )
     note = write_table(lists, target, options.csv_safe)
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
-    if options.exclude_seen == "auto":
-        print_notes([seen_note(policy.ranker())])
     print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
+    if options.exclude_seen == "auto":
+        print_line(seen_line(policy.ranker()))
     return 0
 
 
-def seen_note(ranker: Ranks) -> str:
+def seen_line(ranker: Ranks) -> str:
     """Return what lists do with items of the history by default, and why."""
     share = f"{ranker.repeat_share:.0%} of the events in training repeat an item of their user"
     if excludes_seen(ranker):
