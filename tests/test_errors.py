@@ -7,8 +7,8 @@ from tidelog.errors import install
 
 def test_the_packages_of_an_extra_are_named_themselves():
     """No package index has tidelog: advice to install "tidelog[onnx]" would fail."""
-    assert install("serve").startswith("pip install 'starlette")
-    assert "uvicorn" in install("serve")
+    assert install("serve").startswith("pip install '")
+    assert all(name in install("serve") for name in ("h11>=", "starlette>=", "uvicorn>="))
     assert all(name in install("onnx") for name in ("jax2onnx", "onnx>=", "onnxruntime"))
     assert "tidelog" not in install("onnx")
 
