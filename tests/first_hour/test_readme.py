@@ -1,6 +1,7 @@
 """The README's commands and its Python, exactly as written and in order, in a fresh folder."""
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -26,8 +27,10 @@ def commands(block: str) -> list[list[str]]:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
+    """A command of one reader, whose looks add up from the demo on."""
+    reader = {**os.environ, "TIDELOG_STATE": str(folder / "state")}
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False, timeout=900
+        [sys.executable, *words], cwd=folder, env=reader, capture_output=True, text=True, check=False, timeout=900
     )
 
 
@@ -48,6 +51,9 @@ def test_every_command_works_as_written_and_in_order(folder):
     for words in steps:
         done = run(folder, "-m", "tidelog", *words)
         assert done.returncode == 0, f"tidelog {shlex.join(words)}\n{done.stdout}\n{done.stderr}"
+        if words[0] == "judge":
+            assert "Use it: " in done.stdout, done.stdout
+            assert "judged once before" not in done.stdout, "the demo's looks are not looks of the reader"
     for name in ("columns.toml", "actions.csv", "report.html", "runs/iql/policy.zip"):
         assert (folder / name).stat().st_size > 0
     command = [sys.executable, "-m", "tidelog", *serve, "--port", "0"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,12 +201,16 @@ def _judge(runs: dict[str, Run], log: tl.Log, folder: Path, quiet: bool) -> list
     seeds = {f"{run}, seed {seed}": (run, seed) for run in runs for seed in runs[run].record.options.seeds}
     policies = {name: runs[run].policy(seed) for name, (run, seed) in seeds.items()}
     held_out, _ = held_out_part(folder / "iql", runs["iql"].record, log)  # all runs held out the same episodes
-    verdicts = tl.judge(
+    ledger = tl.Ledger.of(held_out, runs=[folder / run for run in runs])
+    own = tuple(
+        file for file in ledger.files if file.is_relative_to(folder.absolute())
+    )  # its log is generated: looks at
+    verdicts = tl.judge(  # it are not looks of the user
         policies,
         held_out,
         sample=True,
         model="tabular",
-        ledger=tl.Ledger.of(held_out, runs=[folder / run for run in runs]),
+        ledger=replace(ledger, files=own),
         context={"date": datetime.now(UTC).isoformat()},
         progress=False if quiet else None,
     )
