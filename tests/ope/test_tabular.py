@@ -125,6 +125,23 @@ def test_logs_of_few_observations_are_tabular_and_others_are_not():
     )
 
 
+def test_labels_alone_are_a_table_with_few_visits_of_each_pair():
+    """Distances between labels mean nothing: a network would underfit, and the history would then seem to matter."""
+    rng, rows = np.random.default_rng(0), 3_000
+
+    def of(*columns, **others):
+        return Log.from_arrays(
+            observation={"place": np.stack(columns, axis=1).astype(np.int32), **others},
+            action=rng.integers(0, 20, rows), reward=rng.random(rows), terminated=True,
+        )  # fmt: skip
+
+    many, few = rng.integers(0, 700, rows), rng.integers(0, 70, rows)
+    assert is_tabular(of(many))
+    assert is_tabular(of(few, few % 7))
+    assert not is_tabular(of(many, many % 7)), "labels of two columns may share what a network learns"
+    assert not is_tabular(of(few, few % 7, size=rng.integers(0, 5, (rows, 1)).astype(np.float32)))
+
+
 def start_value(log, policy, **options) -> float:
     states, folds = number_observations(log), episode_folds(log, 5, 0)
     target = target_of(policy, log, **options)

@@ -1,4 +1,8 @@
-"""States of a log: its different observations, numbered, and whether they are few enough for tables of counts.
+"""States of a log: its different observations, numbered, and whether tables of counts suit them better than networks.
+
+A table suits few different observations that are visited often. If observations consist of labels alone, distances
+between them mean nothing, so a network needs almost as many visits as a table: there, few visits of a pair of state and
+action are no obstacle, and a single column of labels is always a table.
 
 Letters: `M` stored observations, `S` states.
 """
@@ -11,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.data.log import Log
-from tidelog.types import Discrete
+from tidelog.types import Codes, Discrete
 
-VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # smallest mean visits of a tabular log
+VISITS_A_STATE, VISITS_A_PAIR = 20, 5  # smallest mean visits in a tabular log
 LARGEST = 20_000  # states of the largest table
 
 
@@ -36,7 +40,7 @@ def number_observations(log: Log) -> States:
 
 
 def is_tabular(log: Log, states: States | None = None) -> bool:
-    """Whether a log has discrete actions and few different observations, each (and each pair) visited often enough."""
+    """Whether a log has discrete actions and few different observations, each visited often enough for a table."""
     if not isinstance(log.spec.action, Discrete):
         return False
     states = states or number_observations(log)
@@ -44,5 +48,9 @@ def is_tabular(log: Log, states: States | None = None) -> bool:
         return False
     here = states.stored[np.asarray(log.position)]
     visited = len(np.unique(here))
+    leaves = log.spec.observation.values()
+    labels = sum(len(leaf.sizes) for leaf in leaves if isinstance(leaf, Codes))
+    if all(isinstance(leaf, Codes) for leaf in leaves):
+        return labels == 1 or log.steps >= VISITS_A_STATE * visited
     pairs = len(np.unique(here * log.spec.action.n + np.asarray(log.action)))
     return log.steps >= VISITS_A_STATE * visited and log.steps >= VISITS_A_PAIR * pairs

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from tidelog.ope.estimators.ratios import Ratios, group_starts, means, required_part
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
+LONGEST_PRODUCT = 50  # steps of an episode beyond which products of weights carry no information
 CELLS = 1 << 24
 BLOCK = 1 << 20
 LARGEST_LOG = 300.0

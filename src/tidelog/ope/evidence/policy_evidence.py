@@ -32,6 +32,7 @@ from tidelog.ope.assumptions.independence import (
 from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.propensities import Propensities, propensities_of, with_time
+from tidelog.ope.evidence.shrinkage import WEAK, shrunk
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models.function_approximation import feature_ratios, network_values
 from tidelog.ope.models.tabular import Values, tabular_ratios, tabular_values
@@ -111,13 +112,16 @@ def evidence_of(
     values = _values(log, plan, candidates + exact, discount, seed, tell)
     pairs = zip(candidates, values, strict=False)
     evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
+    shares = [1.0]
+    if plan.model == "neural":
+        evidence, shares = map(list, zip(*map(shrunk, evidence), strict=True))
     smoothing = None
     if exact and values[0] is not None and values[-1] is not None:
         first = np.asarray(log.starts[:-1])
         smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
     tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
-    notes = _notes(log, target, smoothing, weighted)
+    notes = _notes(log, target, smoothing, weighted, shares[0])
     return PolicyEvidence(
         evidence[0],
         cloned,
@@ -259,7 +263,7 @@ def _occupancy(
     return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
 
 
-def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) -> tuple[str, ...]:
+def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool, share: float) -> tuple[str, ...]:
     notes = ["the log's weights are not used: each episode counts once"] if weighted else []
     if target.bandwidth is not None:
         by = (
@@ -268,6 +272,11 @@ def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool) ->
         notes.append(
             f"the deterministic policy is judged with noise of {target.bandwidth:g} half-ranges around its actions, "
             f"which changes its value {by}"
+        )
+    if share < WEAK:
+        notes.append(
+            f"{share:.0%} of the networks' values is used (values are shrunk towards their mean): more would make the "
+            "difference from the logger less precise"
         )
     if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
         notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")

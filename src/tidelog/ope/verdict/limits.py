@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tidelog.errors import ConfigError
+from tidelog.ope.estimators.sequential import LONGEST_PRODUCT
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Limits:
     unshown_share: float = 0.10  # largest excess over the logger's share of actions that no other episode shows
     earning_episodes: float = 4.0  # smallest number of episodes that carry the difference, where rewards are rare
     carrying_episodes: float = 10.0  # smallest such number where occupancy ratios decide
-    horizon: int = 50  # longer episodes are judged by occupancy ratios, not by products of ratios
+    horizon: int = LONGEST_PRODUCT  # longer episodes are judged by occupancy ratios, not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds; "better" must still hold
     overlap: float = 0.01  # largest share of the judged episodes that the policy may have learnt from
     lowest_return: float | None = None  # lowest possible return of an episode; None: the lowest in the log
