@@ -8,7 +8,7 @@ import pytest
 import tidelog as tl
 from tests.ope.made import bandit, evidence_of, random_log
 from tidelog.ope.estimators.bandit import direct_method, ips, snips
-from tidelog.ope.estimators.sequential import double_reinforcement, logged_return, weighted_dr
+from tidelog.ope.estimators.sequential import logged_return, weighted_dr
 from tidelog.ope.evidence.policy_evidence import evidence_of as evidence_for
 from tidelog.ope.evidence.shrinkage import shrunk
 from tidelog.ope.evidence.target import as_policy
@@ -24,8 +24,8 @@ def with_values(evidence, values):
     )
 
 
-def precision(evidence, estimator=weighted_dr):
-    return 1 / estimator(evidence).minus(logged_return(evidence)).contributions.var()
+def precision(evidence):
+    return 1 / weighted_dr(evidence).minus(logged_return(evidence)).contributions.var()
 
 
 def test_noise_is_shrunk_to_importance_sampling_and_the_direct_method_is_left():
@@ -64,15 +64,20 @@ def test_episodes_of_several_steps_get_the_most_precise_share(lengths):
         assert precision(moved) <= precision(found) * (1 + 1e-9)
 
 
-def test_long_episodes_are_shrunk_by_the_estimator_that_judges_them():
-    generator = np.random.default_rng(3)
-    evidence = random_log([60] * 50, occupancy=generator.uniform(0.5, 1.5, 3_000))
-    noisy = replace(evidence, model=50 * evidence.model, model_target=50 * evidence.model_target)
-    found, share = shrunk(noisy)
-    assert share < 0.1
-    assert precision(found, double_reinforcement) > precision(noisy, double_reinforcement)
-    without = replace(noisy, occupancy=None)
-    assert shrunk(without) == (without, 1.0)
+def test_where_values_must_be_able_to_repair_weights_they_are_kept():
+    """Occupancy ratios, and estimated propensities over several steps, may be wrong: then right values are needed."""
+    for kept in (random_log([60] * 50, occupancy=np.ones(3_000)), replace(random_log([3] * 200), estimated=True)):
+        noisy = replace(kept, model=50 * kept.model, model_target=50 * kept.model_target)
+        assert shrunk(noisy) == (noisy, 1.0)
+
+
+def test_right_values_repair_wrong_estimated_propensities_and_noise_is_shrunk():
+    evidence = replace(bandit(4_000), estimated=True)
+    wrong = replace(evidence, behaviour=np.full(4_000, 1 / 3), reward=evidence.model + 0.2 * (evidence.reward - 1.0))
+    found, share = shrunk(wrong)
+    assert share > 0.98
+    assert weighted_dr(found).estimate == pytest.approx(wrong.model_target.mean(), abs=0.02)
+    assert shrunk(replace(evidence, model=50 * evidence.model))[1] < 0.02
 
 
 def test_without_values_or_weight_nothing_changes():

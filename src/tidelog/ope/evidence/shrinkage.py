@@ -1,12 +1,18 @@
-"""Values of networks, shrunk towards their mean as far as this makes the estimate more precise.
+"""Values of networks, shrunk towards their mean where this cannot bias the estimate.
 
-A doubly robust estimate is consistent with any values, but poor ones add noise: networks that learn from few rare
-rewards predict worse than a constant, and then another seed of the judge could be another verdict. Here
-`value = mean + share (network - mean)`. The mean is that of the policy's values at the same step of an episode, so it
-contains no logged reward. The share, from 0 to 1, minimises the variance of the policy's estimated difference from the
-logger: it is the coefficient of a control variate (Vlassis et al. 2019, "On the Design of Estimators for Bandit
-Off-Policy Evaluation"; Farajtabar et al. 2018, arXiv:1802.03493, choose the whole model so). At a share of 0 the
-estimate is importance sampling with a baseline. One number is chosen on many episodes: its bias is of order 1 / E.
+A doubly robust estimate with right propensities is consistent with any values, but poor ones add noise: networks that
+learn from few rare rewards predict worse than a constant, and then another seed of the judge could be another verdict.
+Here `value = mean + share (network - mean)`. The mean is that of the policy's values at the same step of an episode, so
+it contains no logged reward. The share is from 0 to 1; at 0 the estimate is importance sampling with a baseline.
+
+- Recorded propensities, products of weights: the share minimises the variance of the policy's estimated difference from
+  the logger. It is the coefficient of a control variate (Vlassis et al. 2019, "On the Design of Estimators for Bandit
+  Off-Policy Evaluation"; Farajtabar et al. 2018, arXiv:1802.03493, choose the whole model so).
+- Estimated propensities, one step: right values must be able to repair wrong weights, so the share is the slope of the
+  logged rewards on the values, which is 1 for right values and near 0 for noise.
+- Otherwise nothing is shrunk: estimated weights over several steps, and occupancy ratios, need the values.
+
+One number is chosen on many episodes: its bias is of order 1 / E.
 
 Letters: `N` steps, `E` episodes.
 """
@@ -18,25 +24,22 @@ from dataclasses import replace
 import numpy as np
 
 from tidelog.ope.estimators.ratios import required_part
-from tidelog.ope.estimators.sequential import LONGEST_PRODUCT, double_reinforcement, logged_return, weighted_dr
+from tidelog.ope.estimators.sequential import LONGEST_PRODUCT, logged_return, weighted_dr
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
 WEAK = 0.5  # share below which the reader is told
 
 
 def shrunk(evidence: Evidence) -> tuple[Evidence, float]:
-    """The evidence with shrunk values, and their share; unchanged, with 1, if it has no estimate to improve."""
-    long = evidence.horizon > LONGEST_PRODUCT
-    if evidence.model is None or evidence.model_target is None or (long and evidence.occupancy is None):
+    """The evidence with shrunk values, and their share; unchanged, with 1, where shrinkage could bias the estimate."""
+    if evidence.model is None or evidence.model_target is None:
+        return evidence, 1.0
+    if evidence.horizon > (1 if evidence.estimated else LONGEST_PRODUCT):
         return evidence, 1.0
     mean = _mean_by_step(evidence)
-    without = _differences(replace(evidence, model=mean, model_target=mean), long)
-    change = _differences(evidence, long) - without
-    change -= change.mean()
-    squares = float(change @ change)
-    if not squares > 0:  # also if no weight is left at some step
+    share = _calibration_slope(evidence, mean) if evidence.estimated else _most_precise(evidence, mean)
+    if share == 1.0:
         return evidence, 1.0
-    share = float(np.clip(-(change @ (without - without.mean())) / squares, 0.0, 1.0))
     return replace(
         evidence,
         model=mean + share * (required_part(evidence, "model") - mean),
@@ -52,7 +55,26 @@ def _mean_by_step(evidence: Evidence) -> Floats:
     return np.asarray((sums / np.bincount(step))[step])
 
 
-def _differences(evidence: Evidence, long: bool) -> Floats:
-    """Contributions to the estimate of the deciding kind, minus the logged returns."""
-    ratios = double_reinforcement(evidence) if long else weighted_dr(evidence)
-    return ratios.minus(logged_return(evidence)).clustered(evidence.clusters).contributions
+def _most_precise(evidence: Evidence, mean: Floats) -> float:
+    """The share at which the difference from the logger has the smallest variance."""
+    without = _differences(replace(evidence, model=mean, model_target=mean))
+    return _slope(_differences(evidence) - without, -without)
+
+
+def _differences(evidence: Evidence) -> Floats:
+    """Contributions to the estimate minus the logged returns, [E] (or clusters)."""
+    return weighted_dr(evidence).minus(logged_return(evidence)).clustered(evidence.clusters).contributions
+
+
+def _calibration_slope(evidence: Evidence, mean: Floats) -> float:
+    """The slope of the logged rewards on the values of the logged actions."""
+    return _slope(required_part(evidence, "model") - mean, np.asarray(evidence.reward, np.float64))
+
+
+def _slope(cause: Floats, outcome: Floats) -> float:
+    """The slope of a least-squares line, from 0 to 1; 1 if it is unknown."""
+    centred = cause - cause.mean()
+    squares = float(centred @ centred)
+    if not squares > 0:  # also NaN: no weight is left at some step
+        return 1.0
+    return float(np.clip(centred @ (outcome - outcome.mean()) / squares, 0.0, 1.0))
