@@ -83,14 +83,38 @@ def test_the_policys_own_algorithm_says_how_to_stay_closer_to_the_logger(algorit
     assert advice in closer_advice(SimpleNamespace(algorithm=algorithm))
 
 
-def test_the_verdict_on_a_policy_names_its_own_setting():
+def advised(cloning):
+    """The advice to a policy with too small an effective sample size."""
     policy = SimpleNamespace(algorithm=tl.DiscreteBCQ(threshold=0.1))
-    gathered = SimpleNamespace(policy=bandit(), cloning=None, history=(), drift=())
+    gathered = SimpleNamespace(policy=bandit(), cloning=cloning, history=(), drift=())
     comparison = Comparison("mine", policy, True, NOTHING_KNOWN, (), gathered, False)
     narrow = dataclasses.replace(QUICK, effective_episodes=590.0)
     findings = decide(comparison.case(SimpleNamespace(limits=narrow, seed=0))).findings
     (advice,) = (one.advice for one in findings if one.rule == "effective_sample_size")
-    assert "raise threshold, now 0.1" in advice
+    return advice
+
+
+def test_the_verdict_on_a_policy_names_its_own_setting():
+    assert "raise threshold, now 0.1" in advised(None)
+    assert "raise threshold, now 0.1" in advised(bandit(chance=0.5))
+
+
+def test_what_even_a_copy_of_the_logger_fails_is_not_answered_by_a_closer_policy():
+    advice = advised(bandit(chance=0.6))
+    assert "raise threshold" not in advice
+    assert "judge on episodes of one logger" in advice
+
+
+def test_actions_outside_the_log_are_not_answered_by_a_check_of_the_propensities():
+    behaviour, target = np.asarray([0.5, 0.4996, 0.0004]), np.asarray([0.35, 0.35, 0.3])
+    action = np.arange(600) % 2
+    left = bandit(
+        action=action, target=target[action], behaviour=behaviour[action], target_all=np.tile(target, (600, 1)),
+        behaviour_all=np.tile(behaviour, (600, 1)), model_all=None, supported=None,
+    )  # fmt: skip
+    (finding,) = (one for one in decide(Case(left, None, NOTHING_KNOWN, QUICK)).findings if one.rule == "mean_weight")
+    assert "30.0% of the policy's actions are hardly in the log" in finding.sentence
+    assert finding.advice == "judge a policy that stays closer to the logger's decisions"
 
 
 def test_rare_rewards_are_named_only_where_rewards_are_rare():

@@ -99,7 +99,7 @@ def test_weight_that_went_where_the_log_never_is_is_no_error_of_estimates():
     asked = dataclasses.replace(QUICK, unsupported_mass=0.3)
     found = outcome(dataclasses.replace(lost, behaviour_all=rare, target_all=np.tile([0.25, 0.75], (600, 1))), asked)
     assert (found.decision, rules(found)) == ("unsupported", ["mean_weight"])
-    assert "the policy takes actions that the logger never took" in found.findings[0].sentence
+    assert "25.0% of the policy's actions are hardly in the log" in found.findings[0].sentence
 
 
 def test_what_few_episodes_earned_is_no_basis():

@@ -37,6 +37,10 @@ SHORTER = (
 )
 VARY = "let the logger vary its decisions more"
 CLOSER = "judge a policy that stays closer to the logger's decisions"
+NOT_CLOSER = (
+    "no policy closer to the logger can pass, because even a copy of it (behaviour cloning) breaks a limit on support, "
+    "as where the logger changed while it recorded: judge on episodes of one logger (`tidelog collect` records some)"
+)
 VARIED = f"{VARY}, and record the probability of each decision"
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
@@ -205,13 +209,13 @@ def support_findings(
             f"(Pareto k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
         )
         findings.append(Finding("pareto_k", sentence, vary))
-    findings += _mean_weight(support, limits, visits, estimated)
+    findings += _mean_weight(support, limits, visits, estimated, closer)
     if findings and deterministic:
         findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
     return findings
 
 
-def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool) -> list[Finding]:
+def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool, closer: str) -> list[Finding]:
     """Whether the mean weight is 1; for estimated propensities the odds ratio sets the tolerance."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
@@ -225,6 +229,9 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
     check = RECORDED if estimated else CHECKED
     wrong = "the logger's probabilities are wrong, or the policy takes actions that the logger never took"
+    if lost:
+        wrong = f"{support.unsupported_mass:.1%} of the policy's actions are hardly in the log"
+        check = closer
     wrong += f", or this is chance (p = {chance:.2g})" if chance >= 0.001 else ""
     if visits:
         sentence = (

@@ -28,7 +28,7 @@ from tidelog.data.sources.files import source_text
 from tidelog.errors import ConfigError, SpaceError
 from tidelog.memory import shortage
 from tidelog.ope.assumptions.independence import with_detected_clusters
-from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, model_of
+from tidelog.ope.estimators.estimate import ESTIMATORS, IMPOSSIBLE, Supports, model_of
 from tidelog.ope.estimators.intervals import (
     Confidence,
     adaptive_deviate,
@@ -46,12 +46,14 @@ from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, ch
 from tidelog.ope.evidence.target import DRAWS, ExternalPolicy, as_policy, check_fit, is_sampled
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import (
+    NOT_CLOSER,
     Finding,
     Reuse,
     closer_advice,
     has_density,
     overlap_finding,
     reuse_of,
+    support_findings,
     violated_preconditions,
 )
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Case, Outcome, decide
@@ -252,7 +254,7 @@ class Comparison:
         """Input of the decision; ConfigError if no evidence was gathered."""
         if self.gathered is None:
             raise ConfigError(f"no evidence was gathered for {self.name}")
-        return Case(
+        case = Case(
             self.gathered.policy,
             self.gathered.cloning,
             self.reuse,
@@ -263,8 +265,10 @@ class Comparison:
             history=self.gathered.history,
             drift=self.gathered.drift,
             widening=widening,
-            closer=closer_advice(self.policy),
         )
+        clone = case.cloning
+        copied = clone is None or not support_findings(Supports(clone).of(case.deciding), settings.limits)
+        return case._replace(closer=closer_advice(self.policy) if copied else NOT_CLOSER)
 
 
 def comparisons_of(
@@ -359,7 +363,8 @@ class LookResult(NamedTuple):
             times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
             policies = "one policy" if self.look.policies_before == 1 else f"{self.look.policies_before:,} policies"
             sentences.append(
-                f"these episodes were judged {times} before, with {policies}: the interval is "
+                f"these episodes were judged {times} before, with {policies} (`tidelog judge --looks` lists them): the "
+                "interval is "
                 f"{self.widenings.max():.2g} times as long as at a first look, because it holds for "
                 f"{percent(1.0 - self.error)} instead of {percent(self.level)} and for any policy that the earlier "
                 "results led to"
