@@ -144,6 +144,8 @@ BASE = {"episode_id": [1, 1, 2, 2] * 5, "obs_0": [0.1, 0.2, 0.3, 0.5] * 5, "rewa
         ({"a": [0, 1] * 10, "actionMask": ["1,0", "1,1"] * 10}, {"action_mask": "actionMask"}),
         ({"a": [0, 1] * 10, "next_obs_0": [0.2, 0.3] * 10}, {"next_observation": ("next_obs_0",)}),
         ({"a": [0, 1] * 10, "state_code": [3, 4] * 10}, {"categorical": ("state_code",)}),
+        ({"a": [0, 1] * 10, "state": [3, 705] * 10}, {"categorical": ("state",)}),
+        ({"a": [0, 1] * 10, "state": [3.5, 705.0] * 10}, {"categorical": ()}),
         ({"a": [0, 1] * 10, "p": [0.5, 0.25] * 10}, {"propensity": "p"}),
         ({"a": [0, 1] * 10, "p": [0.5, 2.5] * 10}, {"propensity": None}),
         ({"a": [0, 1] * 10, "done": [0, 7] * 10}, {"terminated": None}),
@@ -158,6 +160,11 @@ def test_roles_fit_names_and_values(columns: dict[str, list[object]], expected: 
     for role, value in expected.items():
         assert getattr(described.proposed, role) == value, described.text()
     assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
+
+
+def test_a_number_that_is_read_as_a_label_is_said() -> None:
+    text = describe_table(pl.DataFrame({**BASE, "a": [0, 1] * 10, "state": [3, 705] * 10})).text()
+    assert "'state' is read as a label: take it out of `categorical` if it is an amount" in " ".join(text.split())
 
 
 def test_what_is_not_clear_is_said() -> None:

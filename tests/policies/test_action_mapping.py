@@ -90,7 +90,7 @@ def test_what_cannot_be_matched_is_refused(log):
         (leaf(log, numeric=Vector(3)), "'numeric' is Vector of width 3 in the ward, expected Vector"),
         (leaf(log, numeric=Codes((2,) * 4)), "'numeric' is Codes of width 4"),
         (leaf(log, numeric=Vector(4, (*numeric.names[:3], "day"))), "only the ward has day, hour"),
-        (leaf(log, categorical=replace(codes, vocabularies=(("healthy", "failed"),))), "'categorical' can be 'failed'"),
+        (leaf(log, categorical=replace(codes, vocabularies=(("healthy", "failed"),))), "'kidneys' can.*`vocabularies`"),
         (leaf(log, categorical=Codes((3,))), "'categorical' has 3 codes in the ward, the policy 2"),
         (replace(log.spec, action=Discrete(5)), r"the ward has the actions Discrete\(n=5.*the policy Discrete\(n=6"),
         (replace(log.spec, action=Discrete(6, tuple("abcdef"))), "actions: only .* the ward has a, b, c, d, e"),

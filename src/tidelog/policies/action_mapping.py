@@ -129,8 +129,10 @@ def _codes(leaf: str, ours: Codes, theirs: Codes, here: int, there: int, name: s
     known = {word: code for code, word in enumerate(ours.vocabularies[here])}
     missing = [word for word in theirs.vocabularies[there] if word not in known]
     if missing:
+        column = ours.names[here] if ours.names else leaf
         raise SpecError(
-            f"'{leaf}' can be {missing[0]!r} in {name}, but the policy's log has no such value. fix: train with it"
+            f"'{column}' can be {missing[0]!r} in {name}, but the policy's log has no such value. fix: list all its "
+            "values in `vocabularies` of the mapping and train again"
         )
     return np.asarray([known[word] for word in theirs.vocabularies[there]], np.int32)
 

@@ -91,7 +91,10 @@ _MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "val
 _NEXT = {"next", "new", "following"}
 _SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
          "covariates", "affinity", "x", "s"}  # fmt: skip
-_CODED = {"id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward"}
+_CODED = {
+    "id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward", "state",
+    "cell", "tile", "node", "room", "cluster", "bin", "zone", "region", "segment",
+}  # fmt: skip
 
 
 def field_of(series: pl.Series) -> Field:
@@ -342,6 +345,11 @@ def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None
             or (one.kind == "whole number" and _last(one.name) in _CODED and (one.low or 0.0) >= 0)
         ]
         proposal.mapping |= {"categorical": coded} if coded else {}
+        proposal.notes += [
+            f"'{one.name}' is read as a label: take it out of `categorical` if it is an amount or an order"
+            for one in now
+            if one.name in coded and one.kind == "whole number"
+        ]
         _following(now, later, proposal)
 
 
