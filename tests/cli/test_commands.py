@@ -138,7 +138,10 @@ def test_evaluate_plays_every_seed_and_keeps_every_return(run, tidelog):
 
 
 def test_evaluate_compares_with_a_log(here, run, tidelog):
-    done = tidelog("evaluate", run, "--data", "visits.csv", "--columns", "columns.toml")
+    compared = ["evaluate", run, "--data", "visits.csv", "--columns", "columns.toml"]
+    assert "--sample and --mode change nothing with --data" in tidelog(*compared, "--sample").err
+    done = tidelog(*compared)
+    assert "steps, most likely actions" in done.out
     assert done.code == 0
     assert "share of equal actions" in done.out
     policy, log = tl.load(run).policy(), read_any("visits.csv", "columns.toml")

@@ -121,6 +121,20 @@ def test_a_log_whose_actions_the_algorithm_cannot_take_is_refused(table, here, t
     assert not (here / "out").exists()
 
 
+def test_a_mapping_that_is_missing_is_proposed_by_inspect(here, tidelog):
+    done = tidelog(*TRAIN, "visits.csv", "--columns", "missing.toml")
+    assert done.code == 2
+    assert "there is no mapping missing.toml. fix: `tidelog data inspect --data LOG --write missing.toml`" in done.err
+
+
+def test_an_environment_of_ones_own_is_asked_for_with_its_module(here, tidelog):
+    done = tidelog("collect", "--env", "Shop-v0", "--episodes", "5", "--out", "new.tidelog")
+    assert done.code == 2
+    assert "name the module that registers an environment of your own (MODULE:Shop-v0)" in done.err
+    assert "Hopper" not in done.err
+    assert "did you mean 'CartPole-v1'" in tidelog("collect", "--env", "CartPol-v1", "--out", "new.tidelog").err
+
+
 def test_a_log_without_rewards_is_refused_by_what_learns_from_them(here, tidelog):
     (here / "columns.toml").write_text(MAPPING.replace('reward = "recovered"\n', ""))
     done = tidelog(*TRAIN, "visits.csv", "--columns", "columns.toml")

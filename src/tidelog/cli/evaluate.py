@@ -44,9 +44,10 @@ class Evaluate:
     episodes: int = 50
     """episodes per seed"""
     sample: bool = False
-    """sample actions from the policy's distribution; default: its declared way, else the most likely actions"""
+    """with --env: sample actions from the policy's distribution; default: its declared way, else the most likely
+    actions"""
     mode: bool = False
-    """take the most likely actions"""
+    """with --env: take the most likely actions"""
     seed: int = 0
     """random seed of the play"""
     data: Repeated = ()
@@ -66,6 +67,11 @@ def run(words: list[str]) -> int:
     runs = {Path(name): Record.read(Path(name)) for name in options.runs}
     if not runs or len({folder.resolve() for folder in runs}) < len(options.runs):
         raise ConfigError("expected one run folder, or several different ones. fix: name each of them once")
+    if options.data and (options.sample or options.mode):
+        raise ConfigError(
+            "--sample and --mode change nothing with --data: a comparison with a log reads the most likely actions "
+            "and the probabilities of the logged ones. fix: drop the flag"
+        )
     if len(runs) > 1 and options.env is not None and options.episodes < 2:
         raise ConfigError("--episodes 1: a comparison of runs needs at least 2. fix: use --episodes 50")
     for folder, record in runs.items():
@@ -156,7 +162,7 @@ def _compare(options: Evaluate, folder: Path, record: Record, log: Log) -> tuple
     measures = [{name: float(np.mean(values)) for name, values in one.items()} for one in by_step]
     head = ["", *(f"member {i}" for i in range(count))]
     rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
-    table(f"{several_as_text(options.data)}: {log.steps:,} steps", head, rows)
+    table(f"{several_as_text(options.data)}: {log.steps:,} steps, most likely actions", head, rows)
     lengths = np.diff(log.starts)
     scores = {}
     for name in by_step[0]:

@@ -235,6 +235,7 @@ def _maker(source: Any, count: int) -> Callable[[], Any]:
 
 def _unknown(name: str, registered: list[str], reason: str) -> str:
     known = sorted({*_BUILT_IN, *_FUNCTIONAL, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
-    return f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}. fix: correct the name"
+    own = "" if ":" in name else f", or name the module that registers an environment of your own (MODULE:{name})"
+    return f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}. fix: correct the name{own}"

@@ -485,7 +485,7 @@ class RecommenderBCQ:
         if self.targets > self.history:
             raise ConfigError(
                 f"RecommenderBCQ.targets = {self.targets} and RecommenderBCQ.history = {self.history}: "
-                "targets must be at most history. fix: increase history or decrease targets"
+                "targets must be at most history. fix: increase history (--history) or decrease targets (--targets)"
             )
         if self.pretrain_share == 1.0 and self.q_weight:
             raise ConfigError(

@@ -139,6 +139,10 @@ class Columns:
         try:
             text = read_text(path, _LARGEST_FILE)
             data = parse_json(text) if path.suffix.lower() == ".json" else tomllib.loads(text)
+        except FileNotFoundError as error:
+            raise ConfigError(
+                f"there is no mapping {path}. fix: `tidelog data inspect --data LOG --write {path}` proposes one"
+            ) from error
         except (OSError, ValueError, RecursionError) as error:
             raise ConfigError(f"{path}: the mapping cannot be read ({error})") from error
         if not isinstance(data, dict):
