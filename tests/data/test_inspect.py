@@ -170,7 +170,12 @@ def test_a_number_that_is_read_as_a_label_is_said() -> None:
 def test_what_is_not_clear_is_said() -> None:
     frame = pl.DataFrame({**BASE, "a": [0, 1] * 10, "dones": [0, 1] * 10, "logp": [-0.5] * 20, "x": [None, 1.0] * 10})
     text = " ".join(describe_table(frame).text().split())
-    for said in ("'dones' often also marks time limits", "log-probability", "10 in 'x'", "# actions = 2"):
+    for said in (
+        "'dones' often also marks time limits",
+        "log-probability",
+        "10 in 'x'",
+        "one of 2 actions, codes from 0; logged are 0 to 1",
+    ):
         assert said in text
 
 

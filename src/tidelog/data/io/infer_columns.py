@@ -324,8 +324,11 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
     elif "action_mask" not in proposal.mapping:
-        hint = f"the logged range is {int(low)} to {int(high)}; change it if there are more"
-        proposal.hints.append(f"actions = {int(high) + 1}   # {hint}")
+        proposal.mapping["actions"] = int(high) + 1
+        proposal.notes.append(
+            f"'{one.name}' is read as one of {int(high) + 1} actions, codes from 0; logged are {int(low)} to "
+            f"{int(high)}: change `actions` if wrong"
+        )
 
 
 def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
@@ -422,7 +425,9 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     unused = [one for one in named if one.name not in used and one.name not in proposal.interactions.values()]
     if unused:
         listed = _some([f"{one.name}{_why_unused(one, rows)}" for one in unused])
-        proposal.notes.append(f"not used: {listed}; `extra` keeps columns in the log")
+        proposal.notes.append(
+            f"not used: {listed}; add to `observation` what was known before the decision; `extra` only keeps columns"
+        )
     empty = [one for one in named if one.empty and one.name in used]
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
