@@ -214,9 +214,17 @@ def test_a_stream_says_when_it_compiles_trains_and_is_done(origin):
     told = list(begin(bc(), origin, steps=28).stream())
     assert [told[0].doing, told[-1].doing] == ["compiling", "done"]
     assert {now.doing for now in told[1:-1]} == {"training"}
-    assert told[-2].update == 28
-    assert set(told[-2].metrics) == {"imitation_loss", "entropy"}
-    assert [row["update"] for now in told for row in now.rows] == [14, 28]
+
+
+def test_a_validation_is_said_before_it_takes_its_time(origin, monkeypatch):
+    shown = []
+    monkeypatch.setattr(runs.Screen, "show", lambda _, now: shown.append(now.line("bc")))
+    slow = {"slow": lambda policy: shown.append("measured") or 0.0}
+    begin(bc(), origin, steps=6, every=3, evaluate=slow).train()
+    assert [shown[place - 1] for place, line in enumerate(shown) if line == "measured"] == [
+        "bc  3 / 6 updates  validating ...",
+        "bc  6 / 6 updates  validating ...",
+    ]
 
 
 @pytest.mark.parametrize("line", [b'{"update": 1', b"\xff\xfe"])

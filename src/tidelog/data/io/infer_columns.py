@@ -403,7 +403,8 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
 def _unfit_reward(one: Field) -> str | None:
     """The reason why a column of ratings or quantities should not be the reward as it is; None if it can be."""
     if one.negative:
-        return f"{one.negative:,} values are negative, down to {one.low:,.10g} (returned goods?)"
+        returned = "returned goods? Their rows still count as events: remove them"
+        return f"{one.negative:,} values are negative, down to {one.low:,.10g} ({returned})"
     if one.usual and one.high is not None and one.high > _EXTREME * one.usual:
         return f"its largest value is {one.high:,.10g}, and 99% of those other than 0 are at most {one.usual:,.5g}"
     return None

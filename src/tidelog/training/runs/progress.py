@@ -25,7 +25,7 @@ SETTLED_SECONDS = 5.0  # of training, until its rate is near the later one
 class Progress:
     """The progress of a run after each chunk; `rows` are its new reports."""
 
-    doing: str  # "compiling", "training" or "done"
+    doing: str  # "compiling", "training", "validating" or "done"
     update: int  # steps done, in `unit`
     steps: int
     rate: float = 0.0  # steps per second, all members together
@@ -38,8 +38,8 @@ class Progress:
     def line(self, name: str) -> str:
         """Return one line for a terminal."""
         head = f"{name}  {self.update:,} / {self.steps:,} {self.unit}"
-        if self.doing == "compiling":
-            return f"{head}  compiling ..."
+        if self.doing in ("compiling", "validating"):
+            return f"{head}  {self.doing} ..."
         metrics = "  ".join(f"{k} {v:.4g}" for k, v in list(self.metrics.items())[:MOST_METRICS])
         return f"{head}  {self.rate:,.0f}/s  {_clock(self.left)} left  {metrics}"
 

@@ -65,6 +65,7 @@ class Run:
         self._best: dict[int, Policy] = {}
         self._saved: Any = None
         self._files: list[MetricsFile] = []
+        self._screen: Screen | None = None  # while `train` shows one
         self._updates_on_disk = [] if folder is None else self._checkpoints().updates()
 
     @property
@@ -193,6 +194,7 @@ class Run:
             for note in (*self.notes(), *held_out):
                 screen.note(note)
             announce, unmeasured = None, 0
+            self._screen = screen
             for now in self.stream():
                 screen.show(now)
                 if now.doing == "training" and announce is None:
@@ -204,6 +206,7 @@ class Run:
                         screen.note(now.expected())
             for note in overfitting(self.metrics):
                 screen.note(note)
+        self._screen = None
         return self
 
     def stream(self) -> Iterator[Progress]:
@@ -268,6 +271,8 @@ class Run:
             live = self._engine.peek()
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
+                if self._screen is not None and self._measures:
+                    self._screen.show(Progress("validating", self.done, settings.steps, unit=self.unit))
                 with reporting:
                     rows = self._report(sinks, self._select_q_weights())
             due = time.monotonic() - saved >= settings.save_seconds
