@@ -54,7 +54,7 @@ def test_each_new_policy_is_another_look_at_a_stricter_level(file):
         "look, because it holds for 99.58% instead of 95% and for any policy that the earlier results led to"
     )
     assert said[1:] in found[3].paragraph
-    assert found[3].reasons[-1] == said
+    assert found[3].reasons[-1] == f"{said} (`tidelog judge --looks` lists them)"
     assert "judged" not in " ".join(found[0].reasons)
     looks = Ledger.of(log, file).looks
     assert [look.number for look in looks] == [1, 2, 3, 4]

@@ -363,11 +363,10 @@ class LookResult(NamedTuple):
             times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
             policies = "one policy" if self.look.policies_before == 1 else f"{self.look.policies_before:,} policies"
             sentences.append(
-                f"these episodes were judged {times} before, with {policies} (`tidelog judge --looks` lists them): the "
-                "interval is "
+                f"these episodes were judged {times} before, with {policies}: the interval is "
                 f"{self.widenings.max():.2g} times as long as at a first look, because it holds for "
                 f"{percent(1.0 - self.error)} instead of {percent(self.level)} and for any policy that the earlier "
-                "results led to"
+                "results led to (`tidelog judge --looks` lists them)"
             )
         if self.policies > 1:
             sentences.append(
