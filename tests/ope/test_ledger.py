@@ -77,7 +77,9 @@ def test_the_same_policy_with_the_same_settings_is_the_same_look(file):
     looser = judge(one, log, limits=Limits(replicates=1000, pareto_k=9.0), ledger=file)
     assert looser.looks == 0, "limits move no estimate"
     assert judge(one, log, limits=QUICK, seed=1, ledger=file).looks == 2, "another seed is another try"
-    assert judge(one, log, limits=QUICK, model="none", ledger=file).looks == 3
+    last = judge(one, log, limits=QUICK, model="none", ledger=file)
+    assert last.looks == 3
+    assert "judged 3 times before, with 2 policies (3 results)" in last.reasons[-1]
     assert len([line for line in lines_of(file) if line["line"] == "look"]) == 4
     assert len([line for line in lines_of(file) if line["line"] == "episodes"]) == 1
 

@@ -361,7 +361,9 @@ class LookResult(NamedTuple):
         sentences = []
         if self.look is not None and self.look.number > 1:
             times = "once" if self.look.before == 1 else f"{self.look.before:,} times"
-            policies = "one policy" if self.look.policies_before == 1 else f"{self.look.policies_before:,} policies"
+            different, results = self.look.different_before, self.look.policies_before
+            policies = "one policy" if different == 1 else f"{different:,} policies"
+            policies += f" ({results:,} results)" if results > different else ""
             sentences.append(
                 f"these episodes were judged {times} before, with {policies}: the interval is "
                 f"{self.widenings.max():.2g} times as long as at a first look, because it holds for "

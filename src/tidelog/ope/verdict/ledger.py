@@ -61,7 +61,8 @@ class RecordedLook(NamedTuple):
     key: str
     number: int
     before: int  # other looks at these episodes
-    policies_before: int  # number of policies in these looks
+    policies_before: int  # number of results in these looks: a policy judged in two ways has two
+    different_before: int  # number of different policies among them
     policies: int  # number of policies of this look
     elsewhere: float  # largest share of these episodes in another set that was judged before; 0 if there is none
     recorded: bool  # whether it was recorded
@@ -151,10 +152,10 @@ class Ledger:
                 recorded |= file.append(lines)
             self._check_written(recorded)
         before = len(others) if not same else max(number - 1, 0)
-        policies_before = sum(len(look.policies) for look in earlier)
+        judged = [str(one["identity"]) for look in earlier for one in look.policies]
         together = None if holder is None else _widenings(holder, policies)
         count = len(policies if holder is None else holder.policies)
-        return RecordedLook(key, number, before, policies_before, count, elsewhere, recorded, together)
+        return RecordedLook(key, number, before, len(judged), len(set(judged)), count, elsewhere, recorded, together)
 
     def _holder(
         self, looks: Sequence[Look], policies: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]
