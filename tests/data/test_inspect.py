@@ -6,6 +6,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from tests.data.visits import mapping, visits
 from tests.shared import shared
@@ -160,6 +162,18 @@ def test_roles_fit_names_and_values(columns: dict[str, list[object]], expected: 
     for role, value in expected.items():
         assert getattr(described.proposed, role) == value, described.text()
     assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
+
+
+@pytest.mark.full
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), min_size=3, max_size=12, unique=True))
+@example(['"', "]\n[evil]\nx = 1", "del\x7f"])
+def test_a_mapping_of_hostile_column_names_is_read_as_it_was_proposed(names: list[str]) -> None:
+    """What a file calls its columns is text in the mapping, whatever it holds."""
+    hostile = {f"feature {name}": [0.5, 1.5] * 10 for name in names}
+    described = describe_table(pl.DataFrame({**BASE, "a": [0, 1] * 10, **hostile}))
+    assert described.proposed is not None
+    assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
+    assert set(hostile) <= set(described.proposed.observation)
 
 
 def test_a_number_that_is_read_as_a_label_is_said() -> None:

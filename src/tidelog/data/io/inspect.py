@@ -227,12 +227,16 @@ _NO_REWARD = "# reward = ...   (without one, only behaviour cloning can learn)"
 
 
 def _value(value: Any) -> str:
-    """A TOML value; long lists are split over several lines."""
-    line = json.dumps(value, ensure_ascii=False)
+    """A TOML value; long lists are split over several lines. TOML forbids a control character that JSON allows."""
+
+    def text(part: Any) -> str:
+        return json.dumps(part, ensure_ascii=False).replace("\x7f", r"\u007f")
+
+    line = text(value)
     if len(line) <= _WIDTH - 20 or isinstance(value, str):
         return line
     lines = [""]
-    for word in (json.dumps(word, ensure_ascii=False) + "," for word in value):
+    for word in (text(word) + "," for word in value):
         full = len(lines[-1]) + len(word) > _WIDTH - 4
         lines = [*lines, word] if full else [*lines[:-1], f"{lines[-1]} {word}".strip()]
     return "[\n" + "\n".join(f"  {one}" for one in lines) + "\n]"
