@@ -102,7 +102,7 @@ def test_the_verdict_on_a_policy_names_its_own_setting():
 def test_what_even_a_copy_of_the_logger_fails_is_not_answered_by_a_closer_policy():
     advice = advised(bandit(chance=0.6))
     assert "raise threshold" not in advice
-    assert "judge on episodes of one logger" in advice
+    assert "Judge on more episodes, of one logger" in advice
 
 
 def test_actions_outside_the_log_are_not_answered_by_a_check_of_the_propensities():

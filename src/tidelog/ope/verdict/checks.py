@@ -38,8 +38,9 @@ SHORTER = (
 VARY = "let the logger vary its decisions more"
 CLOSER = "judge a policy that stays closer to the logger's decisions"
 NOT_CLOSER = (
-    "no policy closer to the logger can pass, because even a copy of it (behaviour cloning) breaks a limit on support, "
-    "as where the logger changed while it recorded: judge on episodes of one logger (`tidelog collect` records some)"
+    "a policy closer to the logger does not help, because even a copy of it (behaviour cloning) breaks a limit on "
+    "support: the log is too small for its states and actions, or the logger changed while it recorded. Judge on more "
+    "episodes, of one logger"
 )
 VARIED = f"{VARY}, and record the probability of each decision"
 FEWEST = 10  # episodes (or clusters) below which no model is fitted
