@@ -323,7 +323,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
         (proposal.mapping if amounts else {})["bounds"] = limits
         proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
-    elif "action_mask" not in proposal.mapping:
+    elif "action_mask" not in proposal.mapping and high < _LARGEST:
         proposal.mapping["actions"] = int(high) + 1
         proposal.notes.append(
             f"'{one.name}' is read as one of {int(high) + 1} actions, codes from 0; logged are {int(low)} to "
