@@ -158,7 +158,7 @@ WORDS = {
     "no mapping": (["train", "bc", "--data", "visits.csv"], "`tidelog data inspect --data visits.csv` proposes"),
     "no mapping to validate by": (["data", "validate", "--data", "visits.csv"], "is a table without a mapping of its"),
     "a mapping too many": (["train", "bc", "--data", "log", "--columns", "columns.toml"], "only tables use a mapping"),
-    "no such mapping": (["train", "bc", "--data", "visits.csv", "--columns", "none.toml"], "the mapping cannot be"),
+    "no such mapping": (["train", "bc", "--data", "visits.csv", "--columns", "none.toml"], "there is no mapping none"),
     "no such table": (["train", "bc", "--data", "none.csv", "--columns", "columns.toml"], "the file does not exist"),
     "an odd ending": (["train", "bc", "--data", "columns.toml"], "has the unknown ending '.toml'"),
     "no such Minari data set": (["train", "bc", "--data", "pendulum/none-v0"], "`minari download pendulum/none-v0`"),
