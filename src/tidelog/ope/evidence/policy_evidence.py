@@ -32,7 +32,7 @@ from tidelog.ope.assumptions.independence import (
 from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.propensities import Propensities, propensities_of, with_time
-from tidelog.ope.evidence.shrinkage import WEAK, shrunk
+from tidelog.ope.evidence.shrinkage import shrunk
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models.function_approximation import feature_ratios, network_values
 from tidelog.ope.models.tabular import Values, tabular_ratios, tabular_values
@@ -43,6 +43,7 @@ Model = Literal["tabular", "neural", "none"]
 Progress = Callable[[str, float], None]  # name of the finished part, and the finished share of the work
 MODELS = ("tabular", "neural", "none")
 SUSPECTED = 0.05  # p-value of a drift below which models of the logger read the time
+WEAK = 0.5  # share of the networks' values below which the reader is told
 TABLE_FOLDS, NETWORK_FOLDS = 5, 2  # fitting a table is fast, fitting a network is slow
 
 

@@ -27,8 +27,6 @@ from tidelog.ope.estimators.ratios import required_part
 from tidelog.ope.estimators.sequential import LONGEST_PRODUCT, logged_return, weighted_dr
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
-WEAK = 0.5  # share below which the reader is told
-
 
 def shrunk(evidence: Evidence) -> tuple[Evidence, float]:
     """The evidence with shrunk values, and their share; unchanged, with 1, where shrinkage could bias the estimate."""
@@ -37,7 +35,11 @@ def shrunk(evidence: Evidence) -> tuple[Evidence, float]:
     if evidence.horizon > (1 if evidence.estimated else LONGEST_PRODUCT):
         return evidence, 1.0
     mean = _mean_by_step(evidence)
-    share = _calibration_slope(evidence, mean) if evidence.estimated else _most_precise(evidence, mean)
+    if evidence.estimated:
+        share = _slope(required_part(evidence, "model") - mean, np.asarray(evidence.reward, np.float64))
+    else:
+        without = _differences(replace(evidence, model=mean, model_target=mean))
+        share = _slope(_differences(evidence) - without, -without)
     if share == 1.0:
         return evidence, 1.0
     return replace(
@@ -55,20 +57,9 @@ def _mean_by_step(evidence: Evidence) -> Floats:
     return np.asarray((sums / np.bincount(step))[step])
 
 
-def _most_precise(evidence: Evidence, mean: Floats) -> float:
-    """The share at which the difference from the logger has the smallest variance."""
-    without = _differences(replace(evidence, model=mean, model_target=mean))
-    return _slope(_differences(evidence) - without, -without)
-
-
 def _differences(evidence: Evidence) -> Floats:
     """Contributions to the estimate minus the logged returns, [E] (or clusters)."""
     return weighted_dr(evidence).minus(logged_return(evidence)).clustered(evidence.clusters).contributions
-
-
-def _calibration_slope(evidence: Evidence, mean: Floats) -> float:
-    """The slope of the logged rewards on the values of the logged actions."""
-    return _slope(required_part(evidence, "model") - mean, np.asarray(evidence.reward, np.float64))
 
 
 def _slope(cause: Floats, outcome: Floats) -> float:

@@ -313,15 +313,13 @@ def _read(file: _File) -> _Content:
             try:
                 _add_line(decode(line, _LINES, "it"), content)
             except (KeyError, CheckpointError) as error:
+                missing = isinstance(error, KeyError)
+                reason = f"no look has the key {error}" if missing else str(error).partition(". fix: ")[0]
                 raise CheckpointError(
-                    f"{file.path}, line {number}: not a line of a ledger of looks ({_reason(error)}); expected a line "
+                    f"{file.path}, line {number}: not a line of a ledger of looks ({reason}); expected a line "
                     "written by `tidelog judge`. fix: remove that line, or use another file with ledger= (--ledger)"
                 ) from error
     return content
-
-
-def _reason(error: Exception) -> str:
-    return f"no look has the key {error}" if isinstance(error, KeyError) else str(error).partition(". fix: ")[0]
 
 
 class JudgedPolicy(msgspec.Struct):
