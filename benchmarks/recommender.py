@@ -24,22 +24,21 @@ from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
 from tidelog.recommend.interactions.held_out import Cases, next_baskets, next_events
-from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.baselines import EASE, ItemKNN, Markov, OwnFrequency, Popularity, Ranker, TifuKNN
 from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10
-SEEDS = {"entree": 3, "online_retail": 3, "satiation": 5}
-STEPS = {"entree": 6_500, "online_retail": 5_000, "satiation": 10_000}
+SEEDS = {"entree": 5, "online_retail": 5, "satiation": 5}
+STEPS = {"entree": 6_500, "online_retail": 1_500, "satiation": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
         "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain_share": 5_000 / 6_500,
         "joint": False, "target_rate": 0.01, "discount": 0.0,
     },
     "online_retail": {
-        "encoder": "mean", "history": 100, "batch_size": 64, "full_softmax": 1_000, "sampled_items": 512,
-        "candidates": 10, "hidden": (64, 64), "pretrain_share": 0.8, "joint": False, "target_rate": 0.01,
-        "discount": 0.0,
+        "encoder": "mean", "history": 100, "memory": 256, "batch_size": 64, "learning_rate": 2e-3, "candidates": 10,
+        "hidden": (64, 64), "pretrain_share": 0.9, "joint": False, "target_rate": 0.01, "discount": 0.0,
     },
     "satiation": {
         "history": 25, "size": 32, "candidates": 12, "hidden": (64, 64), "threshold": 0.2, "q_weight": 10.0,
@@ -83,7 +82,12 @@ def baselines(log: Any, by_event: bool) -> dict[str, Ranker]:
     found: dict[str, Ranker] = {"popularity": Popularity.of(log), "last-item Markov": Markov.of(log)}
     if by_event:
         found["last item and event"] = Markov.of(log, by_event=True)
-    return found | {"item-kNN": ItemKNN.of(log), "own frequency": OwnFrequency.of(log, filled=True)}
+    return found | {
+        "item-kNN": ItemKNN.of(log),
+        "own frequency": OwnFrequency.of(log, filled=True),
+        "TIFU-kNN": TifuKNN.of(log),
+        "EASE": EASE.of(log),
+    }
 
 
 def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:

@@ -93,9 +93,9 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
-        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95% intervals "
-        "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
-        "long run."
+        "selected one number only, the weight of the learnt values (Q), 0 unless a gain is shown; nothing was trained "
+        "on it. The 95% intervals are over users. Predicting the next item rewards imitation of the log: it cannot "
+        "show what is good in the long run."
     )
     if baskets:
         explanation += (
@@ -186,7 +186,9 @@ def _measures_table(
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
-    """Every policy, and its encoder alone; policies that cannot be loaded are added to `notes`.
+    """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none.
+
+    Policies that cannot be loaded are added to `notes`.
 
     A run's best policy is the first, if one was selected.
     """
@@ -206,7 +208,11 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 notes.append(f"{name}: its policy cannot be loaded. {error}")
                 continue
             yield name, policy.ranker()
-            yield f"{name}, {ALONE}", policy.ranker(supervised=True)
+            unused = policy.notes()  # Q has no part in the lists: they are those of the encoder alone
+            if unused:
+                notes += [f"{name}: {one}." for one in unused]
+            else:
+                yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
 def _gains(found: Comparison, rankers: Mapping[str, Ranker], unit: str | None) -> Iterator[str]:

@@ -1,19 +1,25 @@
 """The split of interactions by time: the earlier period is for training, the later period is held out.
 
 The held-out period also selects the weight of Q in the score of a list. A log of chosen items shows the value of chosen
-items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps.
+items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps. The
+weight is 0 unless a gain over likelihood alone is shown: the 95% intervals of the gains of all weights hold together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
+from tidelog.ope.estimators.intervals import Confidence, bca, critical_values, normal_deviate
+from tidelog.ope.estimators.ratios import Ratios
+from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.held_out import Cases, held_out_cases
 from tidelog.recommend.interactions.log import UNEVEN, Interactions
@@ -118,7 +124,8 @@ class QWeightSelection:
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
         """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists.
 
-        A Q without updates has weight 0; no other weight is tried.
+        It is 0 unless the interval of its gain over weight 0 is above 0, simultaneously with those of the other
+        weights. A Q without updates has weight 0; no other weight is tried.
         """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
@@ -126,11 +133,14 @@ class QWeightSelection:
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
         scores = ranker.find(cases.history, cases.events, k, allowed, self._log.features_of(cases.user))
-        results = [(w, self._metrics(scores, cases, k, w)) for w in _weights(policy)]
-        weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
-        return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
+        weights = _weights(policy)
+        results = [self._metrics(scores, cases, k, weight) for weight in weights]
+        best = _best_weight([earned for earned, _ in results], cases.user)
+        metrics = {f"held_out/{name}": value for name, value in results[best][1].items()}
+        return weights[best], metrics | {"held_out/q_weight": weights[best]}
 
-    def _metrics(self, scores: Found, cases: Cases, k: int, weight: float) -> dict[str, float]:
+    def _metrics(self, scores: Found, cases: Cases, k: int, weight: float) -> tuple[Floats, dict[str, float]]:
+        """Return the discounted reward of the lists of each case [C], and the metrics of all lists."""
         items, _ = order_found(scores, k, weight)
         hits, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
         for place, listed in enumerate(items.T):
@@ -140,14 +150,36 @@ class QWeightSelection:
         ideal = np.cumsum(gain)[np.minimum((cases.targets > 0).sum(axis=1), k) - 1]
         counts = np.bincount(items.reshape(-1)).astype(np.float64)
         share = counts[counts > 0] / counts.sum()
-        return {
+        discounted = (earned * gain).sum(axis=1)
+        return discounted, {
             f"hit@{LENGTH}": float(hits.any(axis=1).mean()),
             f"ndcg@{LENGTH}": float(((hits * gain).sum(axis=1) / ideal).mean()),
             f"reward@{LENGTH}": float(earned.sum(axis=1).mean()),
-            _DECIDES: float((earned * gain).sum(axis=1).mean()),
+            _DECIDES: float(discounted.mean()),
             "coverage": float((counts > 0).sum() / len(self._log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
+
+
+def _best_weight(earned: Sequence[Floats], user: NDArray[Any]) -> int:
+    """Return the place of the largest gain over the first one that is shown to be above 0; without one the first.
+
+    `earned` [C] are the rewards of cases, whose users are `user` [C]; intervals resample users.
+    """
+    if len(earned) == 1:
+        return 0
+    users, owner = np.unique(user, return_inverse=True)
+    cases = np.bincount(owner, minlength=len(users)).astype(np.float64)[:, None]
+    sums = [np.bincount(owner, one - earned[0], len(users)).astype(np.float64) for one in earned[1:]]
+    gains = [Ratios(one[:, None], cases) for one in sums]
+    confidence = Confidence()
+    error = 1.0 - confidence.level
+    lows = [
+        bca(one, replace(confidence, widening=max(1.0, deviate / normal_deviate(error)))).low
+        for one, deviate in zip(gains, critical_values(gains, confidence, error), strict=True)
+    ]
+    shown = [place for place, low in enumerate(lows) if low > 0.0]
+    return 1 + max(shown, key=lambda place: (gains[place].estimate, -place)) if shown else 0
 
 
 def _weights(policy: Policy) -> tuple[float, ...]:
