@@ -13,6 +13,7 @@ another algorithm into every table. `SETTINGS` were chosen on an earlier cut of 
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,9 +70,13 @@ def mistaken(log: Any, study: str, seed: int) -> Rankers:
 
 
 def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
-    """What a study learns from a log whose last tenth of time chooses how much Q counts."""
+    """What a study learns from a whole log; before, a run without its last tenth of time chooses how much Q counts."""
     steps = STEPS[study]
-    return tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, every=steps // 5).policy()
+    if algorithm.q_weight is None:
+        chosen = tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, every=steps).policy()
+        print(f"{study}, seed {seed}: weight of Q {float(chosen.params.weight):g}", flush=True)
+        algorithm = replace(algorithm, q_weight=float(chosen.params.weight))
+    return tl.fit(algorithm, log, steps=steps, seeds=[seed], every=steps).policy()
 
 
 LEARNT: tuple[Callable[[Any, str, int], Rankers], ...] = (recommender_bcq, mistaken)
@@ -134,13 +139,17 @@ def real_seed(name: str, seed: int) -> dict[str, Any]:
     """A table of what is learnt with a seed, of baselines too for the first, and how BCQ differs from its encoder."""
     log, cases, kinds = REAL[name]()
     seconds = time.perf_counter()
-    rankers: dict[str, Ranker] = {} if seed else baselines(log, by_event=bool(kinds))
+    counted = baselines(log, by_event=bool(kinds))
+    rankers = dict(counted)
     for learn in LEARNT:
         rankers |= learn(log, name, seed)
     found = compare(rankers, cases, Popularity.of(log).counts, K, kinds)
     print(f"{name}, seed {seed}, {time.perf_counter() - seconds:.0f} s\n{found.text()}", flush=True)
     size = {"cases": len(cases), "items": len(log.items), "events": len(log)}
-    return {"size": size, "table": found.to_json(), "differences": differences(found)}
+    together = found.differences(BCQ, ("hit rate", "ndcg", "mrr"))
+    gains = [{"over": other, "measure": measure, "gain": list(gain)} for (other, measure), gain in together.items()]
+    rows = [row for row in found.to_json()["rows"] if not seed or row["ranker"] not in counted]
+    return {"size": size, "rows": rows, "differences": differences(found), "together": gains}
 
 
 def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -148,7 +157,8 @@ def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "k": K, **found[0]["size"], "steps": STEPS[name], "settings": SETTINGS[name], "seeds": len(found),
         "differences": [one["differences"] for one in found],
-        "rows": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["table"]["rows"]],
+        "rows": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["rows"]],
+        "together": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["together"]],
     }  # fmt: skip
 
 
@@ -243,7 +253,7 @@ def study(name: str, seeds: int | None = None) -> dict[str, Any]:
 def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     """What the seeds of a study found, in one file."""
     found = (satiation_study if name == "satiation" else real_study)(name, seeds)
-    several = {"rows": found["rows"]} if "rows" in found else {}
+    several = {name: found[name] for name in ("rows", "together") if name in found}
     keep(
         f"recommender_{name}", COMMAND.format(name), {key: found[key] for key in found if key not in several}, **several
     )

@@ -40,6 +40,7 @@ MEANINGS = {
     "discounted reward": "the same, where a hit counts less the further down it is",
     "popularity lift": "popularity of the listed items relative to the items taken; above 1: more popular",
     "cold share": "share of the listed items that nobody took before the held-out period",
+    "novelty": "how rare the listed items are: bits of surprise, 1 more for items half as frequent",
     "coverage": "share of all items that are in any list",
     "entropy": "how evenly items are listed: 1 if all are listed equally often, 0 for one list for everybody",
 }
