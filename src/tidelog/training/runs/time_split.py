@@ -8,7 +8,6 @@ weight is 0 unless a gain over likelihood alone is shown: the 95% intervals of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +16,8 @@ from numpy.typing import NDArray
 from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
-from tidelog.ope.estimators.intervals import Confidence, bca, critical_values, normal_deviate
-from tidelog.ope.estimators.ratios import Ratios
-from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.policy import Policy
+from tidelog.policies.statistics import simultaneous_differences
 from tidelog.recommend.interactions.held_out import Cases, held_out_cases
 from tidelog.recommend.interactions.log import UNEVEN, Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
@@ -139,7 +136,9 @@ class QWeightSelection:
         metrics = {f"held_out/{name}": value for name, value in results[best][1].items()}
         return weights[best], metrics | {"held_out/q_weight": weights[best]}
 
-    def _metrics(self, scores: Found, cases: Cases, k: int, weight: float) -> tuple[Floats, dict[str, float]]:
+    def _metrics(
+        self, scores: Found, cases: Cases, k: int, weight: float
+    ) -> tuple[NDArray[np.float64], dict[str, float]]:
         """Return the discounted reward of the lists of each case [C], and the metrics of all lists."""
         items, _ = order_found(scores, k, weight)
         hits, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
@@ -161,25 +160,20 @@ class QWeightSelection:
         }
 
 
-def _best_weight(earned: Sequence[Floats], user: NDArray[Any]) -> int:
+def _best_weight(earned: Sequence[NDArray[np.float64]], user: NDArray[Any]) -> int:
     """Return the place of the largest gain over the first one that is shown to be above 0; without one the first.
 
-    `earned` [C] are the rewards of cases, whose users are `user` [C]; intervals resample users.
+    `earned` [C] are the rewards of cases, whose users are `user` [C]; intervals resample users. The mean over cases is
+    a ratio of sums over users, whose part in it is linear in their sums and their numbers of cases.
     """
-    if len(earned) == 1:
-        return 0
     users, owner = np.unique(user, return_inverse=True)
-    cases = np.bincount(owner, minlength=len(users)).astype(np.float64)[:, None]
-    sums = [np.bincount(owner, one - earned[0], len(users)).astype(np.float64) for one in earned[1:]]
-    gains = [Ratios(one[:, None], cases) for one in sums]
-    confidence = Confidence()
-    error = 1.0 - confidence.level
-    lows = [
-        bca(one, replace(confidence, widening=max(1.0, deviate / normal_deviate(error)))).low
-        for one, deviate in zip(gains, critical_values(gains, confidence, error), strict=True)
-    ]
-    shown = [place for place, low in enumerate(lows) if low > 0.0]
-    return 1 + max(shown, key=lambda place: (gains[place].estimate, -place)) if shown else 0
+    if len(earned) == 1 or len(users) < 2:
+        return 0
+    cases = np.bincount(owner, minlength=len(users)) * len(users) / len(owner)  # [U], mean 1
+    sums = np.stack([np.bincount(owner, one, len(users)) for one in earned]) * len(users) / len(owner)
+    parts = sums + sums.mean(axis=1, keepdims=True) * (1.0 - cases)  # [weights, U]: their means are those over cases
+    gains = [one for one in simultaneous_differences(parts, replicates=2_000, other=0) if one.interval.low > 0.0]
+    return max(gains, key=lambda gain: (gain.interval.estimate, -gain.one)).one if gains else 0
 
 
 def _weights(policy: Policy) -> tuple[float, ...]:
