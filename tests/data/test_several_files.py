@@ -103,7 +103,7 @@ def test_problems_name_the_file_and_the_row_in_it(ending: str, tmp_path: Path) -
     assert problem.rows == (3, 2, 9)
     assert problem.files == (str(paths[0]), str(paths[1]), str(paths[1]))
     text = report.text().replace("\n    ", " ")
-    lines = [" (lines 4)", " (lines 3, 10)"] if ".csv" in ending else ["", ""]
+    lines = [" (line 4)", " (lines 3, 10)"] if ".csv" in ending else ["", ""]
     assert f"in 'p', 3 rows: 3 in {paths[0]}{lines[0]}; 2, 9 in {paths[1]}{lines[1]}" in text
     assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
     assert quarantine(paths, mapping(), tmp_path / "bad.csv") == report

@@ -77,7 +77,7 @@ def _places(problem: Problem) -> Iterator[tuple[str, str]]:
     if problem.rows:
         yield f"{problem.count:,} row{'' if problem.count == 1 else 's'}", ", ".join(map(str, problem.rows)) + more
     if problem.lines:
-        yield "lines", ", ".join(map(str, problem.lines)) + more
+        yield "line" if problem.count == 1 else "lines", ", ".join(map(str, problem.lines)) + more
 
 
 def _columns(description: Description) -> str:

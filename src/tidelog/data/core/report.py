@@ -37,12 +37,14 @@ class Problem:
     def places(self) -> str:
         """The rows as text, with their lines and files if known."""
         if not self.files:
-            lines = f" (lines {_listed(self.lines, self.count)})" if self.lines else ""
+            word = "line" if self.count == 1 else "lines"
+            lines = f" ({word} {_listed(self.lines, self.count)})" if self.lines else ""
             return f"{_listed(self.rows, self.count)}{lines}"
         parts = []
         for file in dict.fromkeys(self.files):
             at = [place for place, one in enumerate(self.files) if one == file]
-            lines = f" (lines {', '.join(str(self.lines[place]) for place in at)})" if self.lines else ""
+            word = "line" if len(at) == 1 else "lines"
+            lines = f" ({word} {', '.join(str(self.lines[place]) for place in at)})" if self.lines else ""
             parts.append(f"{', '.join(str(self.rows[place]) for place in at)} in {file}{lines}")
         return "; ".join(parts) + ("; ..." if self.count > len(self.rows) else "")
 
