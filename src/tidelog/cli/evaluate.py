@@ -165,8 +165,10 @@ def _parts(log: Log, records: Iterable[Record]) -> dict[str, Values]:
 
     A policy imitates the decisions that it was trained on better than others: both together rank by overfitting.
     """
-    trained, known = np.zeros(len(log.episode_ids), bool), True
+    trained, known, used = np.zeros(len(log.episode_ids), bool), True, "training episodes"
     for record in records:
+        chosen = record.options.selection_share < 1.0  # the episodes that chose the policy are not left for the judge
+        used = "training and selection episodes" if chosen else used
         sketch = record.sketches.get("learnt_from")
         learnt_from = None if sketch is None else Sketch.from_json(sketch)
         if log.fingerprint() == record.data.fingerprint:
@@ -174,8 +176,11 @@ def _parts(log: Log, records: Iterable[Record]) -> dict[str, Values]:
         elif learnt_from is None or not learnt_from.exact:
             known = False
         if learnt_from is not None:  # also the episodes of warm starts, and those of the log under another mapping
-            trained |= np.isin(episode_hashes(log, rewards=learnt_from.rewards), learnt_from.smallest)
-    parts = {"held-out episodes" if known else "other episodes": ~trained, "training episodes": trained}
+            hashes = episode_hashes(log, rewards=learnt_from.rewards)
+            trained |= np.isin(hashes, learnt_from.smallest)
+            if chosen:
+                trained |= np.isin(hashes, Sketch.from_json(record.sketches["held_out"]).smallest)
+    parts = {"held-out episodes" if known else "other episodes": ~trained, used: trained}
     return {name: episodes for name, episodes in parts.items() if episodes.any()}
 
 
@@ -201,12 +206,10 @@ def _compare(
             [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]],
         )
         content.append({"part": part, **counts, "members": measures})
-    if "training episodes" in parts:
-        print_line(
-            "the training episodes say how well a policy fits them, not how well it imitates other decisions"
-            if len(parts) > 1
-            else "all of these episodes were trained on: a policy fits them better than other decisions"
-        )
+    if len(parts) > 1:
+        print_line("the training episodes say how well a policy fits them, not how well it imitates other decisions")
+    elif "training" in part:
+        print_line("all of these episodes were trained on: a policy fits them better than other decisions")
     first = next(iter(parts.values()))
     scores = {}
     for name in by_step[0]:
