@@ -187,6 +187,26 @@ def test_rows_with_unknown_words_can_be_left_out_and_are_told(policy, frame, tmp
     assert act_on_known(policy, tmp_path / "none.csv")[0] is None
 
 
+def test_rows_without_a_number_can_be_left_out_and_keep_their_place(policy, frame, tmp_path):
+    number = next(leaf for leaf in policy.spec.observation.values() if type(leaf).__name__ == "Vector").names[0]
+    odd = put(frame.with_columns(pl.col(number).cast(pl.String)), number, {3: None, 7: "high"})
+    odd = put(odd, "kidneys", {7: "helthy"})
+    write_table(odd, tmp_path / "new.csv")
+    acted, skipped = act_on_known(policy, tmp_path / "new.csv")
+    assert skipped["row"].to_list() == [3, 7]
+    assert sorted("; ".join(skipped["unknown"]).split("; ")) == sorted(
+        [f"{number}: (an empty cell)", f"{number}: high", "kidneys: helthy"]
+    )
+    assert acted.height == frame.height - 2
+
+
+def test_lists_are_written_as_text_in_csv(policy, frame, tmp_path):
+    lists = frame.with_columns(codes=pl.Series([[row, 1] if row else None for row in range(frame.height)]))
+    write_table(act_on_table(policy, lists), tmp_path / "out.csv")
+    back = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    assert back["codes"].to_list() == [f"[{row}, 1]" if row else None for row in range(frame.height)]
+
+
 def test_a_table_without_rows_is_refused(policy, frame, tmp_path):
     write_table(frame.head(0), tmp_path / "empty.csv")
     for act in (act_on_table, act_on_known):

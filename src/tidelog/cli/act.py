@@ -42,7 +42,8 @@ class Act:
     columns: File | None = None
     """the mapping file of the log, if its action mask applies"""
     skip_unknown: File | None = None
-    """skip rows with a category that the log does not have, and write them to this file (.csv or .parquet)"""
+    """skip rows with a category that the log does not have, or without a number that is needed, and write them to
+    this file (.csv or .parquet)"""
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
@@ -77,11 +78,11 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
     if acted is None:
         raise SpecError(
-            f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"
+            f"all {len(skipped):,} rows have a value that the policy cannot read, such as {skipped['unknown'][0]}"
         )
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])
-    print_line(f"{len(skipped):,} rows skipped, each with its unknown category: {skipped_file}")
+    print_line(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
     return acted
 
 

@@ -23,13 +23,16 @@ from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch, episode_hashes
 from tidelog.data.sources.files import several_as_text
 from tidelog.disk import write_json
+from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
+from tidelog.policies.action_mapping import leaf_pairs
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
 from tidelog.runtime.way_of_acting import DOES
 from tidelog.training.runs.agreement import agreement_by_step
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.record import Record
+from tidelog.types import Image, Spec
 
 Values = np.ndarray[Any, Any]
 MOST_COPIES = 256  # of an environment, stepped together
@@ -119,6 +122,7 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
     seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
     members = (member_policy(folder, record, i) for i in range(count))
     policies = [in_chosen_way(policy, options.sample, options.mode) for policy in members]
+    _print_order(record.spec, str(options.env))
     if len({policy.acting for policy in policies}) > 1:
         raise ConfigError(
             f"the members of {folder} were declared to act in different ways. fix: add --sample or --mode"
@@ -153,6 +157,19 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
     write_json(path, content, ConfigError)
     print_line(f"all returns: {path}")
     return content, {"mean return": np.mean(returns, axis=0)}
+
+
+def _print_order(spec: Spec, name: str) -> None:
+    """Print how the features of a table are matched with an environment's observation that has no names for them."""
+    environment = make(name, 1)
+    try:
+        pairs = leaf_pairs(spec, environment.spec)
+    finally:
+        environment.close()
+    for ours, theirs in pairs.items():
+        leaf, other = spec.observation[ours], environment.spec.observation[theirs]
+        if ours != theirs and not isinstance(leaf, Image) and leaf.names and not getattr(other, "names", ()):
+            print_line(f"note: {name} has no names of features: its '{theirs}' is read as {', '.join(leaf.names)}")
 
 
 def _cells(returns: np.ndarray) -> list[str]:

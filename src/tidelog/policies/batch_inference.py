@@ -46,7 +46,7 @@ def act_on_table(
 def act_on_known(
     policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Return `act_on_table` of the rows with known values, and the skipped rows.
+    """Return `act_on_table` of the rows with values that the policy can read, and the skipped rows.
 
     The skipped rows have a column `row`, counted from 1, after a column `file` if there are several, and a column
     `unknown` with the unknown values. The first table is None where no row is left. ConfigError for a recurrent policy:
@@ -56,7 +56,7 @@ def act_on_known(
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
     table = _table(policy, source)
     frame, files = table.frame, table.files
-    unknown = _unknown(frame, policy.spec)
+    unknown = _unknown(frame, _with_names(policy.spec))
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     at = np.flatnonzero(is_unknown)
     skipped = pl.DataFrame(
@@ -73,16 +73,30 @@ def act_on_known(
 
 
 def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
-    """Return the values of every row outside the log's vocabulary, each with its column; empty where there are none."""
+    """Return the values of every row that the policy cannot read, each with its column; empty where there are none.
+
+    These are values outside the log's vocabulary, and cells without a number where a number is needed.
+    """
     unknown_values = [""] * frame.height
+
+    def add(name: str, known: np.ndarray[Any, Any]) -> None:
+        text = frame[name].cast(pl.String, strict=False)
+        for row in np.flatnonzero(~known):
+            before = f"{unknown_values[row]}; " if unknown_values[row] else ""
+            unknown_values[row] = f"{before}{name}: {text[int(row)] or '(an empty cell)'}"
+
     for leaf in spec.observation.values():
         if isinstance(leaf, Codes) and leaf.vocabularies:
             for name, words in zip(leaf.names, leaf.vocabularies, strict=True):
-                text = frame[name].cast(pl.String).fill_null("")
-                for row in np.flatnonzero(~text.is_in(list(words)).to_numpy()) if words else ():
-                    unknown_values[row] += (
-                        f"{'; ' if unknown_values[row] else ''}{name}: {text[int(row)] or '(an empty cell)'}"
-                    )
+                if words:
+                    add(name, frame[name].cast(pl.String).fill_null("").is_in(list(words)).to_numpy())
+        elif not isinstance(leaf, Image):
+            fills = dict(leaf.fills) if isinstance(leaf, Vector) else {}
+            for name in column_names(leaf) if isinstance(leaf, Vector) else leaf.names:
+                column = parse.number(frame[name])
+                known = column.usable & np.isfinite(column.values)
+                known[column.missing] = name in fills
+                add(name, known)
     return unknown_values
 
 
