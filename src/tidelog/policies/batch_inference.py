@@ -39,7 +39,7 @@ def act_on_table(
     read, SpecError (with column and rows) for a missing or invalid feature, or for a value outside the log's
     vocabulary. `mapping` names the columns of the allowed actions.
     """
-    table = _table(policy, source)
+    table = _table(policy, source, mapping)
     return _with_actions(policy, table.frame, mapping, seed, _files(table))
 
 
@@ -54,7 +54,7 @@ def act_on_known(
     """
     if policy.is_recurrent:
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
-    table = _table(policy, source)
+    table = _table(policy, source, mapping)
     frame, files = table.frame, table.files
     unknown = _unknown(frame, _with_names(policy.spec))
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
@@ -105,11 +105,11 @@ def _files(table: Table) -> list[tuple[str, int]]:
     return [(part.source, part.rows) for part in table.parts]
 
 
-def _table(policy: Policy, source: Source) -> Table:
+def _table(policy: Policy, source: Source, mapping: str | Path | None = None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source)
+    table = table_of(source, header=mapping is None or Columns.from_file(mapping).header)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
     needed = feature_names(_with_names(policy.spec))
@@ -319,7 +319,12 @@ def _mask(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> np.nda
     missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise SpecError(f"the table has no mask column '{missing[0]}': {nearest(missing[0], frame.columns)}")
-    column = parse.mask([frame[name] for name in columns])
+    several, space = [frame[name] for name in columns], spec.action
+    tokens = parse.mask_tokens(several) if isinstance(space, Discrete) else None
+    if tokens is not None and isinstance(space, Discrete):
+        column = parse.named_mask(columns[0], tokens, space.names or tuple(map(str, range(space.n))))
+    else:
+        column = parse.mask(several)
     bad = np.flatnonzero(~column.usable)
     if len(bad):
         raise SpecError(

@@ -44,7 +44,7 @@ def quarantine(
     target = csv_path(path, overwrite)
     mapping = Columns.of(columns)
     try:
-        table = table_of(source)
+        table = table_of(source, header=mapping.header)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report
