@@ -15,6 +15,7 @@ import io
 import json
 import lzma
 import os
+import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -108,7 +109,9 @@ def one_table(source: Any, columns: Sequence[str] | None = None, header: bool = 
             fix = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
             raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
         if not os.path.exists(path):
-            raise _not_a_table(str(path), "the file does not exist", "check the path")
+            remote = re.match(r"([a-z0-9]{2,}):/", str(source))
+            fix = f"download it first: paths of {remote[1]}: are not read" if remote else "check the path"
+            raise _not_a_table(str(source), "the file does not exist", fix)
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
