@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.training.runs import bc, begin, finish
+from tests.training.runs import bc, begin, finish, iql
 from tidelog import ConfigError, Log, LogError, SpecError, collect, read_log
 from tidelog.envs.toys import chain
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
@@ -135,6 +135,19 @@ def test_new_rows_without_a_header_and_with_allowed_names(tmp_path):
     allowed = [one in may.split("|") for one, may in zip(acted["action"], acted["column_4"], strict=True)]
     assert all(allowed)
     assert len(set(acted["action"])) > 1
+
+
+def test_probabilities_and_values_stand_beside_the_actions(policy, frame, log, tmp_path):
+    acted = act_on_table(policy, frame, probabilities=True)
+    names = policy.spec.action.names
+    chances = acted.select(f"probability_{name}" for name in names).to_numpy()
+    np.testing.assert_allclose(chances, policy.probabilities(log.transitions.observation), rtol=1e-6)
+    assert acted["action"].to_list() == [names[best] for best in chances.argmax(1)]
+    critic = begin(iql(hidden=(8,)), log).policy(0)
+    values = act_on_table(critic, frame, probabilities=True).select(f"q_{name}" for name in names).to_numpy()
+    np.testing.assert_allclose(values, critic.q_values(log.transitions.observation), rtol=1e-5)
+    assert not [name for name in acted.columns if name.startswith("q_")], "behaviour cloning has no critic"
+    assert "probability_none" not in act_on_table(policy, frame).columns
 
 
 def test_vectors_of_actions_get_a_column_each(tmp_path):

@@ -37,6 +37,8 @@ class Act:
     """sample actions from the policy's distribution; default: in the way in which it was judged, else the next flag"""
     mode: bool = False
     """take the most likely actions"""
+    probabilities: bool = False
+    """for discrete actions: also write the probability of every action, and its Q-value if the policy has a critic"""
     seed: int | None = None
     """random seed of sampled actions; default: new random numbers each time"""
     columns: File | None = None
@@ -61,9 +63,17 @@ def run(words: list[str]) -> int:
     policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
+    if options.probabilities and skipped_file is not None:
+        raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
     check_targets(target, skipped_file, overwrite=options.overwrite)
     if skipped_file is None:
-        acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
+        acted = act_on_table(
+            policy,
+            source_of(options.data, "--data"),
+            options.columns,
+            options.seed,
+            probabilities=options.probabilities,
+        )
     else:
         acted = _known(policy, options, skipped_file)
     note = write_table(acted, target, options.csv_safe)

@@ -177,8 +177,8 @@ def _validate_source(options: Validate, source: Source) -> int:
     roles = roles_of(options.interactions, source)
     if options.keep is not None and (options.quarantine is None or roles is not None):
         raise ConfigError(
-            "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE and --columns "
-            "FILE"
+            "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE and "
+            "--columns FILE"
         )
     if roles is not None:
         if options.columns is not None:

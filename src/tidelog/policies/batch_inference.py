@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +28,19 @@ from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, S
 
 
 def act_on_table(
-    policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
+    policy: Policy,
+    source: Source,
+    mapping: str | Path | None = None,
+    seed: int | None = None,
+    *,
+    probabilities: bool = False,
 ) -> pl.DataFrame:
     """Return the table's rows with the policy's actions in one column `action` (or `action_0`, ... for vectors).
 
     The policy acts in its declared way. If it samples, a column `propensity` has the probabilities or densities of its
-    actions, and the same `seed` and rows give the same actions (None: new random numbers).
+    actions, and the same `seed` and rows give the same actions (None: new random numbers). With `probabilities`, every
+    discrete action has a column `probability_<action>`, of a sample, and if the policy has a critic a column
+    `q_<action>`, in scaled rewards.
 
     Rows of several files (see `tidelog.read_log`) come one file after another. Features of arrays without names are the
     columns `observation_0`, ... of an exported log (`observation` for one). Raises LogError where the table cannot be
@@ -40,7 +48,7 @@ def act_on_table(
     vocabulary. `mapping` names the columns of the allowed actions.
     """
     table = _table(policy, source, mapping)
-    return _with_actions(policy, table.frame, mapping, seed, _files(table))
+    return _with_actions(policy, table.frame, mapping, seed, _files(table), probabilities=probabilities)
 
 
 def act_on_known(
@@ -130,7 +138,12 @@ def _with_actions(
     mapping: str | Path | None,
     seed: int | None,
     files: Sequence[tuple[str, int]] = (),
+    *,
+    probabilities: bool = False,
 ) -> pl.DataFrame:
+    if probabilities and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
+        what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
+        raise ConfigError(f"probabilities: not available for {what}. fix: drop --probabilities")
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
     parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec))]
@@ -146,7 +159,20 @@ def _with_actions(
     columns = dict(_action_columns(actions, policy.spec, frame.columns))
     if propensities is not None:
         columns["propensity" if "propensity" not in frame.columns else "policy_propensity"] = propensities
+    if probabilities:
+        columns |= _chances(policy, leaves, allowed, frame.columns)
     return frame.with_columns(**columns)
+
+
+def _chances(policy: Policy, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
+    """Return the columns of the probabilities of all actions, and of their Q-values if the policy has them."""
+    space = policy.spec.action
+    names = space.names or tuple(map(str, range(space.n))) if isinstance(space, Discrete) else ()
+    tables = {"probability": policy.probabilities(leaves, allowed)}
+    with suppress(SpecError):  # of a policy without a critic, which has no such columns
+        tables["q"] = policy.q_values(leaves)
+    columns = {f"{what}_{name}": values[:, i] for what, values in tables.items() for i, name in enumerate(names)}
+    return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
 
 
 def _by_file(

@@ -204,6 +204,21 @@ def test_broken_ogbench_files(changes: dict[str, Any], check: str, tmp_path: Pat
     assert validate(path).errors[0].check == check
 
 
+def test_arrays_of_objects_without_a_role_are_passed_over_and_named(tmp_path: Path) -> None:
+    infos = np.array([{"seed": 1}, None], object)
+    np.savez(tmp_path / "a.npz", **WALK, infos=infos)
+    log = read_npz(tmp_path / "a.npz")
+    assert log.fingerprint() == EXPECTED.fingerprint()
+    assert "not read: infos" in notes(log)
+    plain = read_ogbench(regular(tmp_path / "b.npz"))
+    other = read_ogbench(regular(tmp_path / "c.npz", infos=infos))
+    assert other.fingerprint() == plain.fingerprint()
+    assert "infos" in notes(other)
+    np.savez(tmp_path / "d.npz", **{**WALK, "episode": np.array(["a", None], object)})
+    with pytest.raises(LogError, match="values of type object"):
+        read_npz(tmp_path / "d.npz")
+
+
 def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **WALK)
     assert read_any(tmp_path / "a.npz").fingerprint() == EXPECTED.fingerprint()
