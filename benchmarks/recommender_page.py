@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.keep import RESULTS, kept, seed_interval
 
-MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
+MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty")
 TITLES = {"entree": "Entree, sessions from 1999 on", "online_retail": "Online Retail, next basket from 2011-11-01 on"}
 
 

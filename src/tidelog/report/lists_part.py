@@ -40,6 +40,7 @@ MEANINGS = {
     "discounted reward": "the same, where a hit counts less the further down it is",
     "popularity lift": "popularity of the listed items relative to the items taken; above 1: more popular",
     "cold share": "share of the listed items that nobody took before the held-out period",
+    "novelty": "how rare the listed items are: bits of surprise, 1 more for items half as frequent",
     "coverage": "share of all items that are in any list",
     "entropy": "how evenly items are listed: 1 if all are listed equally often, 0 for one list for everybody",
 }
@@ -93,9 +94,9 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
-        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95% intervals "
-        "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
-        "long run."
+        "selected one number only, the weight of the learnt values (Q), 0 unless a gain is shown; nothing was trained "
+        "on it. The 95% intervals are over users. Predicting the next item rewards imitation of the log: it cannot "
+        "show what is good in the long run."
     )
     if baskets:
         explanation += (
@@ -186,7 +187,9 @@ def _measures_table(
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
-    """Every policy, and its encoder alone; policies that cannot be loaded are added to `notes`.
+    """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none.
+
+    Policies that cannot be loaded are added to `notes`.
 
     A run's best policy is the first, if one was selected.
     """
@@ -206,7 +209,11 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 notes.append(f"{name}: its policy cannot be loaded. {error}")
                 continue
             yield name, policy.ranker()
-            yield f"{name}, {ALONE}", policy.ranker(supervised=True)
+            unused = policy.notes()  # Q has no part in the lists: they are those of the encoder alone
+            if unused:
+                notes += [f"{name}: {one}." for one in unused]
+            else:
+                yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
 def _gains(found: Comparison, rankers: Mapping[str, Ranker], unit: str | None) -> Iterator[str]:
