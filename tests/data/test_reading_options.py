@@ -167,3 +167,22 @@ def test_a_mask_of_the_codes_of_actions():
     log = read_log(frame, {**MAPPING, "action": "a", "actions": 3, "action_mask": "may"})
     np.testing.assert_array_equal(log.transitions.mask[:, 1], np.arange(ROWS) % 2 == 0)
     assert log.transitions.mask[:, [0, 2]].all()
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_long_pause_ends_an_episode(dates):
+    minutes = [0, 10, 20, 200, 210, 0, 300, 310]  # out of order within the file below
+    who = ["a"] * 5 + ["b"] * 3
+    times = [f"2026-01-01T{m // 60:02}:{m % 60:02}:00" for m in minutes] if dates else [float(60 * m) for m in minutes]
+    frame = pl.DataFrame({"who": who, "t": times, "x": [float(row) for row in range(8)], "a": [0, 1] * 4})
+    frame = frame[[4, 0, 5, 1, 7, 3, 6, 2]]
+    mapping = {"observation": "x", "action": "a", "episode": "who", "time": "t", "actions": 2}
+    log = read_log(frame, {**mapping, "episode_gap": 1800})
+    parts = {str(one): log.observation["numeric"][log.position[log.episode == place], 0].tolist()
+             for place, one in enumerate(log.episode_ids)}  # fmt: skip
+    assert parts == {"a/0": [0, 1, 2], "a/1": [3, 4], "b/0": [5], "b/1": [6, 7]}
+    owner = {str(one): cluster for one, cluster in zip(log.episode_ids, log.clusters.tolist(), strict=True)}
+    assert owner["a/0"] == owner["a/1"] != owner["b/0"] == owner["b/1"]
+    assert len(read_log(frame, {**mapping, "episode_gap": 100_000}).episode_ids) == 2
+    with pytest.raises(ConfigError, match="episode_gap is set without episode and time"):
+        read_log(frame, {"observation": "x", "action": "a", "episode_gap": 3})

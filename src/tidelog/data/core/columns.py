@@ -31,6 +31,7 @@ _SETTINGS = (
     "reward_values",
     "reward_weights",
     "reward_clip",
+    "episode_gap",
 )  # name no columns
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
@@ -56,7 +57,8 @@ class Columns:
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `na_values`: texts
     that mean an empty cell in every column, such as "?". `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
     `reward_values`: word -> its reward. `reward_weights`: one weight for each column of `reward`; the reward is the
-    weighted sum. `reward_clip`: `(low, high)`, which limit the reward.
+    weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an
+    episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a cluster.
     """
 
     observation: Names
@@ -88,6 +90,7 @@ class Columns:
     reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
     reward_weights: Sequence[float] | None = None
     reward_clip: Sequence[float] | None = None
+    episode_gap: float | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -142,6 +145,11 @@ class Columns:
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
             raise ConfigError(f'na_values = {self.na_values!r}: expected texts. fix: write them as in ["?", "-999"]')
+        if self.episode_gap is not None:
+            if not _is_number(self.episode_gap) or self.episode_gap <= 0:
+                raise ConfigError(f"episode_gap = {self.episode_gap!r}: expected a number above 0")
+            if self.episode is None or self.time is None:
+                raise ConfigError("episode_gap is set without episode and time. fix: name both columns, or drop it")
         if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
             raise ConfigError(f'date_format = {self.date_format!r}: expected a format such as "%d.%m.%Y %H:%M"')
 

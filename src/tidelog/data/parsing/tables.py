@@ -112,6 +112,11 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         for one, selected in zip(listed, selections, strict=True)
     ]
     rewards = _rewards(table, columns)
+    episode, cluster = (_one(table, name, parse.identity) for name in (columns.episode, columns.cluster))
+    time = _one(table, columns.time, partial(parse.moment, date_format=columns.date_format))
+    if columns.episode_gap is not None and episode is not None and time is not None:
+        cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
+        episode = _split_at_gaps(episode, time, columns.episode_gap)
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
@@ -125,14 +130,14 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         next_observation=following,
         action=action,
         reward=None if columns.reward is None else tuple(rewards),
-        episode=_one(table, columns.episode, parse.identity),
+        episode=episode,
         step=_one(table, columns.step, parse.number),
-        time=_one(table, columns.time, partial(parse.moment, date_format=columns.date_format)),
+        time=time,
         terminated=_one(table, None if columns.terminated is True else columns.terminated, parse.flag),
         truncated=_one(table, columns.truncated, parse.flag),
         propensity=_one(table, columns.propensity, parse.narrow),
         weight=_one(table, columns.weight, parse.narrow),
-        cluster=_one(table, columns.cluster, parse.identity),
+        cluster=cluster,
         action_mask=masks[0],
         next_action_mask=masks[1],
         extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
@@ -144,6 +149,25 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         found=(*found, *image_findings),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
+    """The identifiers of episodes that end before a pause longer than `gap` (seconds for dates): `id/0`, `id/1`, ..."""
+    order = np.lexsort((time.values, episode.values))
+    pauses = np.diff(time.values[order])
+    if pauses.dtype.kind == "m":
+        pauses = pauses / np.timedelta64(1, "s")
+    same = episode.values[order][1:] == episode.values[order][:-1]
+    parts = np.concatenate([[0], np.cumsum(same & (pauses > gap))]) if len(order) else order
+    first = np.concatenate([[0], np.where(~same, np.arange(1, len(order)), 0)]) if len(order) else order
+    parts = parts - parts[np.maximum.accumulate(first)]  # counted from 0 in each episode
+    pairs = np.stack([episode.values[order].astype(np.int64), parts.astype(np.int64)], axis=1)
+    distinct, codes = np.unique(pairs, axis=0, return_inverse=True)
+    words = episode.vocabulary
+    names = tuple(f"{one if words is None else words[one]}/{part}" for one, part in distinct.tolist())
+    values = np.empty(len(order), np.int32)
+    values[order] = codes.reshape(-1)
+    return replace(episode, values=values, vocabulary=names)
 
 
 def _without_na(table: Table, columns: Columns) -> Table:

@@ -43,7 +43,7 @@ def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np
 
 
 def holds_objects(stream: IO[bytes]) -> bool:
-    """Whether an array in NumPy's format holds Python objects, by its header alone; nothing is unpickled."""
+    """Whether an array in NumPy's format holds Python objects, by its header alone."""
     try:
         version = np.lib.format.read_magic(stream)
         with warnings.catch_warnings():
