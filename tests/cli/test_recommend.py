@@ -289,6 +289,10 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     train = proposed(inspected, "train recommender-bcq")
     assert main([*train, *TINY, "--steps", "4", "--every", "4"]) == 0
     trained = capsys.readouterr().out
+    decision = (
+        r"(Do not use these lists|Use these lists|No difference from the counting rule).*\nIn [\d.]+% of \d+ held-out"
+    )
+    assert re.search(decision, trained)
     recommend = proposed(trained, "recommend")
     assert recommend[recommend.index("--event") + 1] in ("event type", "event")
     assert main(recommend) == 0

@@ -16,6 +16,7 @@ from tidelog.number_text import three_digits
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, next_events
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.metrics.advice import advise
 from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.report.lists_part import _lead
@@ -91,12 +92,20 @@ def test_the_page_leads_with_advice_where_a_rule_is_better():
     own = OwnFrequency(21)
     few = Confidence(replicates=50)
     rules = {"popularity": Constant(15), "last-item Markov": Constant(15), "item-kNN": Constant(15)}
+    mistaken = compare({"shop": own, **rules}, cases, np.ones(21), 5, confidence=few)
+    advice = advise(mistaken, "shop", "events")  # 32 of 40 users have items that the other rules do not list
+    assert advice.rule == "popularity"
+    assert advice.decision == (
+        "Use these lists: they contain the item that was taken more often than those of the counting rule popularity."
+    )
     for learnt, advised in ((Constant(13), True), (own, False)):
         rankers = {"shop": learnt, **rules, "own frequency": own}
         compared = compare(rankers, cases, np.ones(21), 5, confidence=few)
-        lead = _lead(compared, {"shop": learnt}, 5, "baskets")
+        lead = _lead(compared, {"shop": learnt}, "baskets")
         advice = '<p class="short">Do not use these lists: the counting rule own frequency is better than shop.</p>'
         assert lead.startswith(advice) == advised
+        same = '<p class="short">No difference from the counting rule own frequency was shown: it is simpler'
+        assert lead.startswith(same) != advised
         assert ("Do not use" in lead) == advised
         assert "held-out baskets the list of 5 items by shop contains an item of the basket" in lead
 

@@ -83,7 +83,7 @@ class TimeSplit:
 
     def q_weight_selection(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
-        return None if self._split is None else QWeightSelection(self._split.test, self.notes())
+        return None if self._split is None else QWeightSelection(self._split.test, self.notes(), self.train)
 
     def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
         return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
@@ -120,10 +120,10 @@ def check_list_options(
 class QWeightSelection:
     """Lists for a sample of held-out events, or of users with their first held-out basket; always the same sample."""
 
-    def __init__(self, log: Interactions, notes: Sequence[str] = ()) -> None:
-        self.notes = tuple(notes)
+    def __init__(self, log: Interactions, notes: Sequence[str] = (), train: Interactions | None = None) -> None:
+        self.notes, self.train = tuple(notes), train
         most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
-        self._log, self._most = log, most
+        self.log, self._most = log, most
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
         """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists.
@@ -133,10 +133,10 @@ class QWeightSelection:
         """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
-        cases = held_out_cases(self._log, self._most, policy.algorithm.reach)
+        cases = held_out_cases(self.log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        scores = ranker.find(cases.history, cases.events, k, allowed, self._log.features_of(cases.user))
+        scores = ranker.find(cases.history, cases.events, k, allowed, self.log.features_of(cases.user))
         weights = _weights(policy)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
         best = _best_weight([earned for earned, _ in results], cases.user)
@@ -162,7 +162,7 @@ class QWeightSelection:
             f"ndcg@{LENGTH}": float(((hits * gain).sum(axis=1) / ideal).mean()),
             f"reward@{LENGTH}": float(earned.sum(axis=1).mean()),
             _DECIDES: float(discounted.mean()),
-            "coverage": float((counts > 0).sum() / len(self._log.items)),
+            "coverage": float((counts > 0).sum() / len(self.log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
 
