@@ -855,7 +855,7 @@ MUTATIONS = [
     Mutation(
         "overlap: episodes beyond the sketch's range count",
         "data/overlap.py",
-        "near = hashes if exact else hashes[hashes <= self.smallest[-1]]",
+        "near = hashes if self.exact else hashes[hashes <= self.smallest[-1]]",
         "near = hashes",
         "tests/ope/test_overlap.py",
     ),

@@ -144,9 +144,24 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert "steps, most likely actions" in done.out
     assert done.code == 0
     assert "share of equal actions" in done.out
-    policy, log = tl.load(run).policy(), read_any("visits.csv", "columns.toml")
-    share = (policy(log.transitions.observation).codes == log.action).mean()
-    assert f"{share:.4g}" in done.out
+    one, log = tl.load(run), read_any("visits.csv", "columns.toml")
+    equal = one.policy()(log.transitions.observation).codes == log.action
+    held_out = np.isin(log.episode_ids, one.record.held_out)
+    rows = np.repeat(held_out, np.diff(log.starts))
+    assert 0 < rows.sum() < len(rows)
+    text = " ".join(done.said.split())
+    assert 0 < text.index(f"{held_out.sum()} held-out episodes") < text.index(f"{(~held_out).sum()} training episodes")
+    found = json.loads(tidelog(*compared, "--json").out)
+    assert [part["steps"] for part in found["parts"]] == [rows.sum(), (~rows).sum()]
+    shares = [part["members"][0]["share of equal actions"] for part in found["parts"]]
+    assert shares == pytest.approx([equal[rows].mean(), equal[~rows].mean()])
+    assert found["members"] == found["parts"][0]["members"]
+    # the same episodes in a log of its own: their fingerprints tell which were trained on
+    pl.read_csv("visits.csv").filter(pl.col("patient").is_in(log.episode_ids[~held_out].tolist())).write_csv("old.csv")
+    old = tidelog("evaluate", run, "--data", "old.csv", "--columns", "columns.toml")
+    assert f"{(~held_out).sum()} training episodes: {(~rows).sum():,} steps" in " ".join(old.said.split())
+    assert "all of these episodes were trained on" in old.said
+    assert "held-out" not in old.said
 
 
 def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
@@ -171,7 +186,10 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     (likely,) = [one for one in json.loads(logged.out)["differences"] if "log-probability" in one["measure"]]
     log, name = read_any("visits.csv", "columns.toml"), "mean log-probability of logged actions"
     runs = (tl.load("one"), tl.load("other"))
-    means = [np.mean([agreement(run.policy(seed), log)[name] for seed in run.record.options.seeds]) for run in runs]
+    unseen = log.take_episodes(
+        np.flatnonzero(np.logical_and.reduce([np.isin(log.episode_ids, run.record.held_out) for run in runs]))
+    )
+    means = [np.mean([agreement(run.policy(seed), unseen)[name] for seed in run.record.options.seeds]) for run in runs]
     assert likely["estimate"] == pytest.approx(means[0] - means[1])
     assert likely["low"] < likely["estimate"] < likely["high"]
     assert "one has a higher mean log-probability of logged actions than other" in logged.err

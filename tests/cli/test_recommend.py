@@ -18,8 +18,10 @@ from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main
+from tidelog.cli.interaction_flags import InteractionFlags, roles_of
 from tidelog.cli.serve import _notes
 from tidelog.data.io.inspect import _without_bad_rows
+from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.training.runs.run import Run
@@ -184,6 +186,27 @@ def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
     words = ["act", str(shop / "policy"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
     assert main(words) == 2
     assert "fix: use tidelog recommend" in said(capsys)
+
+
+@pytest.mark.parametrize(
+    ("first", "gap", "seconds"),
+    [(1.6e9, "1800", 1800), (1.6e12, "1800", None), (1.6e12, "1800000", 1800), (1.6e12, "30min", 1800),
+     (1.6e15, "0.5h", 1800), (1.6e18, "1800s", 1800), (1.6e9, "1800s", 1800), (0.0, "30min", None), (0.0, "90", 90),
+     ("2026-01-01T00:00:00", "1800", 1800), ("2026-01-01T00:00:00", "30min", 1800), (1.6e9, "30 weeks", None)],
+)  # fmt: skip
+def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, tmp_path, capsys):
+    ticks = 1.0 if isinstance(first, str) or first < 1.6e12 else first / 1.6e9
+    dates = [f"2026-01-01T00:{row:02}:00" for row in range(20)]
+    times = dates if isinstance(first, str) else [first + 60.0 * row * ticks for row in range(20)]
+    frame = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
+    frame.write_csv(tmp_path / "events.csv")
+    flags = InteractionFlags(user="u", item="i", time="t", session_gap=gap)
+    if seconds is None:
+        message = r"--session-gap .*(fix: write --session-gap 1800s|fix: give the gap|expected a number)"
+        with pytest.raises(ConfigError, match=message):
+            roles_of(flags, str(tmp_path / "events.csv"))
+        return
+    assert roles_of(flags, str(tmp_path / "events.csv")).session_gap == pytest.approx(seconds * ticks)
 
 
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):

@@ -4,6 +4,7 @@ import json
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import example, given
@@ -13,7 +14,8 @@ from tests.data.visits import mapping, visits
 from tests.shared import shared
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.inspect import describe_table, inspect_log
-from tidelog.data.io.readers import read_log
+from tidelog.data.io.readers import read_any, read_log, validate
+from tidelog.errors import LogError
 
 
 def test_a_log_in_numbers() -> None:
@@ -242,3 +244,101 @@ def test_unused_columns_have_their_reason() -> None:
     frame = stays(when=["2020-01-01"] * 12, nothing=[None] * 12).with_columns(later=pl.lit("2021-01-01"))
     (note,) = (one for one in describe_table(frame).notes if one.startswith("not used"))
     assert "when (a time), nothing (has no value), later (a time)" in note
+
+
+def published(rows: int = 400) -> pl.DataFrame:
+    """A table of hospital visits as they are published: question marks, numbers of persons, an outcome in words."""
+    rng = np.random.default_rng(0)
+    return pl.DataFrame(
+        {
+            "encounter_id": np.arange(rows) + 1000, "patient_nbr": rng.integers(1, 150, rows) + 5000,
+            "race": rng.choice(["A", "B", "?"], rows), "weight_kg": rng.choice(["?", "70", "80"], rows),
+            "insulin": rng.choice(["No", "Up"], rows), "readmitted": rng.choice(["NO", "<30", ">30"], rows),
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_published_table_is_proposed_without_its_traps(header: bool, tmp_path: Path) -> None:
+    published().write_csv(tmp_path / "visits.csv", separator=";", include_header=header)
+    described = describe_table(tmp_path / "visits.csv")
+    text, kinds = " ".join(described.text().split()), {one.name: one.kind for one in described.fields}
+    mapping = tomllib.loads(described.toml)
+    assert mapping["na_values"] == ["?"]
+    assert described.rows == 400
+    if not header:
+        assert kinds["column_4"] == "whole number"
+        assert mapping["header"] is False
+        assert "the first line is a row like the others" in text
+        return
+    assert kinds["weight_kg"] == "whole number"
+    assert (mapping["observation"], mapping["cluster"]) == (["race", "weight_kg", "insulin"], "patient_nbr")
+    assert "header" not in mapping
+    assert '# reward_values = { "<30" = 0.0, ">30" = 0.0, "NO" = 0.0 }' in text
+    assert "'readmitted': named like an outcome, which is not known before the decision" in text
+    assert "reward = ... " not in text
+
+
+def test_a_number_of_a_person_is_no_observation() -> None:
+    described = describe_table(published().with_columns(encounter_id=np.arange(400) // 10))  # of several patients each
+    mapping = tomllib.loads(described.toml)
+    assert (mapping["episode"], mapping["observation"]) == ("encounter_id", ["race", "weight_kg", "insulin"])
+    assert "patient_nbr (persons: name it in `cluster`)" in " ".join(described.text().split())
+
+
+def test_a_step_that_counts_nothing_is_left_out() -> None:
+    frame = pl.DataFrame(
+        {"step": [0, 0, 1, 2], "x": [1.5, 2.5, 3.5, 4.5], "action": ["a", "b"] * 2, "reward": [1.0] * 4}
+    )
+    alone = describe_table(frame)
+    assert "step" not in tomllib.loads(alone.toml)
+    assert "'step' is not used as step: no column says which rows form an episode" in alone.notes
+    twice = describe_table(frame.with_columns(episode=pl.Series([1, 1, 1, 2])))
+    assert "'step' is not used as step: 1 rows repeat a step of their 'episode'" in twice.notes
+    right = describe_table(frame.with_columns(episode=pl.Series([1, 2, 2, 2])))
+    assert tomllib.loads(right.toml)["step"] == "step"
+
+
+def test_numbers_of_columns_are_a_header(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("0,1,2\n3,4,5\n6,7,8\n")
+    assert [one.name for one in describe_table(tmp_path / "a.csv").fields] == ["0", "1", "2"]
+
+
+def test_lists_are_on_one_line_and_nested_events_are_said(tmp_path: Path) -> None:
+    events = [[{"aid": 1, "ts": 5}, {"aid": 2, "ts": 6}], [{"aid": 3, "ts": 7}]]
+    frame = pl.DataFrame(
+        {"session": ["s", "t"], "events": events, "codes": [[1.0, 2.0], [3.0, 4.0]], "t": ["a\nb", "c"]}
+    )
+    frame.write_ndjson(tmp_path / "a.jsonl")
+    described = describe_table(tmp_path / "a.jsonl")
+    assert (
+        "\ncodes                        list                 2 different  [1.0, 2.0], [3.0, 4.0]\n" in described.text()
+    )
+    assert "events (lists of objects: write one row for each" in " ".join(described.text().split())
+    assert all("\n" not in example for one in described.fields for example in one.examples)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "fix"),
+    [({"reward": "word", "action": "x"}, "give words a reward in `reward_values`"),
+     ({"reward": "x", "action": "code"}, "if they are codes, some of them numbers, name it in `categorical`")],
+)  # fmt: skip
+def test_advice_for_words_among_numbers(mapping: dict[str, str], fix: str) -> None:
+    frame = pl.DataFrame({"x": [0, 1] * 5, "word": ["good", "bad"] * 5, "code": ["1", "2a"] * 5})
+    (error,) = [
+        one for one in validate(frame, {"observation": "x", **mapping}).errors if one.check == "non-numeric text"
+    ]
+    assert fix in error.fix
+
+
+@pytest.mark.parametrize(("source", "fix"), [("s3://bucket/a.parquet", "paths of s3: are not read"),
+                                             ("nowhere.csv", "check the path")])  # fmt: skip
+def test_files_that_are_elsewhere(source: str, fix: str) -> None:
+    with pytest.raises(LogError, match=fix):
+        describe_table(source)
+
+
+def test_a_folder_without_tables_is_no_data_set(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(LogError, match="a folder without tables, and without a Minari data set"):
+        read_any(tmp_path / "folder")

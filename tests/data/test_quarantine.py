@@ -7,7 +7,7 @@ import pytest
 
 from tests.data.test_checks import put, write
 from tests.data.visits import mapping, visits
-from tidelog.data.io.readers import validate
+from tidelog.data.io.readers import read_log, validate
 from tidelog.data.validation.quarantine import LINE, PROBLEMS, ROW, quarantine
 from tidelog.errors import ConfigError
 
@@ -63,3 +63,24 @@ def test_a_quarantine_file_is_not_mistaken_for_a_source_of_its_own(tmp_path: Pat
     with pytest.raises(ConfigError, match=ROW):
         quarantine(tmp_path / "bad.csv", mapping(), tmp_path / "again.csv")
     assert not (tmp_path / "again.csv").exists()
+
+
+def test_other_rows_are_kept_without_episodes_that_have_an_error(tmp_path):
+    frame = pl.DataFrame({"who": [1, 1, 2, 2, 3, 3], "x": ["1", "2", "bad", "4", "5", "6"], "a": [0, 1] * 3})
+    mapping = {"observation": "x", "action": "a", "episode": "who"}
+    frame.write_csv(tmp_path / "log.csv")
+    report = quarantine(tmp_path / "log.csv", mapping, tmp_path / "bad.csv", keep=tmp_path / "good.csv")
+    assert not report.ok
+    assert pl.read_csv(tmp_path / "bad.csv")["quarantine_row"].to_list() == [3]
+    assert pl.read_csv(tmp_path / "good.csv")["who"].to_list() == [1, 1, 3, 3]
+    assert read_log(tmp_path / "good.csv", mapping).steps == 4
+    alone = {"observation": "x", "action": "a"}
+    quarantine(tmp_path / "log.csv", alone, tmp_path / "b.csv", keep=tmp_path / "g.csv")
+    assert pl.read_csv(tmp_path / "g.csv")["x"].to_list() == [1, 2, 4, 5, 6]
+    frame.write_csv(tmp_path / "bare.csv", include_header=False)
+    bare = {"observation": "column_2", "action": "column_3", "episode": "column_1", "header": False}
+    quarantine(tmp_path / "bare.csv", bare, tmp_path / "d.csv", keep=tmp_path / "e.csv")
+    assert read_log(tmp_path / "e.csv", bare).steps == 4
+    with pytest.raises(ConfigError, match=r"good\.csv exists, nothing was written"):
+        quarantine(tmp_path / "log.csv", mapping, tmp_path / "c.csv", keep=tmp_path / "good.csv")
+    assert not (tmp_path / "c.csv").exists()

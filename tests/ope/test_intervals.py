@@ -309,3 +309,13 @@ def test_a_real_difference_is_found_among_policies_at_once():
     # 0 of 138 other seeds fail, here and below
     assert 1.0 < reach[0] < normal_deviate(0.05 / 10) / normal_deviate(0.05), "correlated: less than Bonferroni"
     assert all(interval(one, "bca", Confidence(0.95, 1000, 0, widening=reach[0])).low > 0 for one in several)
+
+
+@pytest.mark.parametrize("power", [300, 365, 432])  # of two, which rounds nothing
+def test_weights_of_long_episodes_do_not_overflow(power):
+    # products of ratios over long episodes reach e^300; the interval of a multiple is that multiple of the interval
+    plain = np.linspace(1.0, 2.0, 30)[:, None]
+    plain[0] = 100.0
+    expected = interval(Ratios(plain, np.ones((30, 1))))
+    huge = interval(Ratios(plain * 2.0**power, np.ones((30, 1))))
+    np.testing.assert_allclose(np.asarray(huge) / 2.0**power, expected, rtol=1e-12)

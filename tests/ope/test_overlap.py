@@ -3,13 +3,15 @@
 import json
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
-from tidelog import CheckpointError, Log, collect, load, load_policy, read_log
+from tidelog import CheckpointError, ConfigError, Limits, Log, collect, load, load_policy, read_log
 from tidelog.data import overlap
 from tidelog.data.overlap import Overlap, Sketch, episode_hashes
+from tidelog.ope.verdict.checks import chosen_finding, reuse_of
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
 
@@ -155,6 +157,42 @@ def test_patience_chooses_the_last_policy_too(log):
     assert run.policy().origin["chosen_by"] == LOSS
     run = stop_at(begin(bc(), log, best="imitation_loss", patience=9), 1)
     assert run.policy().origin["chosen_by"] is None
+
+
+def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp_path):
+    run = stop_at(begin(bc(), many, tmp_path / "run", best=LOSS, held_out=0.1, every=1), 1)
+    _, held_out = many.split_ordinals(0.9, 0)
+    assert run.record.options.selection_share == 0.25
+    left = np.flatnonzero(np.isin(many.episode_ids, run.record.held_out))
+    chose = np.setdiff1d(held_out, left)
+    assert (len(chose), len(left)) == (75, 225)
+    assert set(left) < set(held_out)
+    origin = run.best_policy().origin
+    assert Sketch.from_json(origin["held_out"]).overlap(many, chose).shared == 75
+    reuse = reuse_of(run.best_policy(), many.take_episodes(left))
+    assert (reuse.learnt_from.shared, reuse.chosen_by, reuse.held_out.shared) == (0, LOSS, 0)
+    assert not chosen_finding(reuse.chosen_by, reuse.held_out, Limits())
+    assert chosen_finding(LOSS, reuse_of(run.best_policy(), many.take_episodes(chose)).held_out, Limits())
+    again = load(tmp_path / "run", many)  # the same episodes validate after a restart
+    assert again.record.held_out == run.record.held_out
+    one, two = (each.learnt_from()[1].stores for each in (run, again))
+    for left, right in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+        np.testing.assert_array_equal(left, right)
+    few = begin(bc(), many, best=LOSS, held_out=0.04)
+    assert (few.record.options.selection_share, len(few.record.held_out)) == (1.0, 120)
+    assert begin(bc(), many, best="imitation_loss", held_out=0.1).record.options.selection_share == 1.0
+    assert len(begin(bc(), many, best=LOSS, held_out=0.04, selection_share=0.5).record.held_out) == 60
+    with pytest.raises(ConfigError, match="no held-out loss chooses the policy"):
+        begin(bc(), many, held_out=0.1, selection_share=0.5)
+
+
+def test_a_part_of_the_held_out_episodes_divides_no_cluster(many):
+    log = replace(many, cluster=(np.arange(len(many.episode_ids)) // 3)[many.episode].astype(np.int32))
+    _, held_out = log.split_ordinals(0.8, 0)
+    first, second = log.split_ordinals(0.25, 0, held_out)
+    np.testing.assert_array_equal(np.sort(np.concatenate([first, second])), held_out)
+    assert not set(log.clusters[first]) & set(log.clusters[second])
+    assert abs(len(first) - len(held_out) / 4) < 3
 
 
 def test_parts_from_another_run_bring_what_it_learnt_from(log, tmp_path):

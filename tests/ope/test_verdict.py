@@ -34,7 +34,7 @@ from tidelog.ope.verdict.judge import verdict_risk
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Verdicts, weight_histogram
 from tidelog.ope.verdict.verdict_store import read_verdict, write
-from tidelog.ope.verdict.verdict_text import VerdictFacts, paragraph, reasons
+from tidelog.ope.verdict.verdict_text import VerdictFacts, dominating, paragraph, reasons
 from tidelog.policies.statistics import Interval
 from tidelog.runtime import way_of_acting
 from tidelog.types import MultiDiscrete
@@ -275,6 +275,46 @@ def test_what_cannot_be_earned_is_said(steady, monkeypatch):
     assert "'fqe'" in found.paragraph
     assert "outside the range that an episode can earn: do not use it" in found.paragraph
     assert "wis" not in found.paragraph
+
+
+def test_episodes_that_dominate_are_named_with_their_length():
+    rng = np.random.default_rng(0)
+    lengths = np.where(np.arange(200) == 17, 20, 1 + (np.arange(200) % 3 > 0))
+    steps, long = int(lengths.sum()), np.repeat(np.arange(200) == 17, lengths)
+    seen = rng.integers(0, 2, steps)
+    action = np.where(long, seen, rng.integers(0, 2, steps))  # in the long episode always what the policy does
+    log = Log.from_arrays(
+        observation=seen[:, None], action=action, reward=1.0 * (action == seen), propensity=np.full(steps, 0.5),
+        episode=np.repeat([f"p{one}" for one in range(200)], lengths),
+    )  # fmt: skip
+    found = judge(Copies(0.95), log, limits=QUICK, model="tabular")
+    assert found.decision == "unsupported"
+    named = "he episode 'p17' with 99.9% of the weight and 20 decisions dominates; half of all episodes have at most 2"
+    assert named in found.paragraph
+    assert "the weight of an episode is a product over its decisions" in found.paragraph
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [([1.0] * 10, None), ([0.0] * 10, None), ([1e9] + [1.0] * 9, "the episode '0' with 100.0%"),
+     ([5.0, 5.0] + [1.0] * 8, "the episodes '0' with 27.8% of the weight and 1 decision, '1' with 27.8%"),
+     ([1e300] * 2 + [1e290] * 8, "the episodes '0' with 50.0%")],
+)  # fmt: skip
+def test_only_few_episodes_dominate(weights, sentence):
+    (*found,) = dominating(np.arange(10), np.ones(10, np.int64), np.asarray(weights))
+    assert found == [] if sentence is None else found[0].startswith(sentence)
+    assert not any("product" in one for one in found), "they are not longer than the others"
+
+
+def test_a_copy_of_the_logger_is_not_said_to_beat_a_copy(steady):
+    log = Log.from_arrays(**steady)
+    run = finish(begin(bc(hidden=(8,)), log, held_out=0.0))
+    policy = run.policy()
+    policy.origin.pop("learnt_from")  # the verdict's sentences matter here, not what the policy has seen
+    found = judge(policy, log, sample=True, limits=QUICK)
+    assert found.difference_from_bc is not None
+    assert "a copy of the logger (behaviour cloning) would earn" not in found.paragraph
+    assert "a copy of the logger (behaviour cloning) would earn" in judge(Copies(0.75), log, limits=QUICK).paragraph
 
 
 def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():

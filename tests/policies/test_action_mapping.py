@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.policies.permuted import permuted
 from tests.training.runs import bc, begin
-from tidelog import SpecError, rollout
+from tidelog import SpecError, read_log, rollout
 from tidelog.envs import make, play
 from tidelog.policies.action_mapping import MappedPolicy
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
@@ -34,6 +35,21 @@ def by_name(log, seen):
 
 def words(spec, action):
     return np.asarray(spec.action.names)[action]
+
+
+def test_a_policy_of_a_table_acts_in_an_environment_without_names():
+    rows = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    frame = pl.DataFrame({f"x{k}": rows[:, k] for k in range(4)} | {"a": np.arange(60) % 2, "r": rows[:, 0]})
+    log = read_log(frame, {"observation": ["x0", "x1", "x2", "x3"], "action": "a", "reward": "r", "terminated": True})
+    policy = begin(bc(hidden=(8,)), log).policy(0)
+    world = make("CartPole-v1", 1).spec
+    assert (set(policy.spec.observation), set(world.observation)) == ({"numeric"}, {"observation"})
+    np.testing.assert_array_equal(
+        MappedPolicy(policy, world).act({"observation": rows}), policy.act({"numeric": rows})[0]
+    )
+    assert rollout(policy, "CartPole-v1", 2).shape == (2,)
+    with pytest.raises(SpecError, match="has the observations"):
+        MappedPolicy(policy, Spec({"observation": Vector(3)}, world.action))
 
 
 def test_the_same_words_are_acted_on_by_the_same_words(policy, log, seen, by_name):

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.training.runs import bc, begin, finish
+from tests.training.runs import bc, begin, finish, iql
 from tidelog import ConfigError, Log, LogError, SpecError, collect, read_log
 from tidelog.envs.toys import chain
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
@@ -118,6 +118,38 @@ def test_a_mapping_says_where_the_allowed_actions_stand(policy, frame, log, tmp_
         act_on_table(policy, tmp_path / "new.csv", mapping)
 
 
+def test_new_rows_without_a_header_and_with_allowed_names(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    names = ["low", "high", "none"]
+    frame = pl.DataFrame({"x": rows[:, 0], "y": rows[:, 1], "a": [names[row % 3] for row in range(40)],
+                          "may": [f"{names[row % 3]}|low" for row in range(40)]})  # fmt: skip
+    frame.write_csv(tmp_path / "new.csv", include_header=False)
+    (tmp_path / "columns.toml").write_text(
+        'observation = ["column_1", "column_2"]\naction = "column_3"\naction_mask = "column_4"\nheader = false\n'
+        "terminated = true\n"
+    )
+    log = read_log(tmp_path / "new.csv", tmp_path / "columns.toml")
+    policy = begin(bc(hidden=(8,)), log).policy(0)
+    acted = act_on_table(policy, tmp_path / "new.csv", tmp_path / "columns.toml")
+    assert acted.height == 40
+    allowed = [one in may.split("|") for one, may in zip(acted["action"], acted["column_4"], strict=True)]
+    assert all(allowed)
+    assert len(set(acted["action"])) > 1
+
+
+def test_probabilities_and_values_stand_beside_the_actions(policy, frame, log, tmp_path):
+    acted = act_on_table(policy, frame, probabilities=True)
+    names = policy.spec.action.names
+    chances = acted.select(f"probability_{name}" for name in names).to_numpy()
+    np.testing.assert_allclose(chances, policy.probabilities(log.transitions.observation), rtol=1e-6)
+    assert acted["action"].to_list() == [names[best] for best in chances.argmax(1)]
+    critic = begin(iql(hidden=(8,)), log).policy(0)
+    values = act_on_table(critic, frame, probabilities=True).select(f"q_{name}" for name in names).to_numpy()
+    np.testing.assert_allclose(values, critic.q_values(log.transitions.observation), rtol=1e-5)
+    assert not [name for name in acted.columns if name.startswith("q_")], "behaviour cloning has no critic"
+    assert "probability_none" not in act_on_table(policy, frame).columns
+
+
 def test_vectors_of_actions_get_a_column_each(tmp_path):
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"x": rng.random(20), "dose": rng.random(20), "rate": rng.random(20)})
@@ -185,6 +217,26 @@ def test_rows_with_unknown_words_can_be_left_out_and_are_told(policy, frame, tmp
     assert acted["action"].to_list() == wanted["action"].to_list()
     write_table(frame.with_columns(kidneys=pl.lit("x")), tmp_path / "none.csv")
     assert act_on_known(policy, tmp_path / "none.csv")[0] is None
+
+
+def test_rows_without_a_number_can_be_left_out_and_keep_their_place(policy, frame, tmp_path):
+    number = next(leaf for leaf in policy.spec.observation.values() if type(leaf).__name__ == "Vector").names[0]
+    odd = put(frame.with_columns(pl.col(number).cast(pl.String)), number, {3: None, 7: "high"})
+    odd = put(odd, "kidneys", {7: "helthy"})
+    write_table(odd, tmp_path / "new.csv")
+    acted, skipped = act_on_known(policy, tmp_path / "new.csv")
+    assert skipped["row"].to_list() == [3, 7]
+    assert sorted("; ".join(skipped["unknown"]).split("; ")) == sorted(
+        [f"{number}: (an empty cell)", f"{number}: high", "kidneys: helthy"]
+    )
+    assert acted.height == frame.height - 2
+
+
+def test_lists_are_written_as_text_in_csv(policy, frame, tmp_path):
+    lists = frame.with_columns(codes=pl.Series([[row, 1] if row else None for row in range(frame.height)]))
+    write_table(act_on_table(policy, lists), tmp_path / "out.csv")
+    back = pl.read_csv(tmp_path / "out.csv", infer_schema=False)
+    assert back["codes"].to_list() == [f"[{row}, 1]" if row else None for row in range(frame.height)]
 
 
 def test_a_table_without_rows_is_refused(policy, frame, tmp_path):

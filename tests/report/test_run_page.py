@@ -487,6 +487,16 @@ def many(run, reports, seeds):
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
 
 
+def test_a_run_that_fits_the_training_episodes_alone_is_said(runs):
+    file = runs / "bc" / "metrics.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    for row in rows:
+        row["imitation_loss"], row["held_out/imitation_loss"] = 1.0 / row["update"], row["update"] / 10.0
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = page_of([runs / "bc"], runs / "report.html")[2]
+    assert "held_out/imitation_loss rose from 1.4 at update 14 to 4.2" in said
+
+
 def test_many_reports_are_thinned_to_what_can_be_seen(runs):
     many(runs / "bc", 500, 5)
     played(runs / "bc", "treatment", [np.random.default_rng(0).random(1000).tolist()] * 5)

@@ -460,7 +460,7 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     (note,) = overfitting(rows)
     assert note.startswith("held_out/imitation_loss rose from 3.9 at update 100 to 5.69: ")
     assert "train for 100 steps, or keep the best policy with --best held_out/imitation_loss" in note
-    assert "judge it on other episodes than these" in note
+    assert "of few held-out episodes all choose it, so judge it on other episodes" in note
     weighted = [{name.replace("imitation", "actor"): value for name, value in row.items()} for row in rows]
     assert overfitting(weighted)[0].startswith("held_out/actor_loss rose from 3.9 at update 100 to 5.69: ")
     falling = [row | {"actor_loss": 1.0 / row["update"]} for row in weighted]

@@ -24,7 +24,13 @@ OWN = {
     "progress",
     "train",
 }  # of verbs, not of runs
-MADE = {"evaluate": None, "scale": None, "seeds": 1, "every": None}  # resolved before they become options
+MADE = {
+    "evaluate": None,
+    "scale": None,
+    "selection_share": None,
+    "seeds": 1,
+    "every": None,
+}  # resolved before they become options
 MIX = {"offline": 0.5, "updates": 1.0, "collect_every": 10, "restart_schedules": False}
 
 

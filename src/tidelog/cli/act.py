@@ -37,12 +37,15 @@ class Act:
     """sample actions from the policy's distribution; default: in the way in which it was judged, else the next flag"""
     mode: bool = False
     """take the most likely actions"""
+    probabilities: bool = False
+    """for discrete actions: also write the probability of every action, and its Q-value if the policy has a critic"""
     seed: int | None = None
     """random seed of sampled actions; default: new random numbers each time"""
     columns: File | None = None
     """the mapping file of the log, if its action mask applies"""
     skip_unknown: File | None = None
-    """skip rows with a category that the log does not have, and write them to this file (.csv or .parquet)"""
+    """skip rows with a category that the log does not have, or without a number that is needed, and write them to
+    this file (.csv or .parquet)"""
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
@@ -60,9 +63,17 @@ def run(words: list[str]) -> int:
     policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
+    if options.probabilities and skipped_file is not None:
+        raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
     check_targets(target, skipped_file, overwrite=options.overwrite)
     if skipped_file is None:
-        acted = act_on_table(policy, source_of(options.data, "--data"), options.columns, options.seed)
+        acted = act_on_table(
+            policy,
+            source_of(options.data, "--data"),
+            options.columns,
+            options.seed,
+            probabilities=options.probabilities,
+        )
     else:
         acted = _known(policy, options, skipped_file)
     note = write_table(acted, target, options.csv_safe)
@@ -77,11 +88,11 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
     if acted is None:
         raise SpecError(
-            f"all {len(skipped):,} rows have a category that the log does not have: {skipped['unknown'][0]}"
+            f"all {len(skipped):,} rows have a value that the policy cannot read, such as {skipped['unknown'][0]}"
         )
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])
-    print_line(f"{len(skipped):,} rows skipped, each with its unknown category: {skipped_file}")
+    print_line(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
     return acted
 
 

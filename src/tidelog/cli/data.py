@@ -70,8 +70,10 @@ class Validate(ReadFlags):
     """also write the report as a page to this file"""
     quarantine: File | None = None
     """for tables: write the rows of every error, with the reasons, to this .csv file"""
+    keep: File | None = None
+    """with --quarantine: write the other rows to this .csv file, without whole episodes that have an error"""
     csv_safe: bool = False
-    """in this file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
+    """in these files, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
 
 
 @dataclass
@@ -108,7 +110,7 @@ def _inspect(words: list[str]) -> int:
 
 
 def _inspect_source(options: Inspect, source: Source) -> int:
-    if roles_of(options.interactions) is not None or is_saved_interactions(source):
+    if roles_of(options.interactions, source) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
@@ -167,12 +169,17 @@ def _with_ranking(table: Description, source: Source) -> Description:
 
 def _validate(words: list[str]) -> int:
     options = parse(Validate, words, "data validate")
-    check_targets(options.html, options.quarantine, overwrite=options.overwrite)
+    check_targets(options.html, options.quarantine, options.keep, overwrite=options.overwrite)
     return _validate_source(options, source_of(options.data, "--data"))
 
 
 def _validate_source(options: Validate, source: Source) -> int:
-    roles = roles_of(options.interactions)
+    roles = roles_of(options.interactions, source)
+    if options.keep is not None and (options.quarantine is None or roles is not None):
+        raise ConfigError(
+            "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE and "
+            "--columns FILE"
+        )
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
@@ -180,7 +187,9 @@ def _validate_source(options: Validate, source: Source) -> int:
     elif options.quarantine is not None:
         if options.columns is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
-        report = quarantine(source, options.columns, options.quarantine, options.csv_safe, options.overwrite)
+        report = quarantine(
+            source, options.columns, options.quarantine, options.csv_safe, options.overwrite, options.keep
+        )
     else:
         report = _report(source, options.columns)
     written = []
@@ -190,6 +199,7 @@ def _validate_source(options: Validate, source: Source) -> int:
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
+        written += [options.keep] if options.keep is not None and Path(options.keep).exists() else []
     _say(json.dumps(report.to_json(), indent=1) if options.json else report.text())
     _say_written(options, written)
     if options.quarantine in written and not options.csv_safe and not options.json:

@@ -6,6 +6,7 @@ Several runs play, or answer, the same episodes; the differences between them ar
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,19 @@ from tidelog.cli.tables import json_only, print_line, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
+from tidelog.data.overlap import Sketch, episode_hashes
 from tidelog.data.sources.files import several_as_text
 from tidelog.disk import write_json
+from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
+from tidelog.policies.action_mapping import leaf_pairs
 from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import Interval, bootstrap_interval, iqm, mean, simultaneous_differences
 from tidelog.runtime.way_of_acting import DOES
 from tidelog.training.runs.agreement import agreement_by_step
 from tidelog.training.runs.policies import member_policy
 from tidelog.training.runs.record import Record
+from tidelog.types import Image, Spec
 
 Values = np.ndarray[Any, Any]
 MOST_COPIES = 256  # of an environment, stepped together
@@ -81,18 +86,21 @@ def run(words: list[str]) -> int:
     with json_only(options.json):
         scores: dict[Path, dict[str, Values]] = {}
         log = None if options.env else read_any(source_of(options.data, "--data"), options.columns)
+        parts = {} if log is None else _parts(log, runs.values())
         results: list[dict[str, Any]] = []
         for folder, record in runs.items():
             if len(runs) > 1:
                 print_line(f"{folder}:")
             result, scores[folder] = (
-                _play(options, folder, record, len(runs) > 1) if log is None else _compare(options, folder, record, log)
+                _play(options, folder, record, len(runs) > 1)
+                if log is None
+                else _compare(options, folder, record, log, parts)
             )
             results.append(result)
         result = results[0]
         if len(runs) > 1:
             whole = dict(zip(map(str, runs), results, strict=True))
-            result = {"runs": whole, "differences": _differences(scores, log is None)}
+            result = {"runs": whole, "differences": _differences(scores, log is None, next(iter(parts), ""))}
     if options.json:
         print_line(json.dumps(result, indent=1))
     return 0
@@ -114,6 +122,7 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
     seeds, count = record.options.seeds, len(record.configs) * len(record.options.seeds)
     members = (member_policy(folder, record, i) for i in range(count))
     policies = [in_chosen_way(policy, options.sample, options.mode) for policy in members]
+    _print_order(record.spec, str(options.env))
     if len({policy.acting for policy in policies}) > 1:
         raise ConfigError(
             f"the members of {folder} were declared to act in different ways. fix: add --sample or --mode"
@@ -150,29 +159,85 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
     return content, {"mean return": np.mean(returns, axis=0)}
 
 
+def _print_order(spec: Spec, name: str) -> None:
+    """Print how the features of a table are matched with an environment's observation that has no names for them."""
+    environment = make(name, 1)
+    try:
+        pairs = leaf_pairs(spec, environment.spec)
+    finally:
+        environment.close()
+    for ours, theirs in pairs.items():
+        leaf, other = spec.observation[ours], environment.spec.observation[theirs]
+        if ours != theirs and not isinstance(leaf, Image) and leaf.names and not getattr(other, "names", ()):
+            print_line(f"note: {name} has no names of features: its '{theirs}' is read as {', '.join(leaf.names)}")
+
+
 def _cells(returns: np.ndarray) -> list[str]:
     interval = bootstrap_interval(returns, mean)
     return [f"{interval.estimate:.4g}", f"{interval.low:.4g} to {interval.high:.4g}", f"{iqm(returns):.4g}"]
 
 
-def _compare(options: Evaluate, folder: Path, record: Record, log: Log) -> tuple[dict[str, Any], dict[str, Values]]:
-    """Compare every member with a log; return the measures, and the share of each episode in their mean [episodes]."""
+def _parts(log: Log, records: Iterable[Record]) -> dict[str, Values]:
+    """Return the episodes of a log by their use in training, {name: [E] bool}, those that no run learnt from first.
+
+    A policy imitates the decisions that it was trained on better than others: both together rank by overfitting.
+    """
+    trained, known, used = np.zeros(len(log.episode_ids), bool), True, "training episodes"
+    for record in records:
+        chosen = record.options.selection_share < 1.0  # the episodes that chose the policy are not left for the judge
+        used = "training and selection episodes" if chosen else used
+        sketch = record.sketches.get("learnt_from")
+        learnt_from = None if sketch is None else Sketch.from_json(sketch)
+        if log.fingerprint() == record.data.fingerprint:
+            trained |= ~np.isin(log.episode_ids, np.asarray(record.held_out))
+        elif learnt_from is None or not learnt_from.exact:
+            known = False
+        if learnt_from is not None:  # also the episodes of warm starts, and those of the log under another mapping
+            hashes = episode_hashes(log, rewards=learnt_from.rewards)
+            trained |= np.isin(hashes, learnt_from.smallest)
+            if chosen:
+                trained |= np.isin(hashes, Sketch.from_json(record.sketches["held_out"]).smallest)
+    parts = {"held-out episodes" if known else "other episodes": ~trained, used: trained}
+    return {name: episodes for name, episodes in parts.items() if episodes.any()}
+
+
+def _compare(
+    options: Evaluate, folder: Path, record: Record, log: Log, parts: Mapping[str, Values]
+) -> tuple[dict[str, Any], dict[str, Values]]:
+    """Compare every member with the parts of a log; return the measures of each part.
+
+    Also returns the share of each episode in the mean of the first part [episodes of the part].
+    """
     count = len(record.configs) * len(record.options.seeds)
     by_step = [agreement_by_step(member_policy(folder, record, i), log) for i in range(count)]
-    measures = [{name: float(np.mean(values)) for name, values in one.items()} for one in by_step]
-    head = ["", *(f"member {i}" for i in range(count))]
-    rows = [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]]
-    table(f"{several_as_text(options.data)}: {log.steps:,} steps, most likely actions", head, rows)
-    lengths = np.diff(log.starts)
+    head, lengths = ["", *(f"member {i}" for i in range(count))], np.diff(log.starts)
+    content: list[dict[str, Any]] = []
+    for part, episodes in parts.items():
+        rows = np.repeat(episodes, lengths)
+        measures = [{name: float(np.mean(values[rows])) for name, values in one.items()} for one in by_step]
+        counts = {"episodes": int(episodes.sum()), "steps": int(rows.sum())}
+        table(
+            f"{several_as_text(options.data)}, {counts['episodes']:,} {part}: {counts['steps']:,} steps, most likely "
+            "actions",
+            head,
+            [[name, *(f"{measure[name]:.4g}" for measure in measures)] for name in measures[0]],
+        )
+        content.append({"part": part, **counts, "members": measures})
+    if len(parts) > 1:
+        print_line("the training episodes say how well a policy fits them, not how well it imitates other decisions")
+    elif "training" in part:
+        print_line("all of these episodes were trained on: a policy fits them better than other decisions")
+    first = next(iter(parts.values()))
     scores = {}
     for name in by_step[0]:
         steps = np.mean([one[name] for one in by_step], axis=0)
-        around = np.add.reduceat(steps - steps.mean(), log.starts[:-1])  # episodes differ in length
-        scores[name] = steps.mean() + around / lengths.mean()
-    return {"steps": log.steps, "members": measures}, scores
+        sums = np.add.reduceat(steps, log.starts[:-1])[first]
+        mean = sums.sum() / lengths[first].sum()
+        scores[name] = mean + (sums - mean * lengths[first]) / lengths[first].mean()  # episodes differ in length
+    return {"steps": log.steps, **content[0], "parts": content}, scores
 
 
-def _differences(scores: dict[Path, dict[str, Values]], played: bool) -> list[dict[str, Any]]:
+def _differences(scores: dict[Path, dict[str, Values]], played: bool, part: str = "") -> list[dict[str, Any]]:
     """Print and return the paired differences of all pairs of runs, by the measures that all of them have."""
     names, differences = [str(folder) for folder in scores], []
     shared = [name for name in next(iter(scores.values())) if all(name in one for one in scores.values())]
@@ -192,7 +257,7 @@ def _differences(scores: dict[Path, dict[str, Values]], played: bool) -> list[di
             print_line(f"- {sentence}")
     episodes = len(scores[Path(names[0])][shared[0]])
     pairs = len(names) * (len(names) - 1) // 2
-    same = "started from the same seeds" if played else "of the log"
+    same = "started from the same seeds" if played else f"of the log ({part})"
     text = f"paired: each difference is over the same {episodes:,} episodes, {same}"
     text += f"; the intervals hold for all {pairs:,} pairs at once" if pairs > 1 else ""
     print_line(

@@ -187,7 +187,7 @@ def verb_flags(
 def _option_default(option: dataclasses.Field[Any]) -> Any:
     if get_origin(option.metadata["flag"]) is tuple:
         return ()
-    if option.default is dataclasses.MISSING or option.name == "scale":
+    if option.default is dataclasses.MISSING or option.name in ("scale", "selection_share"):
         return 1 if option.name == "seeds" else None
     return bool(option.default) if option.metadata["flag"] is bool else option.default
 

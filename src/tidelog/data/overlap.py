@@ -75,19 +75,23 @@ class Sketch:
             fingerprints = smallest[:SIZE]
         return cls(count, fingerprints, rewards)
 
+    @property
+    def exact(self) -> bool:
+        """Whether the sketch holds all episodes."""
+        return self.episodes <= SIZE
+
     def overlap(self, log: LogColumns, ordinals: NDArray[Any] | None = None) -> Overlap:
         """Count the episodes of a log that this sketch contains."""
         known = shared = 0
         for hashes in _blocks(log, ordinals, self.rewards and log.reward is not None):
             part = self.among(hashes)
             known, shared = known + part.known, shared + part.shared
-        return Overlap(known, shared, self.episodes <= SIZE)
+        return Overlap(known, shared, self.exact)
 
     def among(self, hashes: Hashes) -> Overlap:
         """Count the fingerprints [E] that this sketch contains; they must include rewards if the sketch does."""
-        exact = self.episodes <= SIZE
-        near = hashes if exact else hashes[hashes <= self.smallest[-1]]
-        return Overlap(len(near), int(np.isin(near, self.smallest).sum()), exact)
+        near = hashes if self.exact else hashes[hashes <= self.smallest[-1]]
+        return Overlap(len(near), int(np.isin(near, self.smallest).sum()), self.exact)
 
     def joined(self, other: Sketch) -> Sketch | None:
         """The sketch of the episodes of both; None if only one of them includes rewards."""

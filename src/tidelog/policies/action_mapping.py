@@ -7,6 +7,7 @@ names on both sides are matched by name; a value without a match is a SpecError.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,9 @@ class MappedPolicy:
     def __init__(self, policy: Policy, spec: Spec, name: str = "the environment") -> None:
         self._policy = policy
         self._memory: Memory | None = None
-        self._leaves = leaf_translations(policy.spec, spec, name)
+        self._pairs = leaf_pairs(policy.spec, spec)
+        paired = {ours: spec.observation[theirs] for ours, theirs in self._pairs.items()}
+        self._leaves = leaf_translations(policy.spec, replace(spec, observation=paired) if paired else spec, name)
         self._to_policy, self._to_world = action_orders(policy.spec, spec, name)
 
     @property
@@ -64,13 +67,28 @@ class MappedPolicy:
         return probabilities if self._to_policy is None else probabilities[:, self._to_policy]
 
     def _seen(self, leaves: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        return {name: translate(leaves[name]) for name, translate in self._leaves.items()}
+        return {name: translate(leaves[self._pairs[name]]) for name, translate in self._leaves.items()}
 
     def _mask(self, mask: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
         return mask if mask is None or self._to_world is None else mask[:, self._to_world]
 
     def _world(self, action: NDArray[Any]) -> NDArray[Any]:
         return action if self._to_world is None else self._to_world[action]
+
+
+def leaf_pairs(ours: Spec, theirs: Spec) -> dict[str, str]:
+    """Return the leaf of `theirs` for each leaf of `ours`, by name; {} if they differ.
+
+    Specs with one leaf each are a pair where one is of a table ("numeric") and the other of arrays ("observation"), if
+    both leaves have one type and width. Without names on both sides, their features are in the same order.
+    """
+    if set(ours.observation) == set(theirs.observation):
+        return {name: name for name in ours.observation}
+    if len(ours.observation) != 1 or len(theirs.observation) != 1:
+        return {}
+    (our_name, one), (their_name, other) = *ours.observation.items(), *theirs.observation.items()
+    alike = type(one) is type(other) and not isinstance(one, Image) and _width(one) == _width(other)
+    return {our_name: their_name} if alike else {}
 
 
 def leaf_translations(ours: Spec, theirs: Spec, name: str) -> dict[str, Translation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,26 +28,33 @@ from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, S
 
 
 def act_on_table(
-    policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
+    policy: Policy,
+    source: Source,
+    mapping: str | Path | None = None,
+    seed: int | None = None,
+    *,
+    probabilities: bool = False,
 ) -> pl.DataFrame:
     """Return the table's rows with the policy's actions in one column `action` (or `action_0`, ... for vectors).
 
     The policy acts in its declared way. If it samples, a column `propensity` has the probabilities or densities of its
-    actions, and the same `seed` and rows give the same actions (None: new random numbers).
+    actions, and the same `seed` and rows give the same actions (None: new random numbers). With `probabilities`, every
+    discrete action has a column `probability_<action>`, of a sample, and if the policy has a critic a column
+    `q_<action>`, in scaled rewards.
 
     Rows of several files (see `tidelog.read_log`) come one file after another. Features of arrays without names are the
     columns `observation_0`, ... of an exported log (`observation` for one). Raises LogError where the table cannot be
     read, SpecError (with column and rows) for a missing or invalid feature, or for a value outside the log's
     vocabulary. `mapping` names the columns of the allowed actions.
     """
-    table = _table(policy, source)
-    return _with_actions(policy, table.frame, mapping, seed, _files(table))
+    table = _table(policy, source, mapping)
+    return _with_actions(policy, table.frame, mapping, seed, _files(table), probabilities=probabilities)
 
 
 def act_on_known(
     policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
-    """Return `act_on_table` of the rows with known values, and the skipped rows.
+    """Return `act_on_table` of the rows with values that the policy can read, and the skipped rows.
 
     The skipped rows have a column `row`, counted from 1, after a column `file` if there are several, and a column
     `unknown` with the unknown values. The first table is None where no row is left. ConfigError for a recurrent policy:
@@ -54,9 +62,9 @@ def act_on_known(
     """
     if policy.is_recurrent:
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
-    table = _table(policy, source)
+    table = _table(policy, source, mapping)
     frame, files = table.frame, table.files
-    unknown = _unknown(frame, policy.spec)
+    unknown = _unknown(frame, _with_names(policy.spec))
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     at = np.flatnonzero(is_unknown)
     skipped = pl.DataFrame(
@@ -73,16 +81,30 @@ def act_on_known(
 
 
 def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
-    """Return the values of every row outside the log's vocabulary, each with its column; empty where there are none."""
+    """Return the values of every row that the policy cannot read, each with its column; empty where there are none.
+
+    These are values outside the log's vocabulary, and cells without a number where a number is needed.
+    """
     unknown_values = [""] * frame.height
+
+    def add(name: str, known: np.ndarray[Any, Any]) -> None:
+        text = frame[name].cast(pl.String, strict=False)
+        for row in np.flatnonzero(~known):
+            before = f"{unknown_values[row]}; " if unknown_values[row] else ""
+            unknown_values[row] = f"{before}{name}: {text[int(row)] or '(an empty cell)'}"
+
     for leaf in spec.observation.values():
         if isinstance(leaf, Codes) and leaf.vocabularies:
             for name, words in zip(leaf.names, leaf.vocabularies, strict=True):
-                text = frame[name].cast(pl.String).fill_null("")
-                for row in np.flatnonzero(~text.is_in(list(words)).to_numpy()) if words else ():
-                    unknown_values[row] += (
-                        f"{'; ' if unknown_values[row] else ''}{name}: {text[int(row)] or '(an empty cell)'}"
-                    )
+                if words:
+                    add(name, frame[name].cast(pl.String).fill_null("").is_in(list(words)).to_numpy())
+        elif not isinstance(leaf, Image):
+            fills = dict(leaf.fills) if isinstance(leaf, Vector) else {}
+            for name in column_names(leaf) if isinstance(leaf, Vector) else leaf.names:
+                column = parse.number(frame[name])
+                known = column.usable & np.isfinite(column.values)
+                known[column.missing] = name in fills
+                add(name, known)
     return unknown_values
 
 
@@ -91,11 +113,11 @@ def _files(table: Table) -> list[tuple[str, int]]:
     return [(part.source, part.rows) for part in table.parts]
 
 
-def _table(policy: Policy, source: Source) -> Table:
+def _table(policy: Policy, source: Source, mapping: str | Path | None = None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source)
+    table = table_of(source, header=mapping is None or Columns.from_file(mapping).header)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
     needed = feature_names(_with_names(policy.spec))
@@ -116,7 +138,12 @@ def _with_actions(
     mapping: str | Path | None,
     seed: int | None,
     files: Sequence[tuple[str, int]] = (),
+    *,
+    probabilities: bool = False,
 ) -> pl.DataFrame:
+    if probabilities and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
+        what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
+        raise ConfigError(f"probabilities: not available for {what}. fix: drop --probabilities")
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
     parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec))]
@@ -132,7 +159,20 @@ def _with_actions(
     columns = dict(_action_columns(actions, policy.spec, frame.columns))
     if propensities is not None:
         columns["propensity" if "propensity" not in frame.columns else "policy_propensity"] = propensities
+    if probabilities:
+        columns |= _chances(policy, leaves, allowed, frame.columns)
     return frame.with_columns(**columns)
+
+
+def _chances(policy: Policy, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
+    """Return the columns of the probabilities of all actions, and of their Q-values if the policy has them."""
+    space = policy.spec.action
+    names = space.names or tuple(map(str, range(space.n))) if isinstance(space, Discrete) else ()
+    tables = {"probability": policy.probabilities(leaves, allowed)}
+    with suppress(SpecError):  # of a policy without a critic, which has no such columns
+        tables["q"] = policy.q_values(leaves)
+    columns = {f"{what}_{name}": values[:, i] for what, values in tables.items() for i, name in enumerate(names)}
+    return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
 
 
 def _by_file(
@@ -305,7 +345,12 @@ def _mask(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> np.nda
     missing = [name for name in columns if name not in frame.columns]
     if missing:
         raise SpecError(f"the table has no mask column '{missing[0]}': {nearest(missing[0], frame.columns)}")
-    column = parse.mask([frame[name] for name in columns])
+    several, space = [frame[name] for name in columns], spec.action
+    tokens = parse.mask_tokens(several) if isinstance(space, Discrete) else None
+    if tokens is not None and isinstance(space, Discrete):
+        column = parse.named_mask(columns[0], tokens, space.names or tuple(map(str, range(space.n))))
+    else:
+        column = parse.mask(several)
     bad = np.flatnonzero(~column.usable)
     if len(bad):
         raise SpecError(

@@ -13,6 +13,7 @@ from tidelog.number_text import three_digits
 from tidelog.report.charts import Curve, Values, curves
 from tidelog.report.frame import figure, folded, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun, ranks
+from tidelog.training.runs.run import overfitting
 from tidelog.training.runs.sinks import KEYS
 
 HELD_OUT = "held_out/"
@@ -91,6 +92,8 @@ def learning(runs: Sequence[SavedRun]) -> str:
     more = sum(len(run.record.configs) for run in runs) - len(lines)
     body = [paragraph(_explained(lines, held_out), "soft"), colours(lines) if len(lines) > 1 else ""]
     body += [paragraph(f"{more:,} more algorithms of the population are not shown.")] if more else []
+    for line in lines:
+        body += [paragraph(f"{line.name}: {note}" if len(lines) > 1 else note) for note in overfitting(line.rows)]
     for title, metrics in kinds.items():
         charts = grid((_chart(metric, lines) for metric in metrics), broad=True)
         if metrics is others and metrics:

@@ -26,6 +26,7 @@ from tidelog.training.engine.stores import check_rewards
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import read_part
 from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.training.runs.episode_split import selection_share as selection_of
 from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import (
     Evaluator,
@@ -54,6 +55,7 @@ def fit(
     out: str | Path | None = None,
     *,
     held_out: float = 0.0,
+    selection_share: float | None = None,
     split_seed: int = 0,
     evaluate: Mapping[str, Evaluator] | None = None,
     every: int | None = None,
@@ -90,12 +92,15 @@ def fit(
     out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
-        check_list_options(scale, split_seed, episodes)
+        check_list_options(scale, split_seed, episodes, selection_share)
     options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
         every=reports_every(every, steps, CLOSEST),
         held_out=held_out,
+        selection_share=1.0
+        if isinstance(log, Interactions)
+        else selection_of(selection_share, best, held_out, len(log.episodes)),
         split_seed=split_seed,
         scale=_scale(scale, log),
         best=best,
@@ -108,7 +113,7 @@ def fit(
         together=together,
     )
     check_memory(algorithms, len(options.seeds), log.spec, log)
-    parts = parts_of(log, options.held_out, options.split_seed)
+    parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
         parts.check_periods()
     scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
@@ -146,9 +151,11 @@ def fit(
     return run.train(progress) if train else run
 
 
-def parts_of(log: Log | Interactions, held_out: float, seed: int) -> EpisodeSplit | TimeSplit:
+def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:
     """Split a log into training and held-out parts: by episode, or by time for interactions."""
-    return TimeSplit(log, held_out) if isinstance(log, Interactions) else EpisodeSplit(log, held_out, seed)
+    if isinstance(log, Interactions):
+        return TimeSplit(log, options.held_out)
+    return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share)
 
 
 def add_item_facts(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:

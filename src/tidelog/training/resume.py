@@ -72,7 +72,7 @@ def load(
     log = _same_log(log, record)
     options, algorithms = record.options, record.algorithms(algorithm)
     check_memory(algorithms, len(options.seeds), record.spec, log)
-    parts = parts_of(log, options.held_out, options.split_seed)
+    parts = parts_of(log, options)
     members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], record.scaler)
     if record.is_finetuned:

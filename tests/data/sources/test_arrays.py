@@ -204,6 +204,21 @@ def test_broken_ogbench_files(changes: dict[str, Any], check: str, tmp_path: Pat
     assert validate(path).errors[0].check == check
 
 
+def test_arrays_of_objects_without_a_role_are_passed_over_and_named(tmp_path: Path) -> None:
+    infos = np.array([{"seed": 1}, None], object)
+    np.savez(tmp_path / "a.npz", **WALK, infos=infos)
+    log = read_npz(tmp_path / "a.npz")
+    assert log.fingerprint() == EXPECTED.fingerprint()
+    assert "not read: infos" in notes(log)
+    plain = read_ogbench(regular(tmp_path / "b.npz"))
+    other = read_ogbench(regular(tmp_path / "c.npz", infos=infos))
+    assert other.fingerprint() == plain.fingerprint()
+    assert "infos" in notes(other)
+    np.savez(tmp_path / "d.npz", **{**WALK, "episode": np.array(["a", None], object)})
+    with pytest.raises(LogError, match="values of type object"):
+        read_npz(tmp_path / "d.npz")
+
+
 def test_an_archive_of_other_names_is_read_as_npz(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", **WALK)
     assert read_any(tmp_path / "a.npz").fingerprint() == EXPECTED.fingerprint()
@@ -321,6 +336,54 @@ def test_reagent_masks_of_flags_and_of_names(tmp_path: Path) -> None:
     for row in numbered:
         row["action"] = str(int(row["action"]))
     assert read_reagent(written(tmp_path / "b.json", numbered)).spec.action == Discrete(2)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_reagent_one_hot_maps_are_discrete_actions(dense: bool, tmp_path: Path) -> None:
+    keys = {"left": "4", "right": "5", "stay": "10"}
+    hot = {word: {k: float(k == key) for k in (keys.values() if dense else [key])} for word, key in keys.items()}
+    rows = decisions()
+    for place, row in enumerate(rows):
+        row["action"] = hot[row["action"]]
+        row["possible_actions"] = [
+            hot[word] for word in (("left", "right", "stay") if place % 2 else ("left", "right"))
+        ]
+    log = read_reagent(written(tmp_path / "a.json", rows))
+    assert log.spec.action == Discrete(3, ("4", "5", "10"))
+    np.testing.assert_array_equal(log.action, WALK["action"][:, 0] >= 0)
+    np.testing.assert_array_equal(log.transitions.mask[:, 2], np.arange(ROWS) % 2 == 1)
+    assert "one-hot maps of" in notes(log)
+    named = [{**row, "action": next(k for k, v in row["action"].items() if v)} for row in rows]
+    for row in named:
+        row["possible_actions"] = ["4", "5", "10"]
+    assert read_reagent(written(tmp_path / "b.json", named)).spec.action == Discrete(3, ("4", "5", "10"))
+
+
+def test_a_reagent_line_without_an_action_is_the_only_error(tmp_path: Path) -> None:
+    rows = [
+        {**row, "action": {"4" if row["action"] == "left" else "5": 1.0}} for row in decisions(possible_actions=None)
+    ]
+    rows[3]["action"] = {}
+    errors = validate(written(tmp_path / "a.json", rows)).errors
+    assert [(one.check, one.count) for one in errors] == [("missing value", 1)]
+
+
+@pytest.mark.parametrize("key", ["possible_next_actions", "possible_next_actions_mask", "next_action"])
+def test_reagent_ends_where_no_action_is_possible_next(key: str, tmp_path: Path) -> None:
+    following = {
+        "possible_next_actions": (["left", "right", "stay"], []),
+        "possible_next_actions_mask": ([1, 1, 1], [0, 0, 0]),
+        "next_action": ("left", ""),
+    }[key]
+    rows = decisions()
+    for place, row in enumerate(rows):
+        row[key] = following[int(DIED[place])]
+        row["next_state_features"] = row.get("next_state_features") or {"0": 0.0, "1": 0.0, "2": 0.0}
+    log = read_reagent(written(tmp_path / "a.json", rows))
+    np.testing.assert_array_equal(log.terminated, DIED)
+    np.testing.assert_array_equal(log.truncated, ENDS & ~DIED)
+    assert f"{DIED.sum()} episodes end where no action is possible next" in notes(log)
+    assert key not in notes(log)
 
 
 @pytest.mark.parametrize(

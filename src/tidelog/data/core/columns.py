@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,7 +18,21 @@ Bounds: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 _LARGEST = 3.4028234663852886e38  # the largest 32-bit float
 RULES = ("error", "mean+flag", "forward")
 LEAVES = ("numeric", "categorical")
-_SETTINGS = ("actions", "bounds", "vocabularies", "missing", "terminations", "reward_unit")  # name no columns
+_SETTINGS = (
+    "actions",
+    "bounds",
+    "vocabularies",
+    "missing",
+    "terminations",
+    "reward_unit",
+    "header",
+    "na_values",
+    "date_format",
+    "reward_values",
+    "reward_weights",
+    "reward_clip",
+    "episode_gap",
+)  # name no columns
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
 _LARGEST_CODE = 2**31 - 1
@@ -30,13 +45,20 @@ class Columns:
     `episode=None`: every row is an episode of one step. `step=None`: steps follow `time`, or else the order of the
     rows. `reward=None`: only behaviour cloning can learn from the log. `terminated=True`: every episode terminated at
     its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
-    or one column of lists such as `1,0,1`. `actions`: the number of actions (a list for several choices at once).
+    or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
+    for several choices at once).
     `cluster`: groups of dependent episodes (of one person, store or day).
     `bounds`: `(low, high)`, numbers or one per dimension. `terminations="ignore"`: the task has a fixed length, and
     terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
     names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
     actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
     these. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
+
+    `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `na_values`: texts
+    that mean an empty cell in every column, such as "?". `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
+    `reward_values`: word -> its reward. `reward_weights`: one weight for each column of `reward`; the reward is the
+    weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an
+    episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a cluster.
     """
 
     observation: Names
@@ -62,6 +84,13 @@ class Columns:
     missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
     terminations: str = "stop"
     reward_unit: str | None = None
+    header: bool = True
+    na_values: Names = ()
+    date_format: str | None = None
+    reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
+    reward_weights: Sequence[float] | None = None
+    reward_clip: Sequence[float] | None = None
+    episode_gap: float | None = None
 
     def __new__(cls, **options: Any) -> Columns:
         """Refuse unknown names before the fields are set."""
@@ -93,6 +122,8 @@ class Columns:
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
+        self._check_reading()
+        self._check_rewards()
         if self.reward_unit is not None and self.reward is None:
             raise ConfigError(
                 f"reward_unit = {self.reward_unit!r} is set without reward. fix: name the column of rewards, or leave "
@@ -106,6 +137,44 @@ class Columns:
                 f"next_observation names {len(following)} columns, observation {len(observed)}: "
                 "expected equally many. fix: name the next column of each observation column, in the same order"
             )
+
+    def _check_reading(self) -> None:
+        if not isinstance(self.header, bool):
+            raise ConfigError(f"header = {self.header!r}: expected true or false")
+        if isinstance(self.na_values, str):
+            object.__setattr__(self, "na_values", (self.na_values,))
+        if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):
+            raise ConfigError(f'na_values = {self.na_values!r}: expected texts. fix: write them as in ["?", "-999"]')
+        if self.episode_gap is not None:
+            if not _is_number(self.episode_gap) or self.episode_gap <= 0:
+                raise ConfigError(f"episode_gap = {self.episode_gap!r}: expected a number above 0")
+            if self.episode is None or self.time is None:
+                raise ConfigError("episode_gap is set without episode and time. fix: name both columns, or drop it")
+        if self.date_format is not None and (not isinstance(self.date_format, str) or "%" not in self.date_format):
+            raise ConfigError(f'date_format = {self.date_format!r}: expected a format such as "%d.%m.%Y %H:%M"')
+
+    def _check_rewards(self) -> None:
+        """ConfigError for values, weights or limits of rewards that are no finite numbers, or that fit no column."""
+        for field in ("reward_values", "reward_weights", "reward_clip"):
+            value = getattr(self, field)
+            if value not in (None, ()) and self.reward is None:
+                raise ConfigError(f"{field} is set without reward. fix: name the column of rewards, or drop {field}")
+        if isinstance(self.reward_values, tuple) and all(isinstance(one, tuple) for one in self.reward_values):
+            numbers = [one[1] for one in self.reward_values if len(one) == 2]
+        else:
+            numbers = [math.nan]
+        weights = [] if self.reward_weights is None else self.reward_weights
+        limits = (0.0, 0.0) if self.reward_clip is None else self.reward_clip
+        for field, several in (("reward_values", numbers), ("reward_weights", weights), ("reward_clip", limits)):
+            if not isinstance(several, Sequence) or not all(_is_number(one) for one in several):
+                raise ConfigError(f"{field} = {getattr(self, field)!r}: expected finite numbers")
+        if self.reward_weights is not None and len(weights) != len(names(self.reward)):
+            raise ConfigError(
+                f"reward_weights has {len(weights)} numbers, reward {len(names(self.reward))} columns: expected one "
+                "weight for each column"
+            )
+        if len(limits) != 2 or not limits[0] <= limits[1]:
+            raise ConfigError(f"reward_clip = {self.reward_clip!r}: expected (low, high) with low <= high")
 
     @property
     def rules(self) -> dict[str, str]:
@@ -167,6 +236,10 @@ class Columns:
             if role not in (*_SETTINGS, "categorical", "image") and value is not True
         }
         return {role: columns for role, columns in named.items() if columns}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def names(value: Names | bool | None) -> list[str]:

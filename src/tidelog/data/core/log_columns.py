@@ -142,29 +142,33 @@ class LogColumns:
             raise LogError(f"the origin of the log: episodes has {max(about.episodes)}. fix: restore the file")
         return self.take_episodes(about.episodes)
 
-    def split_ordinals(self, fraction: float = 0.8, seed: int = 0) -> tuple[Values, Values]:
-        """The sorted ordinals of the episodes in the two logs of `split`."""
-        count = len(self.episode_ids)
+    def split_ordinals(
+        self, fraction: float = 0.8, seed: int = 0, among: Values | None = None
+    ) -> tuple[Values, Values]:
+        """The sorted ordinals of the episodes in the two logs of `split`; of the episodes `among` [E'], if set."""
+        among = np.arange(len(self.episode_ids)) if among is None else np.sort(among)
+        count = len(among)
         if count < 2:
             raise LogError(f"the log has {count} episode: expected at least 2 for a split by episode", self.report)
         if not 0.0 < fraction < 1.0:
             raise LogError(f"fraction = {fraction}: expected a number between 0 and 1. fix: use 0.8", self.report)
         size = min(max(round(fraction * count), 1), count - 1)
         if self.cluster is not None:
-            return self._split_clusters(size, seed)
-        shuffled = np.random.default_rng(seed).permutation(count)
+            chosen = self._split_clusters(np.unique(self.clusters[among], return_inverse=True)[1], size, seed)
+            return among[chosen], among[~chosen]
+        shuffled = among[np.random.default_rng(seed).permutation(count)]
         return np.sort(shuffled[:size]), np.sort(shuffled[size:])
 
-    def _split_clusters(self, size: int, seed: int) -> tuple[Values, Values]:
-        """Ordinals of about `size` episodes and of the others, without dividing a cluster.
+    def _split_clusters(self, clusters: Values, size: int, seed: int) -> Values:
+        """[E'] bool: about `size` episodes, without dividing a cluster; `clusters` [E'] are counted from 0.
 
         Clusters are visited in random order; each joins the first part if that brings the part nearer to `size`.
         If every cluster is one episode, this is the split of a log without clusters.
         """
-        sizes = np.bincount(self.clusters)
+        sizes = np.bincount(clusters)
         if len(sizes) < 2:
             raise LogError(
-                f"the log has 1 cluster ({len(self.clusters):,} episodes): expected at least 2 for a split by cluster. "
+                f"the log has 1 cluster ({len(clusters):,} episodes): expected at least 2 for a split by cluster. "
                 "fix: add episodes of other clusters, or drop the cluster column if the episodes are independent",
                 self.report,
             )
@@ -183,8 +187,8 @@ class LogColumns:
             first.append(min(shuffled.tolist(), key=lambda one: sizes[one]))
         in_first = np.zeros(len(sizes), bool)
         in_first[first] = True
-        chosen = in_first[self.clusters]
-        return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+        chosen: Values = in_first[clusters]
+        return chosen
 
     def take_episodes(self, ordinals: Sequence[int] | Values) -> Self:
         """Build a log of these episodes [E'] in this order; LogError if an ordinal is out of range."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ _EXTREME = 100  # largest ratio of the largest reward to the 99% quantile
 
 @dataclass(frozen=True)
 class Field:
-    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list or empty."""
+    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list, objects or empty."""
 
     name: str
     kind: str
@@ -83,6 +84,8 @@ _SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the
                    "logging_probability", "prob_action", "mu", "pi_b", "prob", "probability", "p"),
     "weight": ("weight", "weights", "sample_weight", "importance_weight", "w"),
 }  # fmt: skip
+_OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality", "survived", "survival", "label",
+             "target", "churned", "converted", "conversion", "reward", "rewards"}  # fmt: skip
 _ACTION = (
     "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "dose", "decision", "choice",
     "control", *_ITEM,
@@ -101,8 +104,11 @@ def field_of(series: pl.Series) -> Field:
     """Measure one column of a table."""
     empty = int(series.is_null().sum())
     unique = int(series.n_unique()) - bool(empty)
-    examples = tuple(map(str, series.drop_nulls().unique(maintain_order=True).head(3)))
+    shown = series.drop_nulls().unique(maintain_order=True).head(3).to_list()
+    examples = tuple(" ".join(str(one).split()) for one in shown)
     kind = _kind(series, unique)
+    if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
+        kind = "objects"
     if kind != "number":
         return Field(series.name, kind, unique, empty, examples)
     column = parse.number(series)
@@ -121,16 +127,19 @@ def infer_columns(
     rows: int,
     nested: Callable[[str, str], bool] = lambda inner, outer: True,
     ends: Callable[[str, str | None, str], float] = lambda episode, step, column: 0.0,
+    repeats: Callable[[str, str], int] = lambda episode, step: 0,
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
     `nested(episode, column)` says whether a column has one value in each episode. `ends(episode, step, flag)` is the
-    share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows.
+    share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows. `repeats(episode,
+    step)` is the number of rows that repeat a step of their episode.
     """
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
     _ends(named, rows, ends, proposal)
+    _steps(repeats, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
     _actions(named, proposal)
@@ -147,7 +156,7 @@ def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
             for name in names}  # fmt: skip
 
 
-_SETTINGS = ("actions", "bounds", "categorical")
+_SETTINGS = ("actions", "bounds", "categorical", "na_values")
 
 
 def _kind(series: pl.Series, unique: int) -> str:
@@ -212,6 +221,21 @@ def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, st
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
                           "set `terminated = true` if every episode terminated")  # fmt: skip
+
+
+def _steps(repeats: Callable[[str, str], int], proposal: Proposal) -> None:
+    """Drop a step that does not count the rows of an episode."""
+    step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
+    if step is None:
+        return
+    if episode is None:
+        del proposal.mapping["step"]
+        proposal.notes.append(f"'{step}' is not used as step: no column says which rows form an episode")
+        return
+    count = repeats(episode, step)
+    if count:
+        del proposal.mapping["step"]
+        proposal.notes.append(f"'{step}' is not used as step: {count:,} rows repeat a step of their '{episode}'")
 
 
 def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
@@ -333,11 +357,20 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
 
 def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     """Assign the columns named as observations, else all unused columns except times and identifiers."""
-    readable = [one for one in named if one.kind not in ("time", "empty", "list")]
+    outcomes = [one for one in named if _is_outcome(one) and one.name not in roles_of(proposal.mapping)]
+    readable = [one for one in named if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes]
+    if "reward" not in proposal.mapping and outcomes and outcomes[0].kind == "word":
+        words = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in sorted(outcomes[0].examples))
+        more = ", ..." if outcomes[0].unique > len(outcomes[0].examples) else ""
+        proposal.hints.append(f"reward = {json.dumps(outcomes[0].name)}")
+        proposal.hints.append(f"reward_values = {{ {words}{more} }}   # with your numbers")
+    if outcomes:
+        named_outcomes = _some([f"'{one.name}'" for one in outcomes])
+        proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
     later = _several(readable, proposal, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
     now = [one for one in _several(readable, proposal, lambda words, one: bool(_SEEN & set(words))) if one not in later]
     if not now:
-        left = _several(readable, proposal, lambda words, one: not _is_identity(one, rows))
+        left = _several(readable, proposal, lambda words, one: not _is_identity(one, rows) and not _is_person(one))
         now = [one for one in left if one not in later]
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
@@ -369,6 +402,15 @@ def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal)
 def _is_identity(one: Field, rows: int) -> bool:
     many = one.unique > max(rows / 2, _FEW_CODES)
     return many and (one.kind == "word" or (one.kind == "whole number" and _last(one.name) in ("id", "no")))
+
+
+def _is_person(one: Field) -> bool:
+    """Whether a column numbers persons, of whom there are too many for a label."""
+    return kind_of(one.name) == "group" and one.kind in ("whole number", "word") and one.unique > _FEW_CODES
+
+
+def _is_outcome(one: Field) -> bool:
+    return not _OUTCOMES.isdisjoint(_words(one.name)) and one.kind not in ("time", "empty", "list", "objects")
 
 
 def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
@@ -443,7 +485,13 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
 
 def _why_unused(one: Field, rows: int) -> str:
     """Why a column has no role, in brackets, where its kind or its values say so."""
-    kinds = {"empty": "has no value", "time": "a time", "list": "lists of numbers"}
+    kinds = {
+        "empty": "has no value",
+        "time": "a time",
+        "list": "lists of numbers",
+        "objects": "lists of objects: write one row for each, for example with explode and unnest of Polars",
+    }
+    kinds |= {one.kind: "persons: name it in `cluster`"} if _is_person(one) and 2 * one.unique <= rows else {}
     why = kinds.get(one.kind, "an identifier: nearly every row has its own" if _is_identity(one, rows) else "")
     return f" ({why})" if why else ""
 

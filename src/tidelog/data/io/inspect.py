@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_colum
 from tidelog.data.log import Log
 from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
-from tidelog.data.parsing.tables import from_table
-from tidelog.data.sources import table_of
+from tidelog.data.parsing.tables import Table, from_table
+from tidelog.data.sources import SOURCES, table_of
 
 _SHOWN = 12
 _WIDTH = 100
@@ -144,6 +145,8 @@ class Description:
         return [f"{validate} --quarantine {BAD_ROWS}", *_without_bad_rows(self.named)]
 
 
+TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
+ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 _GOOD_ROWS = "good"
@@ -180,8 +183,15 @@ def _summary(title: str, report: Report) -> list[str]:
 
 def describe_table(source: Any) -> Description:
     """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
-    table = table_of(source)
-    measured = [field_of(table.series(name)) for name in table.data.collect_schema().names() if table.has(name)]
+    table, settings = table_of(source), dict[str, Any]()
+    if _lacks_header(table):
+        table, settings = table_of(source, header=False), {"header": False}
+    columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
+    absent = _absent_words(columns)
+    if absent:
+        settings["na_values"] = absent
+        columns = [_without(series, absent) for series in columns]
+    measured = [field_of(series) for series in columns]
 
     def nested(episode: str, column: str) -> bool:
         pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
@@ -195,7 +205,18 @@ def describe_table(source: Any) -> Description:
         count = int(last["flag"].sum())
         return count / len(last) if count == flag.sum() and len(last) < table.rows else 0.0
 
-    proposal = infer_columns(measured, table.rows, nested, ends)
+    def repeats(episode: str, step: str) -> int:
+        pairs = pl.DataFrame({"episode": table.series(episode), "step": table.series(step)})
+        return pairs.height - pairs.n_unique()
+
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats)
+    proposal.mapping |= settings
+    if "header" in settings:
+        proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
+    if absent:
+        proposal.notes.insert(
+            0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"
+        )
     roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
@@ -206,6 +227,39 @@ def describe_table(source: Any) -> Description:
     return Description(
         source_name, table.rows, fields, proposed, _toml(proposal), notes, proposal.interactions, report, named
     )
+
+
+def _lacks_header(table: Table) -> bool:
+    """Whether the header of a text file looks like its rows: mostly numbers or words of the columns below."""
+    frame = table.data
+    if not isinstance(frame, pl.DataFrame) or not table.source.lower().endswith(TEXT_ENDINGS) or table.rows < 2:
+        return False
+    names = [name.partition("\x00")[0] for name in frame.columns]
+    if names in ([str(place) for place in range(first, first + len(names))] for first in (0, 1)):
+        return False  # numbers of columns, as some frames write them
+    alike = 0
+    for name, label in zip(frame.columns, names, strict=True):
+        cells = frame[name].drop_nulls()
+        number = pl.Series([label]).cast(pl.Float64, strict=False)[0] is not None
+        numbers = number and not cells.cast(pl.Float64, strict=False).is_null().any()
+        alike += 1 if numbers or bool((cells == label).any()) else 0
+    return alike > len(names) / 2
+
+
+def _absent_words(columns: Sequence[pl.Series]) -> list[str]:
+    """The words for an empty cell that occur in columns of text with other values."""
+    found = set[str]()
+    for series in columns:
+        if isinstance(series.dtype, pl.String):
+            words = series.str.strip_chars().unique().drop_nulls()
+            found |= set(words.filter(words.is_in(ABSENT_WORDS)).to_list()) if len(words) > 1 else set()
+    return sorted(found)
+
+
+def _without(series: pl.Series, absent: Sequence[str]) -> pl.Series:
+    if not isinstance(series.dtype, pl.String):
+        return series
+    return series.set(series.str.strip_chars().is_in(list(absent)).fill_null(False), None)
 
 
 def _field_line(one: Field) -> str:
@@ -220,7 +274,8 @@ def _toml(proposal: Proposal) -> str:
     missing = (role for role in ("observation", "action") if role not in proposal.mapping)
     lines += [f"# {role} = ...   (no column fits)" for role in missing]
     lines += [f"# {hint}" for hint in proposal.hints]
-    return "\n".join([*lines, *([] if "reward" in proposal.mapping else [_NO_REWARD])])
+    known = "reward" in proposal.mapping or any(hint.startswith("reward = ") for hint in proposal.hints)
+    return "\n".join([*lines, *([] if known else [_NO_REWARD])])
 
 
 _NO_REWARD = "# reward = ...   (without one, only behaviour cloning can learn)"

@@ -16,7 +16,7 @@ from tidelog.data.io.export import save_npz, to_minari, to_parquet
 from tidelog.data.io.storage import saved_columns
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
-from tidelog.data.sources import ARRAYS, SOURCES, ending_of, is_table_file, table_of
+from tidelog.data.sources import ARRAYS, ENDINGS_TEXT, ending_of, is_table_file, table_of
 from tidelog.data.sources.arrays import raw_d4rl, raw_npz, raw_ogbench
 from tidelog.data.sources.files import files_of, recorded_source
 from tidelog.data.sources.reagent import raw_reagent
@@ -25,7 +25,7 @@ from tidelog.folders import MANIFEST
 
 Source: TypeAlias = str | Path | Sequence[str | Path]  # a file, a folder of tables, a glob, or several of these
 ADVICE = (
-    f"a table ({', '.join(SOURCES)}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
+    f"a table ({ENDINGS_TEXT}) with a mapping, a saved log, a file that needs no mapping ({', '.join(ARRAYS)}), "
     "or the id of a Minari data set"
 )
 
@@ -167,7 +167,7 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
 
 def _raw(source: Any, columns: Columns) -> RawLog:
     names = [name for used in columns.used().values() for name in used]
-    return from_table(table_of(source, names), columns)
+    return from_table(table_of(source, names, columns.header), columns)
 
 
 def _raw_file(source: Any) -> RawLog:

@@ -24,6 +24,7 @@ from tidelog.memory import shortage
 MISSING_WORDS = ("", "na", "n/a", "null", "none")
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
 _FALSE = ("0", "0.0", "false", "f", "no", "n")
+_PART = r"[^,;\s\[\]()]+"  # of a list in text
 _MODES = ("L", "RGB", "RGBA")  # of images
 FORMATS = ("PNG", "JPEG")  # other formats start programs (EPS) or have rarely used decoders
 MOST_PIXELS = 1 << 25  # of one image; 7680 x 4320 fits
@@ -124,8 +125,19 @@ def flag(series: pl.Series) -> Column:
     return _column(series.name, _truth(text), _absent(text), text, "0 or 1, true or false, yes or no")
 
 
-def moment(series: pl.Series) -> Column:
-    """Times [N]: numbers unchanged, ISO dates and datetimes as datetime64[us] in UTC."""
+def moment(series: pl.Series, date_format: str | None = None) -> Column:
+    """Times [N]: numbers unchanged, ISO dates and datetimes as datetime64[us] in UTC.
+
+    With a `date_format` (of `strptime`), every text has that format.
+    """
+    if date_format is not None and not series.dtype.is_temporal():
+        text = _text(series)
+        moments = text.str.strptime(pl.Datetime("us"), date_format, strict=False)
+        absent = _absent(text)
+        unreadable = _where(moments.is_null() & ~absent)
+        values, shown = moments.fill_null(strategy="zero").to_numpy(), _shown(text, unreadable)
+        expects = f"a time as {date_format}"
+        return Column(series.name, values, None, _where(absent), unreadable, texts=shown, expects=expects)
     if series.dtype.is_numeric():
         return number(series)
     text = _text(series)
@@ -149,9 +161,56 @@ def mask(many: list[pl.Series]) -> Column:
     series = many[0]
     if not isinstance(series.dtype, pl.List | pl.Array):
         text = _text(series)
-        tokens = text.str.extract_all(r"[^,;\s\[\]()]+")
+        tokens = text.str.extract_all(_PART)
         series = pl.select(pl.when(~_absent(text)).then(tokens)).to_series().rename(series.name)
     return _lists(series, flags=True)
+
+
+def mask_tokens(many: Sequence[pl.Series]) -> pl.Series | None:
+    """The names of allowed actions in one mask column, as lists [N]; None for flags, and for several columns.
+
+    Names are mostly no flags; numbers are names only if the lists differ in length.
+    """
+    if len(many) != 1:
+        return None
+    series = many[0]
+    if isinstance(series.dtype, pl.List | pl.Array):
+        lists = series.cast(pl.List(series.dtype.inner)) if isinstance(series.dtype, pl.Array) else series
+        inner = lists.explode()
+        if inner.dtype.is_float() and inner.drop_nulls().is_finite().all() and (inner.drop_nulls() % 1 == 0).all():
+            lists = lists.cast(pl.List(pl.Int64))
+        lists = lists.cast(pl.List(pl.String))
+    else:
+        text = _text(series)
+        tokens = text.str.extract_all(_PART).explode().drop_nulls().str.to_lowercase()
+        if tokens.is_in([*_TRUE, *_FALSE]).all():
+            return None
+        bare = text.str.strip_chars("[]()").str.replace_all(r"""["']""", "")
+        parts = bare.str.replace_all(r"[;|]", ",").str.split(",")
+        lists = pl.select(pl.when(~_absent(text)).then(parts)).to_series()
+        lists = lists.list.eval(pl.element().str.strip_chars()).rename(series.name)
+    words = lists.explode().drop_nulls()
+    words = words.filter(words != "")
+    flags = words.str.to_lowercase().is_in([*_TRUE, *_FALSE])
+    numbers = words.cast(pl.Float64, strict=False).is_not_null()
+    few = len(words) == 0 or bool(flags.all()) or int((flags | numbers).sum()) * 2 > len(words)
+    return lists if not few or (len(words) and numbers.all() and not flags.all() and _uneven(lists)) else None
+
+
+def _uneven(lists: pl.Series) -> bool:
+    return lists.drop_nulls().list.len().n_unique() > 1
+
+
+def named_mask(name: str, lists: pl.Series, words: Sequence[str]) -> Column:
+    """Allowed actions [N, A], 0 or 1, from lists of the names of allowed actions; `words` [A] are all names."""
+    values = np.stack([lists.list.contains(word).fill_null(False).to_numpy() for word in words], axis=1)
+    known = lists.list.eval(pl.element().is_in([*words, ""])).list.all().fill_null(True)
+    unreadable = _where(~known)
+    shown = tuple(", ".join(lists[int(row)].to_list()) for row in unreadable[:3])
+    expects = f"names of actions: {', '.join(words[:8])}"
+    return Column(
+        name, values.astype(np.float64), None, _where(lists.is_null()), unreadable, texts=shown, expects=expects
+    )
 
 
 def read_images(many: list[pl.Series]) -> tuple[list[Column], list[tuple[str, Finding]]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from typing import BinaryIO
 
@@ -22,11 +23,16 @@ def harmless(text: str) -> str:
 
 
 def write_csv(frame: pl.DataFrame, stream: BinaryIO, csv_safe: bool = False) -> None:
-    """Write a table as CSV, under the labels of its columns (see `tables.unique`).
+    """Write a table as CSV, under the labels of its columns (see `tables.unique`); lists become JSON text.
 
     `csv_safe` writes an apostrophe before words and labels that a spreadsheet would compute; numbers stay.
     """
     labels = [name.partition("\x00")[0] for name in frame.columns]
+    frame = frame.with_columns(
+        pl.Series(name, [None if cell is None else json.dumps(cell, default=str) for cell in frame[name].to_list()])
+        for name, kind in frame.schema.items()
+        if kind.is_nested()
+    )
     if csv_safe:
         labels = [harmless(label) for label in labels]
         frame = frame.with_columns(

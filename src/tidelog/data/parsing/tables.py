@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -100,9 +100,23 @@ def first_error_line(error: BaseException) -> str:
 
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
+    if columns.na_values:
+        table = _without_na(table, columns)
     observation, following, image_findings = _features(table, columns)
-    action = _action(table, columns)
-    rewards = [parse.narrow(series) for series in _present(table, columns.reward)]
+    selections = (columns.action_mask, columns.next_action_mask)
+    listed = [parse.mask_tokens(_present(table, selected)) for selected in selections]
+    action = _action(table, columns, [one for one in listed if one is not None])
+    labels = _labels(action) if any(one is not None for one in listed) else ()
+    masks = [
+        parse.named_mask(one.name, one, labels) if one is not None and labels else _mask(table, selected)
+        for one, selected in zip(listed, selections, strict=True)
+    ]
+    rewards = _rewards(table, columns)
+    episode, cluster = (_one(table, name, parse.identity) for name in (columns.episode, columns.cluster))
+    time = _one(table, columns.time, partial(parse.moment, date_format=columns.date_format))
+    if columns.episode_gap is not None and episode is not None and time is not None:
+        cluster = episode if columns.cluster is None else cluster  # parts of one episode are dependent
+        episode = _split_at_gaps(episode, time, columns.episode_gap)
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
@@ -116,16 +130,16 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         next_observation=following,
         action=action,
         reward=None if columns.reward is None else tuple(rewards),
-        episode=_one(table, columns.episode, parse.identity),
+        episode=episode,
         step=_one(table, columns.step, parse.number),
-        time=_one(table, columns.time, parse.moment),
+        time=time,
         terminated=_one(table, None if columns.terminated is True else columns.terminated, parse.flag),
         truncated=_one(table, columns.truncated, parse.flag),
         propensity=_one(table, columns.propensity, parse.narrow),
         weight=_one(table, columns.weight, parse.narrow),
-        cluster=_one(table, columns.cluster, parse.identity),
-        action_mask=_mask(table, columns.action_mask),
-        next_action_mask=_mask(table, columns.next_action_mask),
+        cluster=cluster,
+        action_mask=masks[0],
+        next_action_mask=masks[1],
         extra=tuple(_extra(series, columns) for series in _present(table, columns.extra)),
         unused=_unused(table, columns),
         terminations=columns.terminations,
@@ -135,6 +149,88 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         found=(*found, *image_findings),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
+
+
+def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
+    """The identifiers of episodes that end before a pause longer than `gap` (seconds for dates): `id/0`, `id/1`, ..."""
+    order = np.lexsort((time.values, episode.values))
+    pauses = np.diff(time.values[order])
+    if pauses.dtype.kind == "m":
+        pauses = pauses / np.timedelta64(1, "s")
+    same = episode.values[order][1:] == episode.values[order][:-1]
+    parts = np.concatenate([[0], np.cumsum(same & (pauses > gap))]) if len(order) else order
+    first = np.concatenate([[0], np.where(~same, np.arange(1, len(order)), 0)]) if len(order) else order
+    parts = parts - parts[np.maximum.accumulate(first)]  # counted from 0 in each episode
+    pairs = np.stack([episode.values[order].astype(np.int64), parts.astype(np.int64)], axis=1)
+    distinct, codes = np.unique(pairs, axis=0, return_inverse=True)
+    words = episode.vocabulary
+    names = tuple(f"{one if words is None else words[one]}/{part}" for one, part in distinct.tolist())
+    values = np.empty(len(order), np.int32)
+    values[order] = codes.reshape(-1)
+    return replace(episode, values=values, vocabulary=names)
+
+
+def _without_na(table: Table, columns: Columns) -> Table:
+    """The table with null in cells of the used columns whose text is one of `na_values`."""
+    absent, schema = list(columns.na_values), table.data.collect_schema()
+    numbers = pl.Series(absent, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
+    used = dict.fromkeys(name for several in columns.used().values() for name in several if name in schema)
+
+    def is_absent(name: str) -> pl.Expr:
+        if schema[name].is_numeric():
+            return pl.col(name).cast(pl.Float64, strict=False).is_in(numbers.implode())
+        return pl.col(name).cast(pl.String).str.strip_chars().is_in(absent)
+
+    cells = (
+        pl.when(~is_absent(name).fill_null(False)).then(pl.col(name)).alias(name)
+        for name in used
+        if not schema[name].is_nested() and not schema[name].is_temporal()
+    )
+    return replace(table, data=table.data.with_columns(cells))
+
+
+def _labels(action: RawAction | None) -> tuple[str, ...]:
+    """The names of discrete actions; of numbered ones the numbers."""
+    if action is None or action.kind != "discrete":
+        return ()
+    (column,) = action.columns
+    if column.vocabulary is not None:
+        return column.vocabulary
+    codes = column.values[column.usable & np.isfinite(column.values)]
+    most = int(codes.max(initial=-1)) + 1 if action.sizes is None else action.sizes[0]
+    return tuple(map(str, range(most))) if most <= MOST_MASKED else ()
+
+
+MOST_MASKED = 10_000  # numbered actions of a mask
+
+
+def _rewards(table: Table, columns: Columns) -> list[Column]:
+    """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits."""
+    worth = dict(columns.reward_values)
+
+    def read(series: pl.Series) -> Column:
+        if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+            text = series.cast(pl.String).str.strip_chars()
+            series = text.replace(list(worth), [str(float(value)) for value in worth.values()]).rename(series.name)
+        return parse.narrow(series)
+
+    rewards = [read(series) for series in _present(table, columns.reward)]
+    weights = columns.reward_weights
+    if weights is not None and len(rewards) == len(weights) and all(one.values.ndim == 1 for one in rewards):
+        weighted = [weight * np.asarray(one.values, np.float64) for weight, one in zip(weights, rewards, strict=True)]
+        rewards = [
+            Column(
+                " + ".join(one.name for one in rewards),
+                np.asarray(np.sum(weighted, axis=0), np.float32),
+                missing=np.unique(np.concatenate([one.missing for one in rewards])),
+                unreadable=np.unique(np.concatenate([one.unreadable for one in rewards])),
+                texts=tuple(text for one in rewards for text in one.texts),
+            )
+        ]
+    if columns.reward_clip is None:
+        return rewards
+    low, high = columns.reward_clip
+    return [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
 
 
 def unique(header: Sequence[str]) -> list[str]:
@@ -226,7 +322,8 @@ def _is_word(series: pl.Series, columns: Columns) -> bool:
     return series.name in columns.categorical_names or parse.is_categorical(series)
 
 
-def _action(table: Table, columns: Columns) -> RawAction | None:
+def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) -> RawAction | None:
+    """The logged actions; `listed` are masks as lists of names, whose names are actions as well."""
     selected = names(columns.action)
     series = _present(table, columns.action)
     if len(series) != len(selected):
@@ -234,6 +331,10 @@ def _action(table: Table, columns: Columns) -> RawAction | None:
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
     words = columns.vocabulary_of.get(selected[0])
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
+        if words is None and listed:
+            every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
+            unique_words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort()
+            words = tuple(unique_words.filter(unique_words != ""))
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
     return decide_action(tuple(map(parse.number, series)), sizes, bounds)

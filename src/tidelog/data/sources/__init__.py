@@ -15,9 +15,9 @@ from tidelog.data.core.raw import RawLog
 from tidelog.data.sources.arrays import raw_archive, raw_d4rl
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.several import is_table_file, table_of
-from tidelog.data.sources.tables import SOURCES, Reader, ending_of
+from tidelog.data.sources.tables import ENDINGS_TEXT, SOURCES, Reader, ending_of
 
-__all__ = ["ARRAYS", "SOURCES", "Reader", "ending_of", "is_table_file", "table_of"]
+__all__ = ["ARRAYS", "ENDINGS_TEXT", "SOURCES", "Reader", "ending_of", "is_table_file", "table_of"]
 
 ARRAYS: dict[str, Callable[[Path], RawLog]] = {
     ".npz": raw_archive,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import ROLES, from_arrays
 from tidelog.data.sources.hdf5_guard import check_datasets, own_object
-from tidelog.data.sources.npy import read_array
+from tidelog.data.sources.npy import holds_objects, read_array
 from tidelog.data.validation.errors import differences
 from tidelog.errors import nearest
 from tidelog.input_files import check_regular, open_regular
@@ -59,7 +59,7 @@ def raw_archive(path: Path) -> RawLog:
 
 def raw_npz(path: str | Path) -> RawLog:
     """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
-    arrays = _load_npz(path)
+    arrays, objects = _load_npz(path)
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
         found = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
@@ -74,20 +74,27 @@ def raw_npz(path: str | Path) -> RawLog:
         arguments |= {role: leaves} if leaves else {}
     for name in ("actions", "bounds", "reward_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
-    return from_arrays(str(path), **arguments)
+    raw = from_arrays(str(path), **arguments)
+    return replace(raw, found=(*raw.found, *unread_note(objects)))
 
 
 def _names(path: Path) -> list[str]:
     return _read_npz(path, lambda archive, members: list(members))
 
 
-def _load_npz(path: str | Path) -> dict[str, Any]:
-    def read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, Any]:
-        arrays = {}
+def _load_npz(path: str | Path, needed: Collection[str] = ROLES) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of a file, and the names of arrays of objects without a role, which are not read."""
+
+    def read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> tuple[dict[str, Any], list[str]]:
+        arrays, objects = {}, []
         for name, member in members.items():
             with archive.open(member) as stream:
+                if name.split("/")[0] not in needed and holds_objects(stream):
+                    objects.append(name)
+                    continue
+            with archive.open(member) as stream:
                 arrays[name] = read_array(stream, member.file_size)
-        return arrays
+        return arrays, objects
 
     return _read_npz(Path(path), read)
 
@@ -211,7 +218,7 @@ def _is_set(flags: Values) -> Values:
 
 def raw_ogbench(path: str | Path) -> RawLog:
     """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
-    arrays = _load_npz(path)
+    arrays, objects = _load_npz(path, _OGBENCH_READ)
     _check_ogbench(path, arrays)
     steps, next_observation, ended, notes = _ogbench_layout(arrays)
     terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
@@ -232,7 +239,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
         categorical=False,
     )
     ignored = [name for name in arrays if name not in _OGBENCH_READ]
-    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
+    return replace(raw, found=(*raw.found, *notes, *unread_note([*ignored, *objects])))
 
 
 def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:

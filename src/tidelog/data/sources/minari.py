@@ -110,6 +110,9 @@ def _dataset(source: Any) -> Any:
         _check_folder(folder)
         return minari.MinariDataset(folder)
     except FileNotFoundError as error:
+        if Path(source).is_dir():
+            found, fix = "a folder without tables, and without a Minari data set", "name the files, or check the folder"
+            raise unreadable(source, found, "tables in the folder, or a data set", fix) from error
         fix = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
         raise unreadable(source, f"the data set does not exist ({error})", _DATA_SET, fix) from error
     except (*_BROKEN, Error) as error:

@@ -42,6 +42,17 @@ def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np
     return shape, columns_first, kind
 
 
+def holds_objects(stream: IO[bytes]) -> bool:
+    """Whether an array in NumPy's format holds Python objects, by its header alone."""
+    try:
+        version = np.lib.format.read_magic(stream)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            return version in _HEADERS and _HEADERS[version](stream)[2].hasobject
+    except (ValueError, *_MALFORMED):
+        return False
+
+
 def read_array(stream: IO[bytes], size: int) -> Values:
     """Read an array of `size` bytes with its header; ValueError as `read_header`, or if the contents end early."""
     shape, columns_first, kind = read_header(stream, size)

@@ -4,14 +4,17 @@
 |---|---|
 | `mdp_id`, `sequence_number` | episode, step |
 | `state_features`, `next_state_features` | numeric observation; a feature that is not in a map is a missing value |
-| `action` | a name or a number: a discrete action; a map: a vector |
+| `action` | a name or a number, or one-hot maps such as `{"4": 1.0}`: a discrete action; other maps: a vector |
 | `reward` | reward |
 | `action_probability`, `propensity` | propensity, if every line has one |
-| `possible_actions_mask`, `possible_actions` | action mask: flags, or the allowed names |
+| `possible_actions_mask`, `possible_actions` | action mask: flags, or the allowed names (or one-hot maps) |
 | `possible_next_actions_mask`, `possible_next_actions` | the same for the next state |
+| `next_action` | whether a decision follows |
 
-An episode ends after its last line, or where the next state is not the state of the following line, as in files of
-sampled transitions. As in ReAgent, an end without a next state is a termination; an end with one is a truncation.
+An episode ends after its last line, where no action is possible next, or where the next state is not the state of the
+following line, as in files of sampled transitions. As in ReAgent, an end is a termination if no action is possible next
+(`possible_next_actions`, else `next_action`). Without these keys, and without a next state in a file that has them, an
+end without a next state is a termination; an end with one is a truncation.
 """
 
 from __future__ import annotations
@@ -31,12 +34,13 @@ from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources.tables import read_objects
 from tidelog.data.validation.errors import CODES_FIX, differences, most_codes
+from tidelog.input_files import parse_json
 
 _MASKS = ("possible_actions_mask", "possible_actions")
 _NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
 _PROPENSITIES = ("action_probability", "propensity")
 _NEEDED = ("mdp_id", "sequence_number", "state_features", "action")
-_KEYS = (*_NEEDED, "next_state_features", "reward", *_PROPENSITIES, *_MASKS, *_NEXT_MASKS)
+_KEYS = (*_NEEDED, "next_action", "next_state_features", "reward", *_PROPENSITIES, *_MASKS, *_NEXT_MASKS)
 _EXPECTED = "one decision a line with mdp_id, sequence_number, state_features and action"
 _DIGITS = 18  # of a feature's number; longer names are words
 _STATE, _NEXT = "state_features.", "next_state_features."
@@ -54,6 +58,8 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
     table = read_objects(Path(path), read)
     _check_keys(path, table.frame, ignored)
     # by episode, in the order of first appearance, and by sequence number
+    frame, one_hot = _one_hot(table.frame)
+    table = replace(table, data=frame)
     first, sequence = pl.col("row").min().over("mdp_id"), pl.col("sequence_number").cast(pl.Float64, strict=False)
     _check_actions(path, table)
     frame, features = _same_features(table.frame.with_row_index("row").sort(first, sequence, "row"))
@@ -62,7 +68,7 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
     if mapping.action_mask is None:
         ignored.update(key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns)
     raw = from_table(Table(table.source, frame, table.numbers, frame.columns), mapping)
-    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
+    return replace(raw, found=(*raw.found, *one_hot, *notes, *unread_note(ignored)))
 
 
 def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> None:
@@ -85,6 +91,40 @@ def _check_keys(path: str | Path, frame: pl.DataFrame, ignored: set[str]) -> Non
     lists = [name for name in single if isinstance(frame.schema[name], pl.List)]
     if lists:
         raise unreadable(path, f"lists in '{lists[0]}'", "one value", "write one number for each", "changing shapes")
+
+
+def _one_hot(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
+    """Replace one-hot maps of actions, sparse or dense, by the feature that is 1; return a note about it."""
+    columns = [name for name in _under(frame, "action") if name != "action"]
+    masks = [key for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
+    if len(columns) < (1 if masks else 2) or "action" in frame.columns:
+        return frame, []
+    values = frame.select(pl.col(columns).cast(pl.Float64, strict=False)).to_numpy()
+    absent = np.asarray(frame.select(pl.all_horizontal(pl.col(columns).is_null())).to_series())
+    flags = np.nan_to_num(values)[~absent]
+    if not len(flags) or not (np.isin(flags, (0.0, 1.0)).all() and (flags.sum(axis=1) == 1.0).all()):
+        return frame, []
+    features = np.asarray([name.removeprefix("action.") for name in columns])
+    chosen = pl.Series("action", features[np.nan_to_num(values).argmax(axis=1)]).set(pl.Series(absent), None)
+    for key in masks:
+        texts = frame[key].explode().drop_nulls().unique().to_list()
+        named = pl.element().replace(texts, [_hot_feature(text) for text in texts])
+        frame = frame.with_columns(pl.col(key).list.eval(named))
+    frame = frame.drop(columns).with_columns(chosen)
+    found = (
+        f"actions are one-hot maps of {len(features)} features: read as {len(_action_names(frame))} discrete actions"
+    )
+    return frame, [conversion_note(found, "names of actions", "nothing, if each feature is one action")]
+
+
+def _hot_feature(text: str) -> str:
+    """The feature that is 1 in a one-hot map, as JSON; any other text unchanged."""
+    try:
+        entries = parse_json(text.encode())
+    except ValueError:
+        return text
+    hot = [name for name, value in entries.items() if value == 1] if isinstance(entries, dict) else []
+    return hot[0] if len(hot) == 1 else text
 
 
 def _check_actions(path: str | Path, table: Table) -> None:
@@ -127,6 +167,7 @@ def _same_features(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFrame, list[tuple[str, Finding]]]:
     """Add the columns `episode`, `terminated` and `truncated`; return the frame and notes on conversions."""
+    continues = _continues(frame)
     last = frame.select((pl.col("mdp_id") != pl.col("mdp_id").shift(-1)).fill_null(True)).to_series().to_numpy()
     known, off = np.zeros(frame.height, bool), np.zeros(frame.height, bool)
     if f"{_NEXT}{features[0]}" in frame.columns:
@@ -134,6 +175,8 @@ def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFra
         known = np.asarray(~np.isnan(later).all(axis=1))
         off[:-1] = _differ(_numbers(frame, _STATE, features)[1:], later[:-1])
     ends = last | (off & known)
+    terminal = ~known if continues is None else ~continues | (~known & known.any())
+    ends |= False if continues is None else ~continues
     piece = pl.Series(np.cumsum(ends) - ends)
     first = piece.to_frame("piece").select(pl.col("piece").min().over(frame["mdp_id"])).to_series()
     names = frame["mdp_id"].cast(pl.String)
@@ -143,11 +186,33 @@ def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFra
     if broken.any():
         found = f"{int(broken.sum()):,} next states differ from the state of the mdp_id's next line: episodes end there"
         notes.append(conversion_note(found, "consecutive lines", "nothing, if the lines were sampled"))
-    if (ends & ~known).any():
+    if continues is None and (ends & ~known).any():
         found = f"{int((ends & ~known).sum()):,} episodes end without a next state, which ReAgent counts as terminated"
         notes.append(conversion_note(found, "explicit ends", "add next_state_features where the episode was truncated"))
-    flags = {"episode": episode, "terminated": pl.Series(ends & ~known), "truncated": pl.Series(ends & known)}
+    if continues is not None and (ends & terminal).any():
+        found = (
+            f"{int((ends & terminal).sum()):,} episodes end where no action is possible next: terminated, as in ReAgent"
+        )
+        notes.append(conversion_note(found, "explicit ends", "name the possible next actions of truncated episodes"))
+    flags = {"episode": episode, "terminated": pl.Series(ends & terminal), "truncated": pl.Series(ends & ~terminal)}
     return frame.with_columns(**flags), notes
+
+
+def _continues(frame: pl.DataFrame) -> Values | None:
+    """[N] bool: whether an action is possible next, or follows; None if no line says so."""
+    several = [
+        frame[key].list.len() > 0 if _named(frame[key]) else frame[key].list.sum() > 0
+        for key in _NEXT_MASKS
+        if key in frame.columns and isinstance(frame[key].dtype, pl.List)
+    ]
+    following = _under(frame, "next_action")
+    if following:
+        several.append(
+            frame.select(pl.any_horizontal(pl.col(following).is_not_null() & (pl.col(following).cast(pl.String) != "")))
+            .to_series()
+        )  # fmt: skip
+    flags = (np.asarray(one.fill_null(False)) for one in several)
+    return next((one for one in flags if one.any()), None)
 
 
 def _numbers(frame: pl.DataFrame, side: str, features: Sequence[str]) -> Values:
@@ -200,7 +265,12 @@ def _action_names(frame: pl.DataFrame) -> list[str]:
     lists = [frame[key] for key in (*_MASKS, *_NEXT_MASKS) if key in frame.columns and _named(frame[key])]
     every = [frame["action"].cast(pl.String), *(one.explode() for one in lists)]
     words = pl.concat([one.rename("name") for one in every]).drop_nulls().unique().sort().to_list()
-    return [] if all(word.isdigit() for word in words) else [word for word in words if word]
+    words = [word for word in words if word]
+    if not all(word.isdecimal() and len(word) <= _DIGITS for word in words):
+        return words
+    numbers = sorted(words, key=int)
+    # numbers from 0 count the actions; others, such as the numbers of features, are names if lists say which exist
+    return numbers if lists and int(numbers[0]) > 0 else []
 
 
 def _action_count(frame: pl.DataFrame, words: Sequence[str]) -> int | None:

@@ -20,7 +20,8 @@ from tidelog.data.sources.tables import SOURCES, ending_of, one_table
 from tidelog.errors import LogError
 
 _SHOWN = 8
-_LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")  # types are those of the values, not of a schema
+# of values with types of their own, not of a schema
+_LINES = tuple(ending for ending in SOURCES if ending.startswith((".jsonl", ".ndjson")))
 
 
 def is_table_file(path: str | Path) -> bool:
@@ -28,34 +29,34 @@ def is_table_file(path: str | Path) -> bool:
     return ending_of(path, SOURCES) is not None
 
 
-def table_of(source: Any, columns: Sequence[str] | None = None) -> Table:
+def table_of(source: Any, columns: Sequence[str] | None = None, header: bool = True) -> Table:
     """Read a table from a frame, a file, a folder of files, a glob, or a list of these; LogError if it cannot be read.
 
     Several files are read in the order of their names. A column that one of them lacks, or that has types that do not
-    fit together, is in `Table.uneven`.
+    fit together, is in `Table.uneven`. Without a `header`, columns of separated text are `column_1`, `column_2`, ...
     """
     files = files_of(source, is_table_file)
     if files is None:
-        return one_table(source, columns)
+        return one_table(source, columns, header)
     notes = unread_note(files.unread)
     if len(files.paths) == 1:
-        table = one_table(files.paths[0], columns)
+        table = one_table(files.paths[0], columns, header)
         return replace(table, found=[*table.found, *notes])
     again = f"; {files.repeated:,} named twice are read once" if files.repeated else ""
     listed = ", ".join(map(str, files.paths[:_SHOWN])) + (", ..." if len(files.paths) > _SHOWN else "")
     found = f"{len(files.paths):,} files, in the order of their names{again}: {listed}"
     fix = "nothing, if this order is right where no step or time orders the rows"
     notes.append(("several files", Finding(None, None, found, "a log", fix)))
-    return joined(_read(files.paths, columns, files.source), files.source, notes)
+    return joined(_read(files.paths, columns, files.source, header), files.source, notes)
 
 
-def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str) -> list[Table]:
+def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, header: bool) -> list[Table]:
     """The table of every file; LogError with the problems of all files that cannot be read."""
     tables: list[Table] = []
     problems: list[Problem] = []
     for path in paths:
         try:
-            tables.append(one_table(path, columns))
+            tables.append(one_table(path, columns, header))
         except LogError as error:
             report: Report = error.report
             problems += [

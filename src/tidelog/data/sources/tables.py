@@ -1,6 +1,7 @@
 """Read tables: separated text, JSON lines, Parquet and Arrow files, and frames in memory.
 
-Separated text is read as text; one odd cell cannot change the type of a column silently. In JSON lines, inner objects
+Separated text is read as text; one odd cell cannot change the type of a column silently. A header of one field that
+another usual separator divides, as in tables from some spreadsheets, sets the separator. In JSON lines, inner objects
 become columns with dots in their names.
 """
 
@@ -9,9 +10,13 @@ from __future__ import annotations
 import bz2
 import csv
 import gzip
+import importlib
 import io
 import json
+import lzma
 import os
+import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.core.raw import Finding
-from tidelog.data.core.registry import unreadable
+from tidelog.data.core.registry import conversion_note, unreadable
 from tidelog.data.parsing.tables import Table, first_error_line, unique
 from tidelog.data.sources.parquet_guard import refuse_contradictions
 from tidelog.data.validation.clusters import kind_of
@@ -38,10 +43,37 @@ _SCALARS = {int, float, bool}
 _BOM = b"\xef\xbb\xbf"
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _ARROW = b"ARROW1"
+OTHER_SEPARATORS = (";", "\t", "|")
+
+
+def _only_member(stream: BinaryIO) -> Any:
+    """The one file of a zip archive; ValueError for several."""
+    archive = zipfile.ZipFile(stream)
+    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    if len(names) != 1:
+        raise ValueError(f"{len(names)} files in the archive, expected one")
+    return archive.open(names[0])
+
+
+def _zstandard(stream: BinaryIO) -> Any:
+    """A stream of Zstandard; ValueError where no module reads it (Python below 3.14 needs zstandard)."""
+    for module, name in (("compression.zstd", "ZstdFile"), ("zstandard", "ZstdDecompressor")):
+        try:
+            opened = getattr(importlib.import_module(module), name)
+        except ImportError:
+            continue
+        return opened(stream) if name == "ZstdFile" else opened().stream_reader(stream, read_across_frames=True)
+    raise ValueError("no module for .zst. fix: pip install 'tidelog[zst]'")
+
+
 _PACKED: dict[str, Callable[[BinaryIO], Any]] = {
     ".gz": lambda stream: gzip.GzipFile(fileobj=stream),
     ".bz2": bz2.BZ2File,
+    ".xz": lzma.LZMAFile,
+    ".zip": _only_member,
+    ".zst": _zstandard,
 }
+_DAMAGED = (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError)
 _AT_ONCE = 1 << 22  # decompressed bytes
 _CELL = 24  # bytes of memory of one cell, beside its text
 _NUMBER = 8
@@ -50,8 +82,11 @@ MOST_COLUMNS = 10_000
 FIX_MEMORY = "split the file, read a part of it, or use a machine with more memory"
 
 
-def one_table(source: Any, columns: Sequence[str] | None = None) -> Table:
-    """Read a table from one path, a Polars frame or a pandas frame; LogError if it cannot be read."""
+def one_table(source: Any, columns: Sequence[str] | None = None, header: bool = True) -> Table:
+    """Read a table from one path, a Polars frame or a pandas frame; LogError if it cannot be read.
+
+    Without a `header`, the columns of separated text are `column_1`, `column_2`, ...
+    """
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         frame = source.collect() if isinstance(source, pl.LazyFrame) else source
         return Table.of(frame, "the frame")
@@ -74,11 +109,15 @@ def one_table(source: Any, columns: Sequence[str] | None = None) -> Table:
             fix = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
             raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
         if not os.path.exists(path):
-            raise _not_a_table(str(path), "the file does not exist", "check the path")
+            remote = re.match(r"([a-z0-9]{2,}):/", str(source))
+            fix = f"download it first: paths of {remote[1]}: are not read" if remote else "check the path"
+            raise _not_a_table(str(source), "the file does not exist", fix)
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        table = SOURCES[ending](path, columns)
+        if not header and SOURCES[ending] not in (read_csv, read_tsv):
+            raise _not_a_table(str(path), "header = false for a file with names", "drop header from the mapping")
+        table = SOURCES[ending](path, columns) if header else read_separated(path, SEPARATORS[SOURCES[ending]], header)
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -93,7 +132,7 @@ def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
 
 
 def _not_a_table(source: str, found: str, fix: str) -> LogError:
-    return unreadable(source, found, f"a table: {', '.join(SOURCES)}, or a frame", fix)
+    return unreadable(source, found, f"a table: {ENDINGS_TEXT}, or a frame", fix)
 
 
 def _pandas_series(label: str, column: Any) -> pl.Series:
@@ -112,12 +151,12 @@ def _pandas_series(label: str, column: Any) -> pl.Series:
 
 
 def read_csv(path: Path, columns: Sequence[str] | None) -> Table:
-    """Read comma-separated text, gzipped or not."""
+    """Read comma-separated text, compressed or not."""
     return read_separated(path, ",")
 
 
 def read_tsv(path: Path, columns: Sequence[str] | None) -> Table:
-    """Read tab-separated text, gzipped or not."""
+    """Read tab-separated text, compressed or not."""
     return read_separated(path, "\t")
 
 
@@ -159,7 +198,9 @@ def read_bytes(path: Path, expected: str) -> bytes:
         try:
             with unpack(io.BytesIO(data)) as stream:
                 data = _unpacked(path, stream, expected)
-        except (EOFError, OSError, ValueError, zlib.error) as error:
+        except Exception as error:  # ZstdError is of a module that may be absent
+            if not isinstance(error, _DAMAGED) and type(error).__name__ != "ZstdError":
+                raise
             raise unreadable(path, f"the compressed file is truncated or damaged ({error})", expected) from error
     if data.startswith(_WIDE_BOMS):
         raise unreadable(path, "text in UTF-16", expected, "save the file as UTF-8")
@@ -195,14 +236,22 @@ def _refuse_large(path: Path, size: int, expected: str) -> None:
         raise unreadable(path, problem, expected, FIX_MEMORY)
 
 
-def read_separated(path: Path, separator: str) -> Table:
+def read_separated(path: Path, separator: str, has_header: bool = True) -> Table:
     """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8.
 
     Rows are counted from 1. Blank lines are skipped, with a note.
     """
     data = read_bytes(path, _TEXT)
+    found: list[tuple[str, Finding]] = []
     try:
         header = next(_records(data, separator))[1]
+        other = _other_separator(data) if len(header) == 1 else None
+        if other is not None:
+            separator, header = other, next(_records(data, other))[1]
+            divided = f"fields that are separated by {other!r}"
+            found.append(conversion_note(divided, "the usual separator", "nothing, if the columns are right"))
+        if not has_header:
+            header = [f"column_{place}" for place in range(1, len(header) + 1)]
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from error
     except csv.Error as error:
@@ -211,15 +260,17 @@ def read_separated(path: Path, separator: str) -> Table:
     cells = data.count(separator.encode()) + data.count(b"\n") + 1
     _refuse_large(path, len(data) + _CELL * cells, _TEXT)
     try:
-        frame = pl.read_csv(data, separator=separator, infer_schema=False, new_columns=unique(header))
+        frame = pl.read_csv(
+            data, separator=separator, has_header=has_header, infer_schema=False, new_columns=unique(header)
+        )
     except pl.exceptions.PolarsError as error:
-        _refuse_ragged(path, data, separator, error)
+        _refuse_ragged(path, data, separator, error, first_row=int(not has_header))
         raise unreadable(path, str(error).split("\n")[0], _TEXT) from error
     if frame.height and frame[:, -1].null_count():
-        _refuse_ragged(path, data, separator)
+        _refuse_ragged(path, data, separator, first_row=int(not has_header))
     numbers = np.arange(1, frame.height + 1)
-    has_lines = data.count(b"\n") + (not data.endswith(b"\n")) == frame.height + 1  # each row has its own line
-    found = []
+    # each row has its own line; messages count them after a header
+    has_lines = has_header and data.count(b"\n") + (not data.endswith(b"\n")) == frame.height + 1
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
     if blank.any() and frame.width > 1:
         listed = ", ".join(map(str, numbers[blank][:10]))
@@ -230,13 +281,22 @@ def read_separated(path: Path, separator: str) -> Table:
     return Table(str(path), frame, numbers, header, has_lines, found)
 
 
-def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | None = None) -> None:
+def _other_separator(data: bytes) -> str | None:
+    """The separator that divides the first two records into equally many fields, at least two; None without one."""
+    for separator in OTHER_SEPARATORS:
+        widths = [len(record) for _, (_, record) in zip(range(2), _records(data, separator), strict=False)]
+        if widths[0] > 1 and len(set(widths)) == 1:
+            return separator
+    return None
+
+
+def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | None = None, first_row: int = 0) -> None:
     """Raise LogError if records differ in width; called only after an error, because it reads the whole file."""
     rows: list[int] = []
     lines: list[int] = []
     width = count = 0
     try:
-        for row, (line, record) in enumerate(_records(data, separator)):
+        for row, (line, record) in enumerate(_records(data, separator), first_row):
             width = width or len(record)
             if record and len(record) != width:
                 count += 1
@@ -266,7 +326,7 @@ def _records(data: bytes, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_lines(path: Path, columns: Sequence[str] | None) -> Table:
-    """Read a table of JSON lines, gzipped or not; rows are numbered by line, and a missing key is null."""
+    """Read a table of JSON lines, compressed or not; rows are numbered by line, and a missing key is null."""
     return read_objects(path)
 
 
@@ -356,17 +416,17 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+_OF_TEXT: dict[str, Reader] = {".csv": read_csv, ".tsv": read_tsv, ".jsonl": read_lines, ".ndjson": read_lines}
+SEPARATORS: dict[Reader, str] = {read_csv: ",", read_tsv: "\t"}
 SOURCES: dict[str, Reader] = {
-    ".csv": read_csv,
-    ".csv.gz": read_csv,
-    ".tsv": read_tsv,
-    ".tsv.gz": read_tsv,
+    **_OF_TEXT,
+    **{f"{ending}{packed}": reader for ending, reader in _OF_TEXT.items() for packed in _PACKED},
     ".parquet": read_parquet,
-    ".jsonl": read_lines,
-    ".jsonl.gz": read_lines,
-    ".ndjson": read_lines,
-    ".ndjson.gz": read_lines,
     ".arrow": read_arrow,
     ".feather": read_arrow,
     ".ipc": read_arrow,
 }
+ENDINGS_TEXT = (
+    f"{', '.join(_OF_TEXT)} (each also {', '.join(_PACKED)}), "
+    f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in _OF_TEXT)}"
+)

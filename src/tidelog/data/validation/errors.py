@@ -83,7 +83,9 @@ def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
             found = ", ".join(repr(text) for text in column.texts[:3])
             advice = "correct the cells; if the column holds categories, name it in `categorical`"
             if any(column is one for one in acted):
-                advice = "correct the cells; text actions must not be numbers: put a letter before each"
+                advice = "correct the cells; if they are codes, some of them numbers, name it in `categorical`"
+            if any(column is one for one in raw.reward or ()):
+                advice = "correct the cells; give words a reward in `reward_values`, as in { good = 1.0, bad = 0.0 }"
             yield Finding(column.name, column.unreadable, found, column.expects, advice)
 
 

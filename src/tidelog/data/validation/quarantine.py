@@ -31,6 +31,7 @@ def quarantine(
     path: str | Path,
     csv_safe: bool = False,
     overwrite: bool = False,
+    keep: str | Path | None = None,
 ) -> Report:
     """Validate a table and write the rows of every error, unchanged, to a new CSV file at `path`.
 
@@ -39,12 +40,15 @@ def quarantine(
     These columns come first: the file (if there are several), the row number, the line number (if each row has its own
     line), and all errors of the row. No file is written if no error names a row. ConfigError if `path` exists or does
     not end in .csv, or if the mapping is wrong; for an unreadable source the report is returned and no file is written.
-    With `overwrite` a file at `path` is replaced, or deleted if no file is written.
+    With `overwrite` a file at `path` is replaced, or deleted if no file is written. `keep`: also write the other rows
+    to this new CSV file, without whole episodes of rows with errors: a missing row would join two steps that do not
+    follow each other.
     """
     target = csv_path(path, overwrite)
+    kept = None if keep is None else csv_path(keep, overwrite)
     mapping = Columns.of(columns)
     try:
-        table = table_of(source)
+        table = table_of(source, header=mapping.header)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report
@@ -52,6 +56,16 @@ def quarantine(
         return report
     results = findings(raw)
     write_faulty_rows(table, results, target, csv_safe)
+    if kept is not None:
+        faulty = np.zeros(raw.rows, bool)
+        faulty[_reasons(results)[0]] = True
+        if mapping.episode is not None and table.has(mapping.episode):
+            ids = table.series(mapping.episode)
+            faulty |= ids.is_in(ids.filter(pl.Series(faulty)).unique().implode()).fill_null(True).to_numpy()
+        content = io.BytesIO()
+        write_csv(table.frame.filter(pl.Series(~faulty)), content, csv_safe)
+        header, _, rows = content.getvalue().partition(b"\n")
+        write_file(kept, header + b"\n" + rows if mapping.header else rows, ConfigError)
     return report_of(raw, results)
 
 

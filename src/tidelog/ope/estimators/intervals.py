@@ -33,6 +33,7 @@ from tidelog.policies.statistics import Interval
 
 MOST_GROUPS = 10_000
 CHUNK = 250  # replicates whose counts are in memory together
+LARGEST_INFLUENCE = 1e90  # sums of cubes of larger ones may exceed the range of a double
 RESOLVED = 20  # smallest number of replicates beyond a quantile for a bootstrap estimate of it
 
 
@@ -81,6 +82,9 @@ def bca(ratios: Ratios, confidence: Confidence) -> Interval:
     below = (np.mean(drawn < estimate) + np.mean(drawn <= estimate)) / 2.0
     bias = ndtri(np.clip(below, 1.0 / (len(drawn) + 1), len(drawn) / (len(drawn) + 1)))
     influence = ratios.contributions - estimate
+    largest = float(np.abs(influence).max())
+    if largest > LARGEST_INFLUENCE:  # the acceleration is a ratio of cubes: the unit of the influences has no effect
+        influence = influence / largest
     scale = float((influence**2).sum()) ** 1.5
     acceleration = float((influence**3).sum()) / (6.0 * scale) if scale > 0 else 0.0
     normal = _quantiles(len(ratios), confidence.level)

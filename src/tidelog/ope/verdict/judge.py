@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.algorithms.bc import BC
 from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
@@ -510,7 +511,11 @@ def _verdict(
     names = [f"'{row.name}'" for row in outcome.estimates if row.note.startswith(IMPOSSIBLE)]
     impossible = [f"the estimate of {', '.join(names)} is {IMPOSSIBLE}: do not use it"] if names else []
     looser = [f"limits are looser than the defaults: {', '.join(limits.looser())}"] if limits.looser() else []
-    notes = (*context.get("notes", ()), *context["dependence"], *impossible, *looked.notes, *looser)
+    lengths = np.diff(log.starts)
+    concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in outcome.findings}
+    by_products = concentrated and not ESTIMATORS[deciding].uses_occupancy
+    named = verdict_text.dominating(log.episode_ids, lengths, outcome.weights) if by_products else []
+    notes = (*context.get("notes", ()), *context["dependence"], *named, *impossible, *looked.notes, *looser)
     unknown = [CAVEAT] if context["overlap_unknown"] else []
     loose = [f"limits looser than the defaults: {len(limits.looser())}"] if looser else []
     context = {**context, "conditions": [*unknown, *looked.conditions, *loose]}
@@ -520,7 +525,7 @@ def _verdict(
         level=level,
         difference=outcome.difference,
         logger=outcome.logger,
-        from_bc=outcome.from_bc,
+        from_bc=None if one.facts["algorithm"] == algorithm_name(BC()) else outcome.from_bc,  # a copy beats no copy
         estimated_by=context.get("propensities_by"),
         notes=notes,
         overlap_known=not context["overlap_unknown"],
@@ -528,7 +533,7 @@ def _verdict(
         tail=tail_sentence(outcome.decision, risk),
         unit=unit,
     )
-    lengths, cut = np.diff(log.starts), int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
+    cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     return Verdict(
         decision=outcome.decision,
         reasons=(*verdict_text.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,38 @@ def estimand(lengths: NDArray[np.int64], cut: int, discount: float, sample: bool
     acts = "samples its actions" if sample else "always takes its most likely action"
     noise = f", with noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
     return f"mean of {what} {until}{after}; the policy {acts}{noise}"
+
+
+DOMINATING = 3  # largest number of episodes that are named
+
+
+def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[np.float64]) -> list[str]:
+    """A sentence that names the episodes with most of the weight, [] if more than a few share it.
+
+    `ids`, `lengths` and `weights` [E] are those of the episodes. Products of ratios grow along an episode: a few long
+    episodes can have all of the weight of a log of short ones.
+    """
+    largest = float(weights.max(initial=0.0))
+    if not 0.0 < largest < np.inf:
+        return []
+    shares = weights / largest
+    shares /= shares.sum()
+    first = np.argsort(-shares, kind="stable")[:DOMINATING]
+    first = first[: int(np.searchsorted(np.cumsum(shares[first]), 0.5)) + 1]
+    if shares[first].sum() < 0.5 or len(lengths) < 2 * DOMINATING:
+        return []
+    named = [
+        f"'{ids[one]}' with {shares[one]:.1%} of the weight and {lengths[one]:,} "
+        f"{'decision' if lengths[one] == 1 else 'decisions'}"
+        for one in first.tolist()
+    ]
+    middle = int(np.median(lengths))
+    sentence = f"the episode {named[0]} dominates" if len(named) == 1 else f"the episodes {', '.join(named)} dominate"
+    longer = lengths[first].min() > max(2 * middle, 1)
+    cause = (
+        "; the weight of an episode is a product over its decisions, so the longest have the largest" if longer else ""
+    )
+    return [f"{sentence}; half of all episodes have at most {middle:,}{cause}"]
 
 
 def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:

@@ -1,6 +1,8 @@
 """The split of a log into training and held-out episodes, in memory or on disk.
 
-From a log on disk, only the held-out episodes for validation are read into memory.
+Where held-out losses choose the policy, some of the held-out episodes choose it and the others stay for the judge: an
+episode that chose a policy cannot show that it is better. From a log on disk, only the held-out episodes for validation
+are read into memory.
 """
 
 from __future__ import annotations
@@ -16,37 +18,48 @@ from tidelog.algorithms.core.sampling import Stored
 from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import RewardScaling, Scaler
+from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import Stores
 from tidelog.training.engine.log_streaming import Stream, is_mapped
 from tidelog.training.engine.stores import stores_of
 from tidelog.training.engine.validation import MOST_BATCHES
 
 Ordinals = np.ndarray[Any, Any]
+SELECTION = 0.25  # share of the held-out episodes that choose the policy, by default
+ENOUGH = 100  # smallest number of episodes that are left for the judge
 VALIDATION_STEPS = MOST_BATCHES * 1024  # approximate limit of the held-out steps in memory
 
 
 class EpisodeSplit:
-    """A log split by episode; with `held_out` 0 nothing is held out."""
+    """A log split by episode; with `held_out` 0 nothing is held out.
 
-    def __init__(self, log: Log, held_out: float, seed: int) -> None:
+    Of the held-out episodes, the share `selection` is for validation losses, and the others are only for the judge.
+    With 1, all of them are for both.
+    """
+
+    def __init__(self, log: Log, held_out: float, seed: int, selection: float = 1.0) -> None:
         self.log, self.mapped = log, is_mapped(log)
+        self._validation: Ordinals | None = None
         self._train: Ordinals | None = None
         self._held_out: Ordinals | None = None
         if held_out > 0:
             self._train, self._held_out = log.split_ordinals(1.0 - held_out, seed)
+            self._validation = self._held_out
+            if selection < 1.0:
+                self._validation, self._held_out = log.split_ordinals(selection, seed, self._held_out)
 
     @property
     def held_out_ids(self) -> list[Any]:
-        """The user's ids of the held-out episodes."""
+        """The user's ids of the held-out episodes that are left for the judge."""
         return [] if self._held_out is None else np.asarray(self.log.episode_ids[self._held_out]).tolist()
 
     def sketches(self) -> dict[str, Any]:
-        """Return JSON sketches of the training and the held-out episodes, which identify these episodes later."""
+        """Return JSON sketches of the training and the validation episodes, which identify these episodes later."""
         sketches = {"learnt_from": Sketch.of(self.log, self._train).to_json()}
         return (
             sketches
-            if self._held_out is None
-            else {**sketches, "held_out": Sketch.of(self.log, self._held_out).to_json()}
+            if self._validation is None
+            else {**sketches, "held_out": Sketch.of(self.log, self._validation).to_json()}
         )
 
     def scaler(self, observations: bool, rewards: RewardScaling | None) -> Scaler:
@@ -68,9 +81,9 @@ class EpisodeSplit:
 
     def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, Stored] | None:
         """Return the stores that validation reads, or None if nothing is held out."""
-        if self._held_out is None:
+        if self._validation is None:
             return None
-        held_out = self._held_out
+        held_out = self._validation
         if self.mapped:
             lengths = np.diff(self.log.starts)[held_out]
             held_out = held_out[: max(1, int(np.searchsorted(lengths.cumsum(), VALIDATION_STEPS)))]
@@ -86,3 +99,19 @@ class EpisodeSplit:
             self.log, observation={}, spec=replace(self.log.spec, observation={}), action_mask=None, extra={}
         )
         return slim if self._train is None else slim.take_episodes(self._train)
+
+
+def selection_share(share: float | None, best: str | None, held_out: float, episodes: int) -> float:
+    """Return the share of the held-out episodes that choose the policy: `share`, or by default a quarter of many.
+
+    1 where no held-out loss chooses it, or where fewer than `ENOUGH` episodes would be left for the judge.
+    """
+    chooses = (best or "").removeprefix("max:").removeprefix("min:").startswith("held_out/") and held_out > 0.0
+    if share is not None and not chooses:
+        raise ConfigError(
+            f"selection_share = {share}: no held-out loss chooses the policy. fix: set best='held_out/...' and "
+            "held_out=0.5, or drop selection_share"
+        )
+    if share is not None:
+        return share
+    return SELECTION if chooses and (1.0 - SELECTION) * held_out * episodes >= ENOUGH else 1.0

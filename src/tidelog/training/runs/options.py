@@ -61,6 +61,13 @@ class Options:
         flag=float,
         first=True,
     )
+    selection_share: float = option(
+        1.0,
+        help="share of the held-out episodes that choose the policy with best=held_out/...; only the others can judge "
+        "it; default: 0.25 if that leaves at least 100 episodes, else 1",
+        verbs=("fit",),
+        flag=float | None,
+    )
     split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",))
     scale: Scale = option(  # noqa: RUF009 (a field)
         "none",
@@ -127,7 +134,7 @@ class Options:
             if abs(getattr(self, name)) > LARGEST:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at most {LARGEST:,}")
         limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
-        for name in ("held_out", "save_seconds", *limited):
+        for name in ("held_out", "selection_share", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         if not 1 <= self.steps <= LARGEST:
@@ -141,6 +148,11 @@ class Options:
             raise ConfigError(f"seeds = {list(self.seeds)}: expected at least one seed, each once. fix: use seeds=5")
         if not 0.0 <= self.held_out < 1.0:
             raise ConfigError(f"held_out = {self.held_out}: expected a share of the episodes in [0, 1). fix: use 0.2")
+        if not 0.0 < self.selection_share <= 1.0:
+            raise ConfigError(
+                f"selection_share = {self.selection_share}: expected a share of the held-out episodes in (0, 1]. fix: "
+                "use 0.25"
+            )
         if self.scale not in ("standard", "none"):
             raise ConfigError(f"scale = {self.scale!r}: expected 'standard' or 'none'")
         if self.patience is not None and (self.best is None or self.patience < 1):

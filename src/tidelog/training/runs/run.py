@@ -478,8 +478,8 @@ def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         f"{metric} rose from {least:.3g} at update {update:,} to {last:.3g}: the policy fits the training episodes "
         f"better and better, and others worse. fix: train for {update:,} steps, or keep the best policy with "
-        f"--best {metric} (best='{metric}'); the held-out episodes then chose it, so judge it on other episodes than "
-        "these (tidelog judge --data)"
+        f"--best {metric} (best='{metric}'): a part of the held-out episodes then chooses it, and the others stay for "
+        "the judge; of few held-out episodes all choose it, so judge it on other episodes (tidelog judge --data)"
     ]
 
 

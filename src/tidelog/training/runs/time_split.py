@@ -95,10 +95,17 @@ def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     return store_interactions(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
 
 
-def check_list_options(scale: str | None, split_seed: int, episodes: Mapping[str, int]) -> None:
+def check_list_options(
+    scale: str | None, split_seed: int, episodes: Mapping[str, int], selection_share: float | None = None
+) -> None:
     """Raise ConfigError for options of `fit` that have no effect on interactions."""
     if scale is not None:
         raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale. fix: drop scale")
+    if selection_share is not None:
+        raise ConfigError(
+            f"selection_share = {selection_share}: interactions are split by time, not by episode. fix: drop "
+            "selection_share"
+        )
     if split_seed:
         raise ConfigError(
             f"split_seed = {split_seed}: interactions are split by time, not at random. fix: drop split_seed"

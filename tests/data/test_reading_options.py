@@ -1,0 +1,188 @@
+"""What real files need said: separators, headers, words for empty cells, formats of dates, rewards, masks of names."""
+
+import bz2
+import gzip
+import importlib.util
+import lzma
+import zipfile
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tidelog import ConfigError, LogError, read_log
+from tidelog.data.io.readers import validate
+
+ROWS = 40
+MAPPING = {"observation": ["x", "ward"], "action": "a", "reward": "r", "terminated": True, "categorical": ["ward"]}
+FRAME = pl.DataFrame(
+    {
+        "x": [f"{row / 4}" for row in range(ROWS)],
+        "ward": ["north", "south"] * (ROWS // 2),
+        "a": ["low", "high", "none", "low"] * (ROWS // 4),
+        "r": [f"{row % 5}" for row in range(ROWS)],
+    }
+)
+TEXT = FRAME.write_csv()
+
+
+def notes(log):
+    return " ".join(problem.found for problem in log.report.problems)
+
+
+def packed(path, text):
+    """Write text, compressed as the ending says."""
+    data = text.encode()
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("inner.csv", data)
+    elif path.suffix == ".zst":
+        path.write_bytes(importlib.import_module("zstandard").ZstdCompressor().compress(data))
+    else:
+        pack = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}[path.suffix]
+        path.write_bytes(pack(data))
+    return path
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zip", ".zst"])
+def test_compressed_tables_are_read(ending, tmp_path):
+    if ending == ".zst" and importlib.util.find_spec("zstandard") is None:
+        pytest.skip("zstandard is not installed")
+    log = read_log(packed(tmp_path / f"a.csv{ending}", TEXT), MAPPING)
+    assert log.fingerprint() == read_log(FRAME, MAPPING).fingerprint()
+    (tmp_path / f"b.csv{ending}").write_bytes(b"no archive")
+    with pytest.raises(LogError, match="truncated or damaged"):
+        read_log(tmp_path / f"b.csv{ending}", MAPPING)
+
+
+def test_an_archive_of_several_files_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "w") as archive:
+        archive.writestr("one.csv", TEXT)
+        archive.writestr("two.csv", TEXT)
+    with pytest.raises(LogError, match="2 files in the archive, expected one"):
+        read_log(tmp_path / "a.csv.zip", MAPPING)
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_another_separator_is_seen_and_said(separator, tmp_path):
+    (tmp_path / "a.csv").write_text(FRAME.write_csv(separator=separator))
+    log = read_log(tmp_path / "a.csv", MAPPING)
+    assert log.fingerprint() == read_log(FRAME, MAPPING).fingerprint()
+    assert f"separated by {separator!r}" in notes(log)
+    (tmp_path / "one.csv").write_text("x;y\n1\n2\n")  # one column, whose name holds a semicolon
+    assert validate(tmp_path / "one.csv", {**MAPPING, "observation": "x;y"}).errors[0].column != "x;y"
+
+
+def test_a_file_without_a_header(tmp_path):
+    (tmp_path / "a.csv").write_text(FRAME.write_csv(include_header=False))
+    mapping = {
+        "observation": ["column_1", "column_2"], "categorical": ["column_2"], "action": "column_3",
+        "reward": "column_4", "terminated": True, "header": False,
+    }  # fmt: skip
+    log, expected = read_log(tmp_path / "a.csv", mapping), read_log(FRAME, MAPPING)
+    assert log.steps == ROWS
+    np.testing.assert_array_equal(log.reward, expected.reward)
+    np.testing.assert_array_equal(log.observation["numeric"], expected.observation["numeric"])
+    (tmp_path / "b.csv").write_text(FRAME.write_csv(include_header=False) + "1,2\n")
+    assert validate(tmp_path / "b.csv", mapping).errors[0].rows == (ROWS + 1,)
+    FRAME.write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(LogError, match="header = false for a file with names"):
+        read_log(tmp_path / "a.parquet", mapping)
+
+
+def test_words_for_empty_cells(tmp_path):
+    frame = FRAME.with_columns(x=pl.Series(["?", *FRAME["x"][1:-1], "-999"]))
+    rule = {**MAPPING, "missing": {"x": "mean+flag"}}
+    log = read_log(frame, {**rule, "na_values": ["?", "-999"]})
+    flag = log.spec.observation["numeric"].names.index("x missing")
+    np.testing.assert_array_equal(np.flatnonzero(log.observation["numeric"][:, flag]), [0, ROWS - 1])
+    numbers = frame.with_columns(x=pl.Series([-999.0, *map(float, FRAME["x"][1:-1]), -999.0]))
+    assert (read_log(numbers, {**rule, "na_values": "-999"}).observation["numeric"] == log.observation["numeric"]).all()
+    assert "non-numeric text" in {one.check for one in validate(frame, rule).errors}
+
+
+def test_a_format_of_dates():
+    days = [f"{row % 28 + 1:02}.{row // 28 + 1:02}.2026 10:30" for row in range(ROWS)]
+    frame = FRAME.with_columns(when=pl.Series(days), who=pl.lit("p"))
+    mapping = {**MAPPING, "episode": "who", "time": "when"}
+    backwards = frame.reverse()
+    log = read_log(backwards, {**mapping, "date_format": "%d.%m.%Y %H:%M"})
+    np.testing.assert_array_equal(log.reward, read_log(FRAME, MAPPING).reward)
+    assert validate(backwards, mapping).errors
+    wrong = validate(frame.with_columns(when=pl.Series(["31/12/2026", *days[1:]])),
+                     {**mapping, "date_format": "%d.%m.%Y %H:%M"})  # fmt: skip
+    assert (wrong.errors[0].rows, "%d.%m.%Y" in wrong.errors[0].expected) == ((1,), True)
+
+
+def test_rewards_of_words_sums_and_limits():
+    words = ["cured", "ill", "worse", "-1.5"] * (ROWS // 4)
+    frame = FRAME.with_columns(r=pl.Series(words), cost=pl.Series([float(row % 3) for row in range(ROWS)]))
+    worth = {**MAPPING, "reward_values": {"cured": 1.0, "ill": 0, "worse": -5}}
+    values = np.tile(np.asarray([1.0, 0.0, -5.0, -1.5]), ROWS // 4)
+    np.testing.assert_array_equal(read_log(frame, worth).reward, values)
+    both = {**worth, "reward": ["r", "cost"], "reward_weights": [2.0, -0.5]}
+    cost = np.arange(ROWS) % 3
+    log = read_log(frame, both)
+    assert log.spec.rewards is None
+    np.testing.assert_allclose(log.reward, 2 * values - 0.5 * cost)
+    np.testing.assert_allclose(
+        read_log(frame, {**both, "reward_clip": [-2, 1]}).reward, np.clip(2 * values - 0.5 * cost, -2, 1)
+    )
+    error = validate(frame, {**MAPPING, "reward_values": {"cured": 1.0, "ill": 0}}).errors[0]
+    assert (error.check, error.count, error.found) == ("non-numeric text", ROWS // 4, "'worse', 'worse', 'worse'")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"reward_weights": [1.0, 2.0]}, "reward_weights has 2 numbers, reward 1 columns"),
+     ({"reward_clip": [1, 0]}, "expected .low, high. with low <= high"), ({"reward_clip": [1]}, "expected .low, high."),
+     ({"reward_values": {"a": "b"}}, "expected finite numbers"), ({"reward_values": 3}, "expected finite numbers"),
+     ({"reward": None, "reward_clip": [0, 1]}, "reward_clip is set without reward"),
+     ({"header": "no"}, "expected true or false"), ({"na_values": [1]}, "expected texts"),
+     ({"date_format": "day"}, "expected a format such as")],
+)  # fmt: skip
+def test_impossible_settings_are_refused(change, message):
+    with pytest.raises(ConfigError, match=message):
+        read_log(FRAME, {**MAPPING, **change})
+
+
+@pytest.mark.parametrize("form", ["list", "json", "bars"])
+def test_a_mask_of_names_of_actions(form):
+    lists = [["low", "high", "none"] if row % 2 else ["low", "none", "rest"] for row in range(ROWS)]
+    frame = FRAME.with_columns(a=pl.Series(["low", "high"] * (ROWS // 2)))
+    cells = {"list": lists, "json": [str(one) for one in lists], "bars": ["|".join(one) for one in lists]}[form]
+    frame = frame.with_columns(may=pl.Series(cells))
+    log = read_log(frame, {**MAPPING, "action_mask": "may"})
+    assert log.spec.action.names == ("high", "low", "none", "rest")
+    odd = np.arange(ROWS) % 2 == 1
+    expected = np.stack([odd, np.ones(ROWS, bool), np.ones(ROWS, bool), ~odd], axis=1)
+    np.testing.assert_array_equal(log.transitions.mask, expected)
+    declared = {**MAPPING, "action_mask": "may", "vocabularies": {"a": ["low", "high", "none"]}}
+    assert validate(frame, declared).errors[0].count == ROWS // 2  # "rest" is unknown
+
+
+def test_a_mask_of_the_codes_of_actions():
+    lists = ["0,2" if row % 2 else "0,1,2" for row in range(ROWS)]
+    frame = FRAME.with_columns(a=pl.Series([0, 2] * (ROWS // 2)), may=pl.Series(lists))
+    log = read_log(frame, {**MAPPING, "action": "a", "actions": 3, "action_mask": "may"})
+    np.testing.assert_array_equal(log.transitions.mask[:, 1], np.arange(ROWS) % 2 == 0)
+    assert log.transitions.mask[:, [0, 2]].all()
+
+
+@pytest.mark.parametrize("dates", [False, True])
+def test_a_long_pause_ends_an_episode(dates):
+    minutes = [0, 10, 20, 200, 210, 0, 300, 310]  # out of order within the file below
+    who = ["a"] * 5 + ["b"] * 3
+    times = [f"2026-01-01T{m // 60:02}:{m % 60:02}:00" for m in minutes] if dates else [float(60 * m) for m in minutes]
+    frame = pl.DataFrame({"who": who, "t": times, "x": [float(row) for row in range(8)], "a": [0, 1] * 4})
+    frame = frame[[4, 0, 5, 1, 7, 3, 6, 2]]
+    mapping = {"observation": "x", "action": "a", "episode": "who", "time": "t", "actions": 2}
+    log = read_log(frame, {**mapping, "episode_gap": 1800})
+    parts = {str(one): log.observation["numeric"][log.position[log.episode == place], 0].tolist()
+             for place, one in enumerate(log.episode_ids)}  # fmt: skip
+    assert parts == {"a/0": [0, 1, 2], "a/1": [3, 4], "b/0": [5], "b/1": [6, 7]}
+    owner = {str(one): cluster for one, cluster in zip(log.episode_ids, log.clusters.tolist(), strict=True)}
+    assert owner["a/0"] == owner["a/1"] != owner["b/0"] == owner["b/1"]
+    assert len(read_log(frame, {**mapping, "episode_gap": 100_000}).episode_ids) == 2
+    with pytest.raises(ConfigError, match="episode_gap is set without episode and time"):
+        read_log(frame, {"observation": "x", "action": "a", "episode_gap": 3})
