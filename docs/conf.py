@@ -29,12 +29,13 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "sphinx_book_theme"
 html_title = "tidelog"
-html_static_path = ["_static"]
-html_css_files = ["tidelog.css"]
 html_theme_options = {
     "show_navbar_depth": 1,
     "show_toc_level": 2,
     "use_download_button": True,
+    "navbar_start": [],
+    "navbar_center": [],
+    "navbar_persistent": [],  # one search field, in the side bar
     "use_fullscreen_button": False,
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
@@ -59,8 +60,6 @@ nb_merge_streams = True
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_preserve_defaults = True
-autodoc_class_signature = "mixed"
 maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 default_role = "code"  # `name` in a docstring is code, as in Markdown

@@ -17,7 +17,8 @@ from tests.shared import shared
 from tidelog.cli import demo
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs/tutorials", ROOT / "docs/reference")
+PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 
 
 def exists(name: str) -> bool:
