@@ -29,6 +29,8 @@ extensions = [
 exclude_patterns = ["_build"]
 html_theme = "sphinx_book_theme"
 html_title = "tidelog"
+html_static_path = ["_static"]
+html_css_files = ["tidelog.css"]
 html_theme_options = {
     "show_navbar_depth": 1,
     "show_toc_level": 2,
@@ -72,14 +74,18 @@ def list_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lin
         if what == "class" and dataclasses.is_dataclass(obj)
         else []
     )
-    if settings and hasattr(obj, "update") | hasattr(obj, "phases"):
+    if settings:
         lines += ["", "Settings:", ""]
-        lines += [f"- ``{one.name}`` = ``{one.default!r}``: {one.metadata['help']}" for one in settings]
+    for one in settings:
+        default = getattr(one.default, "__name__", repr(one.default))
+        lines.append(f"- ``{one.name}`` = ``{default}``: {one.metadata['help']}")
 
 
-def hide_arguments(app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str, returns: str) -> Any:
+def hide_arguments(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
+) -> Any:
     """Leave out `(*args, **kwargs)`, which a class made by `hyperparameters` or one with its own builder shows."""
-    return ("(**settings)", returns) if signature == "(*args: Any, **kwargs: Any)" else None
+    return ("(**settings)", returns) if (signature or "").startswith("(*args") else None
 
 
 def setup(app: Sphinx) -> None:
