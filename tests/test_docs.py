@@ -98,7 +98,7 @@ def test_the_readmes_python_runs(
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     monkeypatch.chdir(demo_folder)
-    exec(compile(code.replace("5_000", "20"), "README.md", "exec"), {})
+    exec(compile(code.replace("suggestion.steps", "20"), "README.md", "exec"), {})
     space = tl.load_policy("policy").spec.action
     assert capsys.readouterr().out.split("\n")[0] in space.names
     assert space.n == 6
