@@ -13,6 +13,7 @@ another algorithm into every table. `SETTINGS` were chosen on an earlier cut of 
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,22 +25,21 @@ from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
 from tidelog.recommend.interactions.held_out import Cases, next_baskets, next_events
-from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.baselines import EASE, ItemKNN, Markov, OwnFrequency, Popularity, Ranker, TifuKNN
 from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10
-SEEDS = {"entree": 3, "online_retail": 3, "satiation": 5}
-STEPS = {"entree": 6_500, "online_retail": 5_000, "satiation": 10_000}
+SEEDS = {"entree": 5, "online_retail": 5, "satiation": 5}
+STEPS = {"entree": 6_500, "online_retail": 1_500, "satiation": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
         "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain_share": 5_000 / 6_500,
         "joint": False, "target_rate": 0.01, "discount": 0.0,
     },
     "online_retail": {
-        "encoder": "mean", "history": 100, "batch_size": 64, "full_softmax": 1_000, "sampled_items": 512,
-        "candidates": 10, "hidden": (64, 64), "pretrain_share": 0.8, "joint": False, "target_rate": 0.01,
-        "discount": 0.0,
+        "encoder": "mean", "history": 100, "memory": 256, "batch_size": 64, "learning_rate": 2e-3, "candidates": 10,
+        "hidden": (64, 64), "pretrain_share": 0.9, "joint": False, "target_rate": 0.01, "discount": 0.0,
     },
     "satiation": {
         "history": 25, "size": 32, "candidates": 12, "hidden": (64, 64), "threshold": 0.2, "q_weight": 10.0,
@@ -70,9 +70,13 @@ def mistaken(log: Any, study: str, seed: int) -> Rankers:
 
 
 def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
-    """What a study learns from a log whose last tenth of time chooses how much Q counts."""
+    """What a study learns from a whole log; before, a run without its last tenth of time chooses how much Q counts."""
     steps = STEPS[study]
-    return tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, every=steps // 5).policy()
+    if algorithm.q_weight is None:
+        chosen = tl.fit(algorithm, log, steps=steps, seeds=[seed], held_out=0.1, every=steps).policy()
+        print(f"{study}, seed {seed}: weight of Q {float(chosen.params.weight):g}", flush=True)
+        algorithm = replace(algorithm, q_weight=float(chosen.params.weight))
+    return tl.fit(algorithm, log, steps=steps, seeds=[seed], every=steps).policy()
 
 
 LEARNT: tuple[Callable[[Any, str, int], Rankers], ...] = (recommender_bcq, mistaken)
@@ -83,7 +87,12 @@ def baselines(log: Any, by_event: bool) -> dict[str, Ranker]:
     found: dict[str, Ranker] = {"popularity": Popularity.of(log), "last-item Markov": Markov.of(log)}
     if by_event:
         found["last item and event"] = Markov.of(log, by_event=True)
-    return found | {"item-kNN": ItemKNN.of(log), "own frequency": OwnFrequency.of(log, filled=True)}
+    return found | {
+        "item-kNN": ItemKNN.of(log),
+        "own frequency": OwnFrequency.of(log, filled=True),
+        "TIFU-kNN": TifuKNN.of(log),
+        "EASE": EASE.of(log),
+    }
 
 
 def interactions(frame: pl.DataFrame, gap: float | None = None) -> Any:
@@ -130,13 +139,17 @@ def real_seed(name: str, seed: int) -> dict[str, Any]:
     """A table of what is learnt with a seed, of baselines too for the first, and how BCQ differs from its encoder."""
     log, cases, kinds = REAL[name]()
     seconds = time.perf_counter()
-    rankers: dict[str, Ranker] = {} if seed else baselines(log, by_event=bool(kinds))
+    counted = baselines(log, by_event=bool(kinds))
+    rankers = dict(counted)
     for learn in LEARNT:
         rankers |= learn(log, name, seed)
     found = compare(rankers, cases, Popularity.of(log).counts, K, kinds)
     print(f"{name}, seed {seed}, {time.perf_counter() - seconds:.0f} s\n{found.text()}", flush=True)
     size = {"cases": len(cases), "items": len(log.items), "events": len(log)}
-    return {"size": size, "table": found.to_json(), "differences": differences(found)}
+    together = found.differences(BCQ, ("hit rate", "ndcg", "mrr"))
+    gains = [{"over": other, "measure": measure, "gain": list(gain)} for (other, measure), gain in together.items()]
+    rows = [row for row in found.to_json()["rows"] if not seed or row["ranker"] not in counted]
+    return {"size": size, "rows": rows, "differences": differences(found), "together": gains}
 
 
 def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -144,7 +157,8 @@ def real_study(name: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "k": K, **found[0]["size"], "steps": STEPS[name], "settings": SETTINGS[name], "seeds": len(found),
         "differences": [one["differences"] for one in found],
-        "rows": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["table"]["rows"]],
+        "rows": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["rows"]],
+        "together": [{"seed": seed} | row for seed, one in enumerate(found) for row in one["together"]],
     }  # fmt: skip
 
 
@@ -239,7 +253,7 @@ def study(name: str, seeds: int | None = None) -> dict[str, Any]:
 def kept_together(name: str, seeds: list[dict[str, Any]]) -> dict[str, Any]:
     """What the seeds of a study found, in one file."""
     found = (satiation_study if name == "satiation" else real_study)(name, seeds)
-    several = {"rows": found["rows"]} if "rows" in found else {}
+    several = {name: found[name] for name in ("rows", "together") if name in found}
     keep(
         f"recommender_{name}", COMMAND.format(name), {key: found[key] for key in found if key not in several}, **several
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from benchmarks.keep import RESULTS, kept, seed_interval
 
-MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
+MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty")
 TITLES = {"entree": "Entree, sessions from 1999 on", "online_retail": "Online Retail, next basket from 2011-11-01 on"}
 
 
@@ -48,13 +48,14 @@ def _table(found: dict[str, Any], title: str) -> str:
     """A row a ranker, kinds of events that matter; rankers that are learnt as means over seeds."""
     rows = [row for row in found["rows"] if row["kind"] in ("all", "accept")]
     names = dict.fromkeys((row["kind"], row["ranker"]) for row in rows)
+    measures = [measure for measure in MEASURES if measure in rows[0]["scores"]]  # older results have fewer
     lines = []
     for kind, ranker in names:
         same = [row for row in rows if (row["kind"], row["ranker"]) == (kind, ranker)]
-        cells = [_cell([row["scores"][measure] for row in same]) for measure in MEASURES]
+        cells = [_cell([row["scores"][measure] for row in same]) for measure in measures]
         whole = [f"{sum(row[one] for row in same) / len(same):.3f}" for one in ("coverage", "entropy")]
         lines.append(f"| {kind} | {ranker} | {' | '.join(cells + whole)} |")
-    head = f"| events | ranker | {' | '.join(MEASURES)} | coverage | entropy |\n|{'---|' * (len(MEASURES) + 4)}"
+    head = f"| events | ranker | {' | '.join(measures)} | coverage | entropy |\n|{'---|' * (len(measures) + 4)}"
     body = "\n".join(lines)
     return f"""### {title}
 
@@ -65,9 +66,31 @@ updates. What counts has its 95% interval over users; what is learnt has the mea
 {body}
 
 {_gained(found["differences"])}
-
+{_over(found.get("together", []))}
 Command: `{found["command"]}`. Settings were chosen on an earlier cut of what is
 learnt from, as [its page](recommender-bcq.md) says.
+"""
+
+
+def _over(found: list[dict[str, Any]]) -> str:
+    """By how much BCQ is over every other ranker in ndcg, and in how many seeds an interval is above or below 0."""
+    others = dict.fromkeys(row["over"] for row in found)
+    said = []
+    for other in others:
+        gains = [row["gain"] for row in found if (row["over"], row["measure"]) == (other, "ndcg")]
+        above, below = sum(low > 0 for _, low, _ in gains), sum(high < 0 for _, _, high in gains)
+        mean = sum(gain for gain, _, _ in gains) / len(gains)
+        said.append(f"| {other} | {mean:+.3f} | {above} of {len(gains)} | {below} of {len(gains)} |")
+    if not said:
+        return ""
+    lines = "\n".join(said)
+    return f"""
+Recommender BCQ minus each other ranker, ndcg: the mean over seeds, and the number of seeds whose interval over users is
+above or below 0. The intervals of a seed hold together for all rankers and for hit rate, ndcg and mrr.
+
+| over | ndcg | above 0 | below 0 |
+|---|---|---|---|
+{lines}
 """
 
 

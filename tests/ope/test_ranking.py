@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, histories, next_baskets, next_events
 from tidelog.recommend.metrics.baselines import Markov, OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import compare, diversity, list_measures, lists, unseen
+from tidelog.recommend.metrics.ranked_lists import by_history, compare, diversity, list_measures, lists, unseen
 
 FEW = Confidence(replicates=100)
 LOG = events_of(
@@ -117,6 +118,10 @@ def test_measures_of_hand_made_lists():
     assert found["popularity lift"].denominator == pytest.approx([2, 13 / 3, 0])
     assert found["cold share"].numerator.tolist() == [1, 0, 0]  # item 6 was never taken
     assert found["cold share"].denominator.tolist() == [3, 3, 1]
+    # Novelty: 17 events and one more for each of six items; items 3, 4, 6 then have 3, 3 and 1 of 23.
+    bits = [2 * np.log2(23 / 3) + np.log2(23), np.log2(23 / 5) + np.log2(23 / 3) + np.log2(23 / 2), np.log2(23 / 9)]
+    assert found["novelty"].numerator == pytest.approx(bits)
+    assert found["novelty"].denominator.tolist() == [3, 3, 1]
 
 
 def test_coverage_and_entropy_describe_all_lists_together():
@@ -157,6 +162,42 @@ def test_a_difference_is_taken_on_the_same_users():
     assert difference.low > 0
     with pytest.raises(ConfigError, match="unknown row 'c, all'"):
         found.row("c")
+
+
+def test_all_differences_hold_together():
+    """A and B hit in half of the cases, C in three quarters: the joint intervals are wider, and C's are above 0."""
+    rng = np.random.default_rng(0)
+    cases = cases_of([[1]] * 200)
+    said = {
+        name: Says((2 - (rng.random((200, 1)) < rate)).tolist())
+        for name, rate in zip("abc", (0.5, 0.5, 0.75), strict=True)
+    }
+    found = compare(said, cases, np.ones(4), k=1, confidence=Confidence(replicates=400))
+    together = found.differences("c", ("hit rate", "mrr"))
+    assert sorted(together) == [("a", "hit rate"), ("a", "mrr"), ("b", "hit rate"), ("b", "mrr")]
+    for (other, measure), joint in together.items():
+        alone = found.difference("c", other, measure)
+        assert joint.estimate == pytest.approx(alone.estimate)
+        assert joint.low < alone.low  # wider than one interval for itself
+        assert joint.low > 0
+    (noise,) = (gain for (other, _), gain in found.differences("a", ("hit rate",)).items() if other == "b")
+    assert noise.low < 0 < noise.high
+
+
+def test_groups_of_cases_have_rows_of_their_own():
+    cases = replace(cases_of([[1], [2], [1], [1]]), history_counts=np.array([0, 4, 9, 9], np.int32))
+    groups = by_history(cases)
+    assert {name: mask.tolist() for name, mask in groups.items()} == {
+        "0 to 4 earlier events": [True, True, False, False], "5 to 9 earlier events": [False, False, True, True],
+    }  # fmt: skip
+    found = compare({"a": Says([[1]] * 4)}, cases, np.ones(4), 1, confidence=FEW, groups=groups)
+    rates = {row.kind: (row.cases, row.scores["hit rate"].estimate) for row in found.rows}
+    assert rates == {"all": (4, 0.75), "0 to 4 earlier events": (2, 0.5), "5 to 9 earlier events": (2, 1.0)}
+    for wrong in (np.zeros(4, bool), np.ones(3, bool), np.ones(4)):
+        with pytest.raises(
+            ConfigError, match=r"group 'mine' is .*: expected a mask of 4 cases .* fix: leave out empty"
+        ):
+            compare({"a": Says([[1]] * 4)}, cases, np.ones(4), 1, confidence=FEW, groups={"mine": wrong})
 
 
 def test_seen_items_are_left_out_on_request():

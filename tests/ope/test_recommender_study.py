@@ -48,7 +48,11 @@ def test_a_table_has_baselines_and_what_is_learnt(monkeypatch):
     found = recommender.real_study("made", [recommender.real_seed("made", seed) for seed in (0, 1)])
     names = [{row["ranker"] for row in found["rows"] if row["seed"] == seed} for seed in (0, 1)]
     assert names[1] == {recommender.BCQ, recommender.ENCODER}
-    assert names[0] == names[1] | {"popularity", "last-item Markov", "last item and event", "item-kNN", "own frequency"}
+    counted = {"popularity", "last-item Markov", "last item and event", "item-kNN", "own frequency", "TIFU-kNN", "EASE"}
+    assert names[0] == names[1] | counted
+    gains = {(row["over"], row["measure"]): row["gain"] for row in found["together"] if row["seed"] == 1}
+    assert {other for other, _ in gains} == counted | {recommender.ENCODER}
+    assert gains["last-item Markov", "ndcg"] == [0.0, 0.0, 0.0]  # the stub of BCQ
     assert found["differences"][0] == found["differences"][1]
     assert set(found["differences"][0]) == {"all", "clicked", "shown"}
 

@@ -117,6 +117,9 @@ def test_differences_of_several_runs_hold_at_once():
     assert 1 <= missed <= 22  # binomial, 200 samples at 5%: 22 or more for 1 in 2,000 seeds
     assert [(one.one, one.other) for one in found] == [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
     assert found[0].interval.estimate == pytest.approx((scores[0] - scores[1]).mean())
+    fewer = simultaneous_differences(scores, replicates=400, other=2)
+    assert [(one.one, one.other) for one in fewer] == [(0, 2), (1, 2), (3, 2)]
+    assert fewer[2].interval.estimate == pytest.approx((scores[3] - scores[2]).mean())
     for wrong in (np.zeros((1, 5)), np.zeros((3, 1)), np.zeros(4)):
         with pytest.raises(ConfigError, match="expected at least"):
             simultaneous_differences(wrong)

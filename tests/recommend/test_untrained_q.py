@@ -16,9 +16,13 @@ from tidelog.data.scaling import Scaler
 from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
 from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.time_split import WEIGHTS, QWeightSelection
+from tidelog.training.runs.time_split import WEIGHTS, QWeightSelection, _best_weight
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
+UNUSED = (
+    "Q adds nothing here: no gain over likelihood was shown on a held-out period, so its weight is 0, and lists are in "
+    "order of likelihood"
+)
 HISTORIES = [["i1", "i2"], ["i7"], []]
 
 
@@ -92,7 +96,7 @@ def test_reports_tell_the_updates_and_the_weight_of_q(halves):
     assert [row["q_updates"] for row in metrics] == [0, 0, 0, 1, 2, 3]
     assert [row["q_weight"] for row in metrics[:3]] == [row["held_out/q_weight"] for row in metrics[:3]] == [0.0] * 3
     assert metrics[-1]["q_weight"] == float(halves[1].policy().params.weight) == metrics[-1]["held_out/q_weight"]
-    assert halves[1].notes() == []
+    assert halves[1].notes() == ([] if metrics[-1]["q_weight"] else [UNUSED])
 
 
 def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves):
@@ -100,16 +104,45 @@ def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves)
     cut = tl.load(folder, checkpoint=2)
     assert (float(cut.policy().params.weight), cut.policy().notes()) == (0.0, [NOTE])
     after = tl.load(folder, checkpoint=4).policy()
-    assert (int(after.params.q_updates), after.notes()) == (1, [])
+    assert (int(after.params.q_updates), NOTE in after.notes()) == (1, False)
 
 
 @pytest.mark.full
-def test_without_a_held_out_period_the_default_weight_waits_for_the_first_update():
+def test_without_a_held_out_period_only_a_set_weight_is_used():
     found = {}
-    for steps in (2, 3):
-        run = tl.fit(small(pretrain_share=0.67), described(), steps, every=1)
-        found[steps] = [(row["q_updates"], row["q_weight"]) for row in run.metrics]
-    assert found == {2: [(0, 0.0), (1, 0.25)], 3: [(0, 0.0), (0, 0.0), (1, 0.25)]}
+    for q_weight in (None, 0.25):
+        run = tl.fit(small(pretrain_share=0.67, q_weight=q_weight), described(), 3, every=1)
+        found[q_weight] = [(row["q_updates"], row["q_weight"]) for row in run.metrics], run.notes()
+    assert found[None] == ([(0, 0.0), (0, 0.0), (1, 0.0)], [UNUSED])
+    assert found[0.25] == ([(0, 0.0), (0, 0.0), (1, 0.25)], [])
+
+
+def test_a_weight_is_used_only_where_its_gain_is_shown_for_all_weights_together():
+    """Two hundred users with three cases each: noise that is shared by their cases, and one true gain."""
+    rng, users = np.random.default_rng(0), np.repeat(np.arange(200), 3)
+    plain = rng.exponential(1.0, 600)
+
+    def noisy(gain):
+        return plain + gain + np.repeat(rng.standard_normal(200), 3)
+
+    assert _best_weight([plain], users) == 0
+    assert _best_weight([plain, plain, noisy(0.0), plain + 0.0], users) == 0
+    assert _best_weight([plain, noisy(1.0), noisy(2.0), noisy(0.0)], users) == 2
+    assert _best_weight([plain, noisy(-2.0), noisy(-1.0)], users) == 0
+    assert _best_weight([plain, plain + 1.0, plain + 1.0], users) == 1  # the smaller weight of two alike
+
+
+def test_the_chance_of_using_a_weight_without_a_gain_is_its_level():
+    """30 logs, five weights whose lists differ by chance; one log in 40 may have a gain that is not there.
+
+    More than 4 of 30 has a probability of 0.001.
+    """
+    rng, users = np.random.default_rng(1), np.arange(300)
+    used = sum(
+        _best_weight([np.zeros(300), *rng.standard_normal((5, 300)) * (rng.random((5, 300)) < 0.3)], users) > 0
+        for _ in range(30)
+    )
+    assert used <= 4
 
 
 @pytest.mark.sample("0.4")

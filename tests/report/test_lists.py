@@ -16,6 +16,7 @@ from tidelog.number_text import three_digits
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, next_events
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.metrics.advice import advise
 from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.report.lists_part import _lead
@@ -56,6 +57,15 @@ def test_lists_stand_beside_baselines_with_intervals(shop, run):
 
 
 @pytest.mark.full
+def test_a_q_without_a_gain_is_said_to_add_nothing(shop, tmp_path):
+    log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
+    finish(begin(small(), log, tmp_path / "run", steps=6, every=6, held_out=0.3))
+    said = said_of(tmp_path / "run")
+    assert "run: Q adds nothing here: no gain over likelihood was shown on a held-out period" in said
+    assert "encoder alone" not in said  # the same lists
+
+
+@pytest.mark.full
 def test_words_and_settings_are_those_of_lists(run):
     said = said_of(run)
     assert re.search(r"\d+ events, \d+ sessions, from", said)
@@ -82,12 +92,20 @@ def test_the_page_leads_with_advice_where_a_rule_is_better():
     own = OwnFrequency(21)
     few = Confidence(replicates=50)
     rules = {"popularity": Constant(15), "last-item Markov": Constant(15), "item-kNN": Constant(15)}
+    mistaken = compare({"shop": own, **rules}, cases, np.ones(21), 5, confidence=few)
+    advice = advise(mistaken, "shop", "events")  # 32 of 40 users have items that the other rules do not list
+    assert advice.rule == "popularity"
+    assert advice.decision == (
+        "Use these lists: they contain the item that was taken more often than those of the counting rule popularity."
+    )
     for learnt, advised in ((Constant(13), True), (own, False)):
         rankers = {"shop": learnt, **rules, "own frequency": own}
         compared = compare(rankers, cases, np.ones(21), 5, confidence=few)
-        lead = _lead(compared, {"shop": learnt}, 5, "baskets")
+        lead = _lead(compared, {"shop": learnt}, "baskets")
         advice = '<p class="short">Do not use these lists: the counting rule own frequency is better than shop.</p>'
         assert lead.startswith(advice) == advised
+        same = '<p class="short">No difference from the counting rule own frequency was shown: it is simpler'
+        assert lead.startswith(same) != advised
         assert ("Do not use" in lead) == advised
         assert "held-out baskets the list of 5 items by shop contains an item of the basket" in lead
 

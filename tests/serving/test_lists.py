@@ -45,7 +45,21 @@ def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
     assert np.abs(wanted.scores - plain.recommend([["i1"], []], 3).scores)[0].max() > 1e-3
 
 
+def test_diversity_and_reasons_are_answered_as_numpy_answers(plain):
+    body = {"k": 3, "diversity": 0.5, "because": True}
+    one = recommend(plain, {"history": ["i1", "i2"], **body}).json()
+    wanted = plain.recommend([["i1", "i2"]], 3, diversity=0.5)
+    assert one["items"] == wanted.items[0].tolist()
+    reasons = plain.because([["i1", "i2"]], wanted.items)
+    assert one["because"] == reasons.items[0].tolist()
+    np.testing.assert_allclose(one["times_likelier"], reasons.times[0], rtol=1e-6)
+    many = recommend(plain, {"histories": [["i1", "i2"], []], **body}).json()
+    assert many["because"] == [one["because"], [None] * 3]
+
+
 BODIES = {
+    "diversity": ({"history": [], "diversity": 2}, 422, "'diversity' is 2, expected a number from 0 to 1"),
+    "because": ({"history": [], "because": 1}, 422, "'because' is not true or false"),
     "nothing": ({}, 422, 'the body needs {\"history\"'),
     "a field": ({"history": [], "kk": 2}, 422, "unknown field 'kk': did you mean 'k'?"),
     "misspelt": ({"histroy": ["i1"]}, 422, "unknown field 'histroy': did you mean 'history'?"),

@@ -16,7 +16,7 @@ from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
 from tidelog.policies.policy import Policy
-from tidelog.recommend.recommendation_tables import recommend_for_table
+from tidelog.recommend.recommendation_tables import available_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, excludes_seen
 
 
@@ -45,7 +45,13 @@ class Recommend:
     exclude_seen: Literal["auto", "yes", "no"] = "auto"
     """exclude items that the user has chosen before; auto: unless a tenth of the log's events repeat an item"""
     candidates: File | None = None
-    """a text file with one item per line: recommend only these"""
+    """a text file with one item per line: recommend only these; with --available a table"""
+    available: Column | None = None
+    """the column of the --candidates table that is true, or not 0, for items to recommend (stock, rules)"""
+    diversity: float = 0.0
+    """from 0 to 1: more different items in a list, at the cost of their scores"""
+    because: bool = False
+    """add the item of the history on which each recommendation depends most, and how many times likelier it makes it"""
     exclude: File | None = None
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
@@ -74,7 +80,9 @@ def run(words: list[str]) -> int:
         user_features=None if options.user_features is None else Path(options.user_features),
         k=options.k,
         exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
-        candidates=_lines(options.candidates),
+        candidates=_candidates(options),
+        because=options.because,
+        diversity=options.diversity,
         exclude=_lines(options.exclude),
         unknown=options.unknown,
     )
@@ -104,6 +112,15 @@ def _unread(policy: Policy, options: Recommend) -> list[str]:
     if options.user_features is None and policy.ranker().features:
         notes.append("nothing is known of the users; --user-features names their table")
     return notes
+
+
+def _candidates(options: Recommend) -> list[str] | None:
+    """Return the items that may be recommended, None for all."""
+    if options.available is None:
+        return _lines(options.candidates)
+    if options.candidates is None:
+        raise ConfigError("--available has no table. fix: add --candidates TABLE, or drop --available")
+    return available_items(Path(options.candidates), options.item, options.available)
 
 
 def _lines(path: str | None) -> list[str] | None:

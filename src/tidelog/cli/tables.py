@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidelog.cli.next_lists import next_command
+from tidelog.cli.next_lists import lists_advice, next_command
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
@@ -84,6 +84,8 @@ def show_run(run: Run) -> None:
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
         print_notes(run.policy().notes())
+        for line in lists_advice(run):
+            print_line(line)
         print_line(f"next: {next_command(run)}")
         return
     for place, command in enumerate(_next_commands(run)):

@@ -31,10 +31,11 @@ from tidelog.networks.recipe import named
 from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
+from tidelog.runtime.list_choices import Reasons
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommender import Recommendations, Vocabulary, recommend
+from tidelog.runtime.recommender import Recommendations, Vocabulary, because, recommend
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
@@ -180,19 +181,31 @@ class Policy(Acts):
         events: Any = None,
         users: Any = None,
         unknown: str = "error",
+        diversity: float = 0.0,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
         `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from, `exclude` are
-        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
-        per history, from columns of the user features to values (None: nothing is known). The same input gives the
-        same lists. SpecError where fewer than `k` items remain, or an id or value is unknown (`unknown="skip"` ignores
-        it in histories and users).
+        `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
+        `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
+        from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
+        against similarity within a list. The same input gives the same lists. SpecError where fewer than `k` items
+        remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
-            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
-        )
+            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
+            diversity,
+        )  # fmt: skip
+
+    def because(
+        self, histories: Any, items: Any, *, events: Any = None, users: Any = None, unknown: str = "error"
+    ) -> Reasons:
+        """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
+
+        Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
+        without that item; Q is not part of it. SpecError for an unknown id.
+        """
+        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown)
 
     def ranker(self, supervised: bool = False) -> Ranker:
         """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""

@@ -92,19 +92,23 @@ class Difference(NamedTuple):
 
 
 def simultaneous_differences(
-    scores: NDArray[Any], level: float = 0.95, replicates: int = 4000, seed: int = 0
+    scores: NDArray[Any], level: float = 0.95, replicates: int = 4000, seed: int = 0, other: int | None = None
 ) -> list[Difference]:
     """Return the differences `one - other` of all pairs of runs, whose intervals hold for all pairs at once.
 
-    Scores are `[runs, episodes]`, of the same episodes in every run. All differences are resampled together; the
-    intervals are as many standard errors long as the largest error of each replicate asks for (Romano & Wolf 2005,
-    doi:10.1111/j.1468-0262.2005.00615.x). ConfigError for fewer than two runs or episodes.
+    With `other`, of all runs from this one only. Scores are `[runs, episodes]`, of the same episodes in every run. All
+    differences are resampled together; the intervals are as many standard errors long as the largest error of each
+    replicate asks for (Romano & Wolf 2005, doi:10.1111/j.1468-0262.2005.00615.x). ConfigError for fewer than two runs
+    or episodes.
     """
     scores = _scores(scores)
     if scores.ndim != 2 or min(scores.shape) < 2:
         raise ConfigError(f"scores of shape {scores.shape}: expected at least [2 runs, 2 episodes]. fix: play more")
-    one, other = np.triu_indices(len(scores), 1)
-    differences, generator = (scores[one] - scores[other]).T, np.random.default_rng(seed)  # [episodes, pairs]
+    ones, others = np.triu_indices(len(scores), 1)
+    if other is not None:
+        ones = np.delete(np.arange(len(scores)), other)
+        others = np.full(len(ones), other)
+    differences, generator = (scores[ones] - scores[others]).T, np.random.default_rng(seed)  # [episodes, pairs]
     estimate, count = differences.mean(0), len(differences)
     errors = np.stack(
         [differences[generator.integers(count, size=count)].mean(0) - estimate for _ in range(_count(replicates))]
@@ -114,7 +118,7 @@ def simultaneous_differences(
     reach = np.quantile(relative.max(1), level) * deviation
     return [
         Difference(int(i), int(j), Interval(float(middle), float(middle - half), float(middle + half)))
-        for i, j, middle, half in zip(one, other, estimate, reach, strict=True)
+        for i, j, middle, half in zip(ones, others, estimate, reach, strict=True)
     ]
 
 

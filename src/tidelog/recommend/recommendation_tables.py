@@ -31,12 +31,15 @@ def recommend_for_table(
     user_features: Path | pl.DataFrame | None = None,
     k: int = 10,
     unknown: str = "error",
+    because: bool = False,
     **choices: Any,
 ) -> pl.DataFrame:
     """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
-    `user_features` is a table with one row per user; `choices` are those of `Policy.recommend`. Raises LogError where a
-    table cannot be read, SpecError for a missing column, a missing user or time, or an unknown item, event or user.
+    With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
+    many times likelier it makes it (`Policy.because`). `user_features` is a table with one row per user; `choices` are
+    those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing column, a missing
+    user or time, or an unknown item, event or user.
     """
     table = table_of(source, [name for name in (user, item, time, event) if name is not None])
     users, items = id_text(_column(table, user)), id_text(_column(table, item))
@@ -54,15 +57,46 @@ def recommend_for_table(
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
-    lists = policy.recommend(
-        [histories[name] for name in names], k, events=events, users=who, unknown=unknown, **choices
-    )
+    before = [histories[name] for name in names]
+    lists = policy.recommend(before, k, events=events, users=who, unknown=unknown, **choices)
     who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
-    return pl.DataFrame(
-        {user: who_took, places: ranks, item: lists.items.reshape(-1), scores: lists.scores.reshape(-1)}
-    )
+    columns: dict[str, Any] = {
+        user: who_took,
+        places: ranks,
+        item: lists.items.reshape(-1),
+        scores: lists.scores.reshape(-1),
+    }
+    if because:
+        reasons = policy.because(before, lists.items, events=events, users=who, unknown=unknown)
+        columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
+        columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
+    return pl.DataFrame(columns)
+
+
+def available_items(source: Source, item: str, available: str) -> list[str]:
+    """Return the items of a table whose column `available` is true or not 0; an empty cell means not available.
+
+    SpecError for a missing column, another value, and a table without such items.
+    """
+    table = table_of(source, [item, available])
+    ids, cells = id_text(_column(table, item)).to_list(), _column(table, available)
+    known = parse.flag(cells)
+    if len(known.unreadable):
+        counts = parse.number(cells)
+        known = known if len(counts.unreadable) else counts
+    if len(known.unreadable):
+        row = int(counts.unreadable[0])
+        raise SpecError(
+            f"{table.source}, row {row + 1}: '{available}' is '{cells[row]}', expected true, false or a number. "
+            "fix: correct the cell"
+        )
+    there = known.usable & (known.values != 0)
+    items = [one for one, offered in zip(ids, there, strict=True) if one is not None and offered]
+    if not items:
+        raise SpecError(f"{table.source}: no item has a true '{available}'. fix: choose another column")
+    return items
 
 
 def _free(name: str, *used: str) -> str:

@@ -92,8 +92,6 @@ from tidelog.recommend.ranking import ItemScores, PolicyParams
 from tidelog.recommend.repeats import Places, Repeats
 from tidelog.types import Catalogue, Histories, Spec, same_shape
 
-DEFAULT_Q_WEIGHT = 0.25  # weight of Q in the score without a held-out period
-
 
 class OptStates(NamedTuple):
     """The optimiser states, one for each network; None for an absent network."""
@@ -417,7 +415,7 @@ class RecommenderBCQ:
     critics: int = fields.critics(2)
     critic_loss: PointLoss = fields.critic_loss(squared)
     q_weight: float | None = number(
-        None, least=0.0, help="weight of Q in the score; none: chosen on the held-out period"
+        None, least=0.0, help="weight of Q in the score; none: 0 unless the held-out period shows a gain"
     )
     exclude_seen: bool = static(False, help="targets exclude items of the history")
     negative_weight: float | None = number(
@@ -556,7 +554,7 @@ class RecommenderBCQ:
             latents=latents,
             facts=item_facts(np.zeros(catalogue.n + 1), none),
             rewards=empty_statistics() if self.normalise_rewards else None,
-            weight=jnp.float32(DEFAULT_Q_WEIGHT if self.q_weight is None else self.q_weight),
+            weight=jnp.float32(0.0 if self.q_weight is None else self.q_weight),
             opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
             step=jnp.int32(0),
             q_updates=jnp.int32(0),
@@ -600,10 +598,15 @@ class RecommenderBCQ:
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
     def policy_notes(self, params: PolicyParams) -> list[str]:
-        """Return a note if the Q of this policy has no updates."""
-        if params.q_updates > 0:
-            return []
-        return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
+        """Return a note if the lists of this policy do not depend on Q, and why."""
+        if params.q_updates == 0:
+            return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
+        if self.q_weight is None and params.weight == 0:
+            return [
+                "Q adds nothing here: no gain over likelihood was shown on a held-out period, so its weight is 0, and "
+                "lists are in order of likelihood"
+            ]
+        return []
 
     def act(
         self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None

@@ -15,7 +15,8 @@ from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import held_out_cases
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker
+from tidelog.recommend.metrics.advice import LEADING, RULES, SUBJECTS, advise, best_rule, counting_rules
+from tidelog.recommend.metrics.baselines import Ranker
 from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 from tidelog.report.charts import Reach, intervals
 from tidelog.report.frame import bullets, definitions, figure, folded, heading, paragraph, section, table
@@ -29,7 +30,6 @@ from tidelog.training.runs.run import collapsed_metrics
 MOST_CASES = 2_000  # largest number of held-out events
 MOST_MEMBERS = 5  # largest number of seeds per algorithm
 LENGTH = 10  # of lists
-LEADING = "hit rate"  # the measure of the picture and of the sentence that lead the page
 REWARDS = ("reward", "discounted reward")
 SHOWN = (LEADING, "ndcg", "discounted reward", "coverage")  # measures that are not folded
 MEANINGS = {
@@ -40,6 +40,7 @@ MEANINGS = {
     "discounted reward": "the same, where a hit counts less the further down it is",
     "popularity lift": "popularity of the listed items relative to the items taken; above 1: more popular",
     "cold share": "share of the listed items that nobody took before the held-out period",
+    "novelty": "how rare the listed items are: bits of surprise, 1 more for items half as frequent",
     "coverage": "share of all items that are in any list",
     "entropy": "how evenly items are listed: 1 if all are listed equally often, 0 for one list for everybody",
 }
@@ -49,7 +50,6 @@ OF_BASKETS = {  # what else these measures mean for baskets
     "mrr": "mean of 1 / place of the first item of the basket in the list, 0 if none is there",
     "reward": "mean reward of the items of a basket that are in the list",
 }
-OWN = "own frequency"
 ALONE = "encoder alone"
 
 
@@ -81,21 +81,15 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     scope = f"all {len(cases):,}" if len(cases) == number else f"{len(cases):,} random"
     scope = f"the first held-out baskets of {scope} users" if baskets else f"{scope} events"
     notes: list[str] = []
-    rules: dict[str, Ranker] = {
-        "popularity": Popularity.of(split.train),
-        **({} if baskets else {"last-item Markov": Markov.of(split.train)}),
-        "item-kNN": ItemKNN.of(split.train),
-        OWN: OwnFrequency.of(split.train, filled=True),
-    }
     learnt = dict(_learnt(lines, notes))
-    rankers = learnt | rules
+    rankers = learnt | counting_rules(split.train)
     k = min(LENGTH, len(found.log.items) - 1)
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
-        "selected one number only, the weight of the learnt values (Q); nothing was trained on it. The 95% intervals "
-        "are over users. Predicting the next item rewards imitation of the log: it cannot show what is good in the "
-        "long run."
+        "selected one number only, the weight of the learnt values (Q), 0 unless a gain is shown; nothing was trained "
+        "on it. The 95% intervals are over users. Predicting the next item rewards imitation of the log: it cannot "
+        "show what is good in the long run."
     )
     if baskets:
         explanation += (
@@ -105,7 +99,7 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
         )
     share = found.log.repeat_share
     seen = _SEEN + _REPEATS[share < REPEATED].format(share=share)
-    body = [_lead(compared, learnt, k, "baskets" if baskets else "events"), *map(paragraph, notes)]
+    body = [_lead(compared, learnt, "baskets" if baskets else "events"), *map(paragraph, notes)]
     body += [paragraph(seen, "soft"), paragraph(explanation, "soft")]
     unit = found.log.reward_unit
     body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", unit, every_kind=False))
@@ -118,10 +112,6 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     )
 
 
-_COUNTED = {
-    "popularity": "popularity", "last-item Markov": "what followed the last item",
-    "item-kNN": "items of the same users", OWN: "the most frequent items of the user",
-}  # fmt: skip
 _SEEN = "The measured lists may contain items that the user took before. "
 _REPEATS = (  # by whether such items are left out by default
     "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog recommend` and "
@@ -131,40 +121,23 @@ _REPEATS = (  # by whether such items are left out by default
 )
 
 
-def _lead(compared: Comparison, learnt: Mapping[str, Ranker], k: int, unit: str) -> str:
-    """One sentence and one picture: the first policy's hit rate and that of the best counting rule.
-
-    A policy that is worse than the rule comes after a sentence that advises against its lists.
-    """
+def _lead(compared: Comparison, learnt: Mapping[str, Ranker], unit: str) -> str:
+    """What to do, one sentence and one picture: the first policy's hit rate and that of the best counting rule."""
     rates = {row.ranker: row for row in compared.rows if row.kind == "all"}
-    rule = max(_COUNTED.keys() & rates.keys(), key=lambda name: (rates[name].scores[LEADING].estimate, name))
+    rule, (taken, hit) = best_rule(compared), SUBJECTS[unit]
     highest = rates[rule].scores[LEADING].estimate
-    sentence = advice = ""
-    taken, hit = {
-        "events": ("the item that was taken", "whose item is"), "baskets": ("an item of the basket", "with an item")
-    }[unit]  # fmt: skip
-    if learnt:
-        name = next(iter(learnt))
-        gain = compared.difference(name, rule, LEADING)
-        low, high = (f"{three_digits(100 * end, sign=True)}" for end in gain[1:])
-        sentence = (
-            f"In {three_digits(100 * rates[name].scores[LEADING].estimate)}% of {rates[name].cases:,} held-out {unit} "
-            f"the list of {k} items by {name} contains {taken}, and in {three_digits(100 * highest)}% "
-            f"that of the best counting rule, {rule} ({_COUNTED[rule]}): a difference of "
-            f"{three_digits(100 * gain.estimate, sign=True)} percentage points ({low} to {high})."
-        )
-        if gain.high < 0:
-            advice = f"Do not use these lists: the counting rule {rule} is better than {name}."
+    advice = advise(compared, next(iter(learnt)), unit) if learnt else None
     reaches = [
         Reach(name, Interval(*(100 * end for end in row.scores[LEADING])), "c0" if name in learnt else "log")
         for name, row in rates.items()
     ]
     title = f"{LEADING} in percent: " + "; ".join(f"{one.name} {with_ends(one.interval)}" for one in reaches)
-    across_axis = f"% of the held-out {unit} {hit} among the {k} listed"
+    across_axis = f"% of the held-out {unit} {hit} among the {compared.k} listed"
     drawn = intervals(title, reaches, 100 * highest, across_axis, ("fewer", "more"))
     text = f"Blue: policies that learnt. Grey: counting rules without learning; the line is the best of them, {rule}."
     shown = figure(f"How often {taken} is in the list", drawn, text)
-    return "".join(paragraph(one, "short") for one in (advice, sentence) if one) + shown
+    said = () if advice is None else (advice.decision, advice.sentence)
+    return "".join(paragraph(one, "short") for one in said) + shown
 
 
 def _measures_table(
@@ -179,14 +152,16 @@ def _measures_table(
             for name in measures
         ]
         rows.append([row.ranker, *([row.kind] if every_kind else []), f"{row.cases:,}", *cells])
-    marked = [place for place, row in enumerate(shown) if row.ranker not in _COUNTED and ALONE not in row.ranker]
+    marked = [place for place, row in enumerate(shown) if row.ranker not in RULES and ALONE not in row.ranker]
     named = (f"{name}{in_unit(unit, 'in ')}" if name in REWARDS else name for name in measures)
     head = ("", *(["events"] if every_kind else []), "cases", *named)
     return table(head, rows, caption, marked=marked, named=True)
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
-    """Every policy, and its encoder alone; policies that cannot be loaded are added to `notes`.
+    """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none.
+
+    Policies that cannot be loaded are added to `notes`.
 
     A run's best policy is the first, if one was selected.
     """
@@ -206,7 +181,11 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 notes.append(f"{name}: its policy cannot be loaded. {error}")
                 continue
             yield name, policy.ranker()
-            yield f"{name}, {ALONE}", policy.ranker(supervised=True)
+            unused = policy.notes()  # Q has no part in the lists: they are those of the encoder alone
+            if unused:
+                notes += [f"{name}: {one}." for one in unused]
+            else:
+                yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 
 def _gains(found: Comparison, rankers: Mapping[str, Ranker], unit: str | None) -> Iterator[str]:

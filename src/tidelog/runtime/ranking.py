@@ -121,6 +121,37 @@ class Ranker:
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
+    @property
+    def vectors(self) -> NumpyArray:
+        """The items' vectors [N + 1, D] of length 1; row 0 is no item."""
+        return self._functions.table[:, :-1]
+
+    def log_likelihood(
+        self, histories: NumpyArray, events: NumpyArray, items: NumpyArray, users: NumpyArray | None = None
+    ) -> NumpyArray:
+        """Return the log-likelihood of items [B, K] after histories [B, H], over the whole catalogue."""
+        check_histories(histories, events, None, self.items, self._functions.kinds)
+        seen, done = (fit_length(part, self.history) for part in (histories, events))
+        whole = Histories(seen, done, user_array(users, len(histories), self.features))
+        parts = [
+            self._log_likelihood(Histories(*(part[i : i + QUERIES] for part in whole)), items[i : i + QUERIES])
+            for i in range(0, len(histories), QUERIES)
+        ]
+        return np.concatenate(parts)
+
+    def _log_likelihood(self, seen: Histories, items: NumpyArray) -> NumpyArray:
+        queries = np.asarray(self._functions.queries(seen))
+        scores = None if self._functions.places is None else np.asarray(self._functions.places(seen))
+        logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
+        if scores is not None:
+            logits = np.concatenate([logits, scores], axis=1)
+        top = logits.max(axis=1, keepdims=True)
+        total = top + np.log(np.exp(logits - top, dtype=np.float64).sum(axis=1, keepdims=True))
+        own = np.einsum("bkq,bq->bk", self._functions.table[items], queries[:, 0])
+        if scores is not None:
+            own = np.logaddexp(own, repeat_scores(items, seen.items, scores, self.items))
+        return np.asarray(own - total)
+
     def find(
         self,
         histories: NumpyArray,

@@ -6,7 +6,7 @@ Letters: `B` histories, `H` history length, `N` items, `F` features of users.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.memory import shortage
 from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons, whole_ranker
 from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
 
@@ -97,18 +98,31 @@ class Recommender:
         events: Any = None,
         users: Any = None,
         unknown: str = "error",
+        diversity: float = 0.0,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
         `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from, `exclude` are
-        never chosen; `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping
-        per history, from columns of the user features to values (None: nothing is known). SpecError where fewer than
-        `k` items remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
+        `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
+        `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
+        from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
+        against similarity within a list. SpecError where fewer than `k` items remain, or an id or value is unknown
+        (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
-            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown
-        )
+            self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
+            diversity,
+        )  # fmt: skip
+
+    def because(
+        self, histories: Any, items: Any, *, events: Any = None, users: Any = None, unknown: str = "error"
+    ) -> Reasons:
+        """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
+
+        Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
+        without that item. SpecError for an unknown id, and for lists of an ONNX file.
+        """
+        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown)
 
     def ranker(self) -> Ranks:
         """Return the ranker of item indices."""
@@ -125,11 +139,12 @@ def recommend(
     histories: Any,
     k: int = 10,
     exclude_seen: bool | None = None,
-    candidates: Iterable[Any] | None = None,
+    candidates: Iterable[Any] | Callable[[Any], bool] | None = None,
     exclude: Iterable[Any] | None = None,
     events: Any = None,
     users: Any = None,
     unknown: str = "error",
+    diversity: float = 0.0,
 ) -> Recommendations:
     """Return the best `k` items after each history; see `Policy.recommend`.
 
@@ -141,14 +156,9 @@ def recommend(
         exclude_seen = excludes_seen(ranker)
     if not isinstance(exclude_seen, bool | np.bool_):
         raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True, False or None. fix: use True")
-    if not isinstance(unknown, str) or unknown not in ("error", "skip"):
-        raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
-    items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
-    who = None
-    if users is not None:
-        if vocabulary.users is None or not ranker.features:
-            raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
-        who = vocabulary.users.read(users, len(items), unknown == "skip")
+    if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
+        raise SpecError(f"diversity = {diversity!r:.80}: expected a number from 0 to 1. fix: use 0.3")
+    items, kinds, who = _read(ranker, vocabulary, histories, events, users, unknown)
     offered = _offered(vocabulary, candidates, exclude)
     most = max(1, MARKS // (ranker.items + 1))
     problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
@@ -162,9 +172,51 @@ def recommend(
             allowed[i, seen] = False
         refuse_too_few(allowed, int(k), begin)
         read, done = (_left_padded(part[rows], ranker.history) for part in (items, kinds))
-        parts.append(ranker.rank(read, done, int(k), allowed, None if who is None else who[rows]))
+        mine = None if who is None else who[rows]
+        if diversity:
+            whole = whole_ranker(ranker, "diversity")
+            pool = whole.rank(read, done, pool_size(int(k), allowed), allowed, mine)
+            parts.append(diverse(*pool, whole.vectors, int(k), diversity))
+        else:
+            parts.append(ranker.rank(read, done, int(k), allowed, mine))
     recommended, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
+
+
+def because(
+    ranker: Ranks,
+    vocabulary: Vocabulary,
+    histories: Any,
+    items: Any,
+    events: Any = None,
+    users: Any = None,
+    unknown: str = "error",
+) -> Reasons:
+    """Return the reason of each recommended item [B, k]; see `Recommender.because`."""
+    whole = whole_ranker(ranker, "because()")
+    seen, kinds, who = _read(ranker, vocabulary, histories, events, users, unknown)
+    listed = [vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))]
+    if len(listed) != len(seen) or len({len(row) for row in listed}) != 1 or not listed[0]:
+        raise SpecError(
+            f"{len(seen)} histories with lists of {[len(row) for row in listed][:5]} items: expected one list for each "
+            "history, of equal lengths. fix: pass lists.items of recommend(...)"
+        )
+    found, times = reasons(whole, seen, kinds, np.asarray(listed, np.int64), who)
+    return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], times)
+
+
+def _read(
+    ranker: Ranks, vocabulary: Vocabulary, histories: Any, events: Any, users: Any, unknown: str
+) -> tuple[list[list[int]], list[list[int]], NumpyArray | None]:
+    """Return histories as indices of items and of kinds of events, and user features [B, F] where there are any."""
+    if not isinstance(unknown, str) or unknown not in ("error", "skip"):
+        raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
+    items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
+    if users is None:
+        return items, kinds, None
+    if vocabulary.users is None or not ranker.features:
+        raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
+    return items, kinds, vocabulary.users.read(users, len(items), unknown == "skip")
 
 
 def encode_histories(
@@ -208,10 +260,16 @@ def _is_list(value: Any) -> bool:
     return several or (isinstance(value, Sequence) and not isinstance(value, str | bytes))
 
 
-def _offered(vocabulary: Vocabulary, candidates: Iterable[Any] | None, exclude: Iterable[Any] | None) -> NumpyArray:
+def _offered(
+    vocabulary: Vocabulary,
+    candidates: Iterable[Any] | Callable[[Any], bool] | None,
+    exclude: Iterable[Any] | None,
+) -> NumpyArray:
     """Return [N + 1] bool: the items that may be recommended."""
     offered = np.full(len(vocabulary.ids) + 1, candidates is None)
-    if candidates is not None:
+    if callable(candidates):
+        offered[1:] = [bool(candidates(one)) for one in vocabulary.ids.tolist()]
+    elif candidates is not None:
         offered[vocabulary.items(_id_list(candidates, "candidates"), "candidates")] = True
     if exclude is not None:
         offered[vocabulary.items(_id_list(exclude, "exclude"), "exclude")] = False

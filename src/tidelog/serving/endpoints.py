@@ -26,9 +26,9 @@ NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
 ONE = ("observation", "mask", "memory", "seed")
 MANY = ("observations", "masks", "memories", "seed")
-CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown")
-ONE_LIST = ("history", "events", "user", *CHOICES)
-MANY_LISTS = ("histories", "events", "users", *CHOICES)
+CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown", "diversity")
+ONE_LIST = ("history", "events", "user", *CHOICES, "because")
+MANY_LISTS = ("histories", "events", "users", *CHOICES, "because")
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
 QUICK_ROWS = 8  # rows of a quick answer
 QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
@@ -137,6 +137,7 @@ class ListRequest(NamedTuple):
     rows: int  # B
     single: bool
     choices: dict[str, Any]  # arguments of `Recommender.recommend`
+    because: bool  # whether the answer has reasons
 
 
 class RecommendEndpoint:
@@ -172,17 +173,24 @@ class RecommendEndpoint:
             choices["events"] = _rows(body["events"], "events", single)
         if body.get(fields[2]) is not None:
             choices["users"] = _users(body[fields[2]], fields[2], single)
-        return ListRequest(histories, len(histories), single, choices)
+        if type(body.get("because", False)) is not bool:
+            raise RequestError(UNFIT, "'because' is not true or false. fix: send true")
+        return ListRequest(histories, len(histories), single, choices, body.get("because", False))
 
     def quick(self, asked: ListRequest) -> bool:
         """Return whether the computation is faster than a thread switch."""
-        return asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10))) <= QUICK_SCORES
+        work = asked.rows * (self.policy.ranker().items + 100 * int(asked.choices.get("k", 10)))
+        return not asked.because and work <= QUICK_SCORES
 
     def compute(self, asked: ListRequest) -> dict[str, Any]:
-        """Return items and scores [B, k], best first."""
+        """Return items and scores [B, k], best first; where asked for also each item's reason and what it does."""
         lists = self.policy.recommend(asked.histories, **asked.choices)
-        items, scores = lists.items.tolist(), lists.scores.tolist()
-        return {"items": items[0], "scores": scores[0]} if asked.single else {"items": items, "scores": scores}
+        answer = {"items": lists.items.tolist(), "scores": lists.scores.tolist()}
+        if asked.because:
+            known = {name: asked.choices[name] for name in ("events", "users", "unknown") if name in asked.choices}
+            reasons = self.policy.because(asked.histories, answer["items"], **known)
+            answer |= {"because": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
+        return {name: values[0] for name, values in answer.items()} if asked.single else answer
 
 
 def _rows(value: Any, name: str, single: bool) -> list[list[Any]]:
@@ -228,6 +236,9 @@ def _check_choices(choices: dict[str, Any], rows: int) -> None:
         raise RequestError(
             TOO_MANY, f"'k' = {k:,} for {rows:,} histories, at most {MOST_ITEMS:,} items per answer. fix: lower k"
         )
+    share = choices.get("diversity", 0.0)
+    if type(share) not in (int, float) or not 0.0 <= share <= 1.0:
+        raise RequestError(UNFIT, f"'diversity' is {share!r:.40}, expected a number from 0 to 1. fix: send 0.3")
     if type(choices.get("exclude_seen", True)) is not bool:
         raise RequestError(UNFIT, "'exclude_seen' is not true or false. fix: send true")
     for name in ("candidates", "exclude"):

@@ -13,6 +13,7 @@ compared on the same users. At cut-off `k`, for a case with a set of targets (on
 | discounted reward | the same, each times 1 / log2(rank + 1); training selects the weight of Q by it |
 | popularity lift | mean popularity of the listed items divided by that of the targets; above 1: more popular |
 | cold share | share of the listed items that nobody took before the split |
+| novelty | mean over the list of log2(events / events of the item), each item counted once more; high: rare items |
 
 *Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, divided by log N: 1
 if all are listed equally often. Both describe the lists together, so they have no interval.
@@ -23,21 +24,23 @@ Letters: `C` cases, `K` length of a list, `G` items of the largest basket, `N` i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.intervals import Confidence, critical_values, interval, normal_deviate
 from tidelog.ope.estimators.ratios import Ratios
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.held_out import Bools, Cases, Ints
 from tidelog.recommend.metrics.baselines import Ranker
 
-MEASURES = ("hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share")
+MEASURES = (
+    "hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty"
+)  # fmt: skip
 DIVERSITY = ("coverage", "entropy")
 _CELLS = 20_000_000  # largest number of comparisons of listed items with targets in memory
 
@@ -51,10 +54,10 @@ class UserSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RankingRow:
-    """Metrics of one ranker on the cases of one kind of event."""
+    """Metrics of one ranker on the cases of one kind of event, or of one group."""
 
     ranker: str
-    kind: str  # "all", or the name of a kind of event
+    kind: str  # "all", or the name of a kind of event or of a group
     cases: int
     users: int
     scores: Mapping[str, Interval]
@@ -89,6 +92,24 @@ class Comparison:
         ratios = (self.row(name, kind).ratios for name in (one, other))
         return _interval(next(ratios)[measure].minus(next(ratios)[measure]), self.confidence)
 
+    def differences(
+        self, one: str, measures: Sequence[str] = MEASURES, kind: str = "all"
+    ) -> dict[tuple[str, str], Interval]:
+        """`one` minus every other ranker in every measure, by (ranker, measure); all intervals hold together.
+
+        The same users are resampled for all; the bootstrap error that all intervals together have to cover is the
+        largest one of each replicate (`critical_values`). Infinite ends: the bootstrap of this difference lost a ratio.
+        """
+        mine = self.row(one, kind).ratios
+        others = [row for row in self.rows if row.kind == kind and row.ranker != one]
+        pairs = {(row.ranker, name): mine[name].minus(row.ratios[name]) for row in others for name in measures}
+        error = 1.0 - self.confidence.level
+        wide = critical_values(list(pairs.values()), self.confidence, error) / normal_deviate(error)
+        return {
+            pair: interval(gain, "bca", replace(self.confidence, widening=max(1.0, float(factor))))
+            for (pair, gain), factor in zip(pairs.items(), wide, strict=True)
+        }
+
     def text(self, measures: Sequence[str] = (*MEASURES, *DIVERSITY)) -> str:
         """A Markdown table."""
         head = ["ranker", "events", "cases", *(f"{name}" for name in measures)]
@@ -111,20 +132,30 @@ def compare(
     kinds: Sequence[str] = (),
     exclude_seen: bool = False,
     confidence: Confidence | None = None,
+    groups: Mapping[str, Bools] | None = None,
 ) -> Comparison:
     """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
 
-    With more than one of the named `kinds` of events there is one row for each, and one for all cases.
+    With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
+    `groups` of cases, masks [C], has one, too. ConfigError for a group without cases, or of another length.
     """
     confidence = confidence or Confidence()
     several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
-    groups = {"all": np.ones(len(cases), bool)}
+    parts = {"all": np.ones(len(cases), bool)}
     if len(several) > 1:
-        groups |= {kinds[kind - 1]: cases.kind == kind for kind in several}
+        parts |= {kinds[kind - 1]: cases.kind == kind for kind in several}
+    for name, chosen in (groups or {}).items():
+        mask = np.asarray(chosen)
+        if mask.dtype != bool or mask.shape != (len(cases),) or not mask.any() or name in parts:
+            raise ConfigError(
+                f"group '{name}' is {mask.dtype}{list(mask.shape)}: expected a mask of {len(cases)} cases with at "
+                "least one of them, and a new name. fix: leave out empty groups; a kind of event has its own row"
+            )
+        parts[name] = mask
     listed = {name: lists(ranker, cases, k, len(counts), exclude_seen) for name, ranker in rankers.items()}
     rows = [
         _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence)
-        for kind, chosen in groups.items()
+        for kind, chosen in parts.items()
         for name, items in listed.items()
     ]
     return Comparison(k, tuple(rows), confidence)
@@ -169,6 +200,7 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
     first = np.where(hit.any(1), 1.0 / (hit.argmax(1) + 1.0), 0.0)
     one = np.ones(len(items))
     listed = items > 0
+    rarity = np.log2((counts.sum() + len(counts) - 1) / (counts + 1.0))  # [N + 1] bits
     return {
         "hit rate": UserSums(hit.any(1).astype(float), one),
         "hit all": UserSums((hit.sum(1) == count).astype(float), one),
@@ -177,8 +209,24 @@ def list_measures(items: Ints, cases: Cases, counts: Floats) -> dict[str, UserSu
         "reward": UserSums(earned.sum(1), one),
         "discounted reward": UserSums(earned @ gain, one),
         "popularity lift": UserSums(_mean(counts[items], listed), _mean(counts[cases.targets], cases.targets > 0)),
+        "novelty": UserSums((rarity[items] * listed).sum(1), listed.sum(1).astype(float)),
         "cold share": UserSums((listed & (counts[items] == 0)).sum(1).astype(float), listed.sum(1).astype(float)),
     }
+
+
+def by_history(cases: Cases) -> dict[str, Bools]:
+    """Groups of cases with a short, a middle and a long history, about a third each, as masks [C] by name.
+
+    Thirds of equal lengths are one group.
+    """
+    count = (cases.history > 0).sum(1) if cases.history_counts is None else cases.history_counts
+    ends = np.unique(np.quantile(count, (1 / 3, 2 / 3, 1.0), method="inverted_cdf").astype(int))
+    begins = np.append(int(count.min()), ends[:-1] + 1)
+    names = [
+        f"{a:,} to {b:,} earlier events" if a < b else f"{a:,} earlier events"
+        for a, b in zip(begins, ends, strict=True)
+    ]
+    return {name: (count >= a) & (count <= b) for name, a, b in zip(names, begins, ends, strict=True)}
 
 
 def diversity(items: Ints, size: int) -> dict[str, float]:

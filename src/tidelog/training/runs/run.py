@@ -154,6 +154,10 @@ class Run:
         """Return copies of the learner states of all members."""
         return [_copy(learner) for learner in self._engine.learners]
 
+    def held_out_lists(self) -> QWeightSelection | None:
+        """Return the held-out period of interactions, with the log before it; None without one."""
+        return self._q_weight_selection
+
     def learnt_from(self) -> tuple[Any, Validation | None]:
         """Return the constant stores that training reads, and the validation of the held-out part."""
         return self._engine.stores, self._validation

@@ -1,7 +1,8 @@
 """The split of interactions by time: the earlier period is for training, the later period is held out.
 
 The held-out period also selects the weight of Q in the score of a list. A log of chosen items shows the value of chosen
-items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps.
+items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps. The
+weight is 0 unless a gain over likelihood alone is shown: the 95% intervals of the gains of all weights hold together.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
+from tidelog.policies.statistics import simultaneous_differences
 from tidelog.recommend.interactions.held_out import Cases, held_out_cases
 from tidelog.recommend.interactions.log import UNEVEN, Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
@@ -80,7 +83,7 @@ class TimeSplit:
 
     def q_weight_selection(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
-        return None if self._split is None else QWeightSelection(self._split.test, self.notes())
+        return None if self._split is None else QWeightSelection(self._split.test, self.notes(), self.train)
 
     def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
         return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
@@ -110,27 +113,33 @@ def check_list_options(scale: str | None, split_seed: int, episodes: Mapping[str
 class QWeightSelection:
     """Lists for a sample of held-out events, or of users with their first held-out basket; always the same sample."""
 
-    def __init__(self, log: Interactions, notes: Sequence[str] = ()) -> None:
-        self.notes = tuple(notes)
+    def __init__(self, log: Interactions, notes: Sequence[str] = (), train: Interactions | None = None) -> None:
+        self.notes, self.train = tuple(notes), train
         most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
-        self._log, self._most = log, most
+        self.log, self._most = log, most
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
         """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists.
 
-        A Q without updates has weight 0; no other weight is tried.
+        It is 0 unless the interval of its gain over weight 0 is above 0, simultaneously with those of the other
+        weights. A Q without updates has weight 0; no other weight is tried.
         """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
-        cases = held_out_cases(self._log, self._most, policy.algorithm.reach)
+        cases = held_out_cases(self.log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        scores = ranker.find(cases.history, cases.events, k, allowed, self._log.features_of(cases.user))
-        results = [(w, self._metrics(scores, cases, k, w)) for w in _weights(policy)]
-        weight, best = max(results, key=lambda pair: (pair[1][_DECIDES], -pair[0]))
-        return weight, {f"held_out/{name}": value for name, value in best.items()} | {"held_out/q_weight": weight}
+        scores = ranker.find(cases.history, cases.events, k, allowed, self.log.features_of(cases.user))
+        weights = _weights(policy)
+        results = [self._metrics(scores, cases, k, weight) for weight in weights]
+        best = _best_weight([earned for earned, _ in results], cases.user)
+        metrics = {f"held_out/{name}": value for name, value in results[best][1].items()}
+        return weights[best], metrics | {"held_out/q_weight": weights[best]}
 
-    def _metrics(self, scores: Found, cases: Cases, k: int, weight: float) -> dict[str, float]:
+    def _metrics(
+        self, scores: Found, cases: Cases, k: int, weight: float
+    ) -> tuple[NDArray[np.float64], dict[str, float]]:
+        """Return the discounted reward of the lists of each case [C], and the metrics of all lists."""
         items, _ = order_found(scores, k, weight)
         hits, earned = np.zeros(items.shape, bool), np.zeros(items.shape)
         for place, listed in enumerate(items.T):
@@ -140,14 +149,31 @@ class QWeightSelection:
         ideal = np.cumsum(gain)[np.minimum((cases.targets > 0).sum(axis=1), k) - 1]
         counts = np.bincount(items.reshape(-1)).astype(np.float64)
         share = counts[counts > 0] / counts.sum()
-        return {
+        discounted = (earned * gain).sum(axis=1)
+        return discounted, {
             f"hit@{LENGTH}": float(hits.any(axis=1).mean()),
             f"ndcg@{LENGTH}": float(((hits * gain).sum(axis=1) / ideal).mean()),
             f"reward@{LENGTH}": float(earned.sum(axis=1).mean()),
-            _DECIDES: float((earned * gain).sum(axis=1).mean()),
-            "coverage": float((counts > 0).sum() / len(self._log.items)),
+            _DECIDES: float(discounted.mean()),
+            "coverage": float((counts > 0).sum() / len(self.log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
+
+
+def _best_weight(earned: Sequence[NDArray[np.float64]], user: NDArray[Any]) -> int:
+    """Return the place of the largest gain over the first one that is shown to be above 0; without one the first.
+
+    `earned` [C] are the rewards of cases, whose users are `user` [C]; intervals resample users. The mean over cases is
+    a ratio of sums over users, whose part in it is linear in their sums and their numbers of cases.
+    """
+    users, owner = np.unique(user, return_inverse=True)
+    if len(earned) == 1 or len(users) < 2:
+        return 0
+    cases = np.bincount(owner, minlength=len(users)) * len(users) / len(owner)  # [U], mean 1
+    sums = np.stack([np.bincount(owner, one, len(users)) for one in earned]) * len(users) / len(owner)
+    parts = sums + sums.mean(axis=1, keepdims=True) * (1.0 - cases)  # [weights, U]: their means are those over cases
+    gains = [one for one in simultaneous_differences(parts, replicates=2_000, other=0) if one.interval.low > 0.0]
+    return max(gains, key=lambda gain: (gain.interval.estimate, -gain.one)).one if gains else 0
 
 
 def _weights(policy: Policy) -> tuple[float, ...]:

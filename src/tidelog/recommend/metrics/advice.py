@@ -1,0 +1,73 @@
+"""Whether to use a policy's lists: beside the best rule that only counts, on the same held-out cases.
+
+Letters: `C` cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.number_text import three_digits
+from tidelog.policies.statistics import Interval
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker, TifuKNN
+from tidelog.recommend.metrics.ranked_lists import Comparison
+
+LEADING = "hit rate"  # the measure of the sentence
+POPULAR, NEXT, NEIGHBOURS, OWN, TIFU = "popularity", "last-item Markov", "item-kNN", "own frequency", "TIFU-kNN"
+RULES = {
+    POPULAR: "popularity", NEXT: "what followed the last item", NEIGHBOURS: "items of the same users",
+    OWN: "the most frequent items of the user", TIFU: "frequent items of the user and of similar users",
+}  # fmt: skip
+SUBJECTS = {
+    "events": ("the item that was taken", "whose item is"),
+    "baskets": ("an item of the basket", "with an item"),
+}  # for each unit: what a list contains, and which of them have it
+
+
+class Advice(NamedTuple):
+    """A policy's lists beside those of the best counting rule."""
+
+    rule: str  # the name of the rule
+    difference: Interval  # of the hit rates, policy minus rule
+    sentence: str  # both, and their difference
+    decision: str  # what to do
+
+
+def counting_rules(train: Interactions) -> dict[str, Ranker]:
+    """Return the rules that count events of a log, by name; without last-item Markov in a log of baskets."""
+    rules: dict[str, Ranker] = {POPULAR: Popularity.of(train)}
+    if not train.has_baskets:
+        rules[NEXT] = Markov.of(train)
+    own = OwnFrequency.of(train, filled=True)
+    return rules | {NEIGHBOURS: ItemKNN.of(train), OWN: own, TIFU: TifuKNN.of(train)}
+
+
+def best_rule(compared: Comparison, names: Iterable[str] = RULES) -> str:
+    """Return the compared rule with the highest hit rate over all cases."""
+    rates = {row.ranker: row.scores[LEADING].estimate for row in compared.rows if row.kind == "all"}
+    return max((name for name in names if name in rates), key=lambda name: (rates[name], name))
+
+
+def advise(compared: Comparison, name: str, unit: str) -> Advice:
+    """Return the advice on the lists of the policy `name`; `unit` is "events" or "baskets"."""
+    rule, thing = best_rule(compared), SUBJECTS[unit][0]
+    mine, rules = (compared.row(one).scores[LEADING].estimate for one in (name, rule))
+    gain = compared.difference(name, rule, LEADING)
+    low, high = (f"{three_digits(100 * end, sign=True)}" for end in gain[1:])
+    sentence = (
+        f"In {three_digits(100 * mine)}% of {compared.row(name).cases:,} held-out {unit} the list of {compared.k} "
+        f"items by {name} contains {thing}, and in {three_digits(100 * rules)}% that of the best counting rule, {rule} "
+        f"({RULES[rule]}): a difference of {three_digits(100 * gain.estimate, sign=True)} percentage points ({low} to "
+        f"{high})."
+    )
+    if gain.high < 0:
+        decision = f"Do not use these lists: the counting rule {rule} is better than {name}."
+    elif gain.low > 0:
+        decision = (
+            f"Use these lists: they contain {SUBJECTS[unit][0]} more often than those of the counting rule {rule}."
+        )
+    else:
+        decision = f"No difference from the counting rule {rule} was shown: it is simpler, and as good as can be told."
+    return Advice(rule, gain, sentence, decision)
