@@ -75,6 +75,8 @@ def test_ci_runs_the_readmes_own_test_command() -> None:
     assert 'pip install -e ".[test]" && pytest' in readme
     assert 'pip install --quiet -e ".[test]"\n' in script
     assert "\npytest\n" in script
+    assert 'pip install --quiet -e ".[docs]"\n' in script
+    assert "\nmake -C docs clean html" in script
     assert "pip install -e . && tidelog demo" in readme
 
 
