@@ -17,7 +17,8 @@ from tests.shared import shared
 from tidelog.cli import demo
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs/tutorials", ROOT / "docs/reference")
+PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 
 
 def exists(name: str) -> bool:
@@ -74,6 +75,8 @@ def test_ci_runs_the_readmes_own_test_command() -> None:
     assert 'pip install -e ".[test]" && pytest' in readme
     assert 'pip install --quiet -e ".[test]"\n' in script
     assert "\npytest\n" in script
+    assert 'pip install --quiet -e ".[docs]"\n' in script
+    assert "\nmake -C docs clean html" in script
     assert "pip install -e . && tidelog demo" in readme
 
 
@@ -97,7 +100,7 @@ def test_the_readmes_python_runs(
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     monkeypatch.chdir(demo_folder)
-    exec(compile(code.replace("5_000", "20"), "README.md", "exec"), {})
+    exec(compile(code.replace("suggestion.steps", "20"), "README.md", "exec"), {})
     space = tl.load_policy("policy").spec.action
     assert capsys.readouterr().out.split("\n")[0] in space.names
     assert space.n == 6

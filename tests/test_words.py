@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "tidelog").rglob("*.py"))
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "README.md"]
 
 MODULES = {  # the field's term stands beside each in docs/glossary.md or in the module that has taken its place
     *("acting", "along", "align", "approximate", "beginners", "beginning", "build", "choosing", "deciding", "door"),

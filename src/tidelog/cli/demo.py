@@ -16,15 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 import tidelog as tl
 from tidelog.cli.flags import Folder, parse
 from tidelog.cli.tables import print_line, table
 from tidelog.disk import write_file
-from tidelog.envs import BatchObservation, TabularEnvironment, clinician, play, treatment
-from tidelog.envs.play import Episodes
-from tidelog.envs.treatment import exact_value
+from tidelog.envs.clinic import clinic_visits
+from tidelog.envs.treatment import clinician, exact_value, treatment
 from tidelog.errors import ConfigError
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
 from tidelog.policies.action_mapping import MappedPolicy
@@ -34,7 +32,6 @@ from tidelog.policies.rollout import rollout
 from tidelog.policies.statistics import bootstrap_interval, mean
 from tidelog.report.run_page import report_of
 from tidelog.training.runs.run import Run
-from tidelog.types import Codes, Vector
 
 MAPPING = """\
 # the columns of treatment.csv
@@ -114,47 +111,17 @@ def _free_folder(out: str | None) -> Path:
 
 def _create_log(folder: Path, patients: int) -> tl.Log:
     print_line(f"1. A clinician treats {patients:,} patients; the decisions are written as a table.")
-    played = play(TabularEnvironment(treatment(), 500), _clinician_policy, patients, seed=0)
+    visits = clinic_visits(patients)
     path, mapping = folder / "treatment.csv", folder / "columns.toml"
-    write_table(_as_table(played), path)
+    write_table(visits, path)
     write_file(mapping, MAPPING.encode(), ConfigError)
     print_line(f"   {path}, {mapping}\n")
     print_line("2. Validation: is this log usable?")
     report = tl.validate(path, mapping)
     print_line("\n".join(f"   {line}" for line in report.text().split("\n")[:1]))
-    log = tl.read_log(path, mapping)
-    print_line(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {played.returns.mean():.1%} recovered\n")
+    log, recovered = tl.read_log(path, mapping), visits["recovered"].sum() / patients
+    print_line(f"   {log.steps:,} decisions, {len(log.episodes):,} patients, {recovered:.1%} recovered\n")
     return log
-
-
-def _clinician_policy(observed: BatchObservation, generator: np.random.Generator) -> tuple[Any, Any]:
-    probabilities = clinician()[_states(observed)]
-    action = (probabilities.cumsum(axis=1) > generator.random((len(probabilities), 1))).argmax(axis=1)
-    return action.astype(np.int32), probabilities[np.arange(len(action)), action]
-
-
-def _states(observed: BatchObservation) -> Any:
-    shown = treatment().observations()
-    rows = np.concatenate([shown["numeric"], shown["categorical"]], axis=1)[: len(shown["numeric"])]
-    index = {row.tobytes(): state for state, row in reversed(list(enumerate(rows.astype(np.float32))))}
-    seen = np.concatenate([observed.observation["numeric"], observed.observation["categorical"]], axis=1)
-    return [index[row.tobytes()] for row in seen.astype(np.float32)]
-
-
-def _as_table(played: Episodes) -> pl.DataFrame:
-    spec = treatment().spec
-    numeric, categorical = spec.observation["numeric"], spec.observation["categorical"]
-    if not isinstance(numeric, Vector) or not isinstance(categorical, Codes):
-        raise TypeError("expected a numeric and a categorical leaf in the treatment problem")
-    numbers, codes = played.observation["numeric"], played.observation["categorical"]
-    first = np.flatnonzero(np.diff(played.episode, prepend=-1))
-    visits = np.arange(len(played.action)) - np.repeat(first, np.diff(first, append=len(played.action)))
-    columns = {"patient": played.episode + 1, "visit": visits}
-    columns |= {name: numbers[:, i].astype(int) for i, name in enumerate(numeric.names)}
-    columns["kidneys"] = np.asarray(categorical.vocabularies[0])[codes[:, 0]]
-    columns["treatment"] = np.asarray(treatment().action_names)[played.action]
-    columns |= {"recovered": played.reward.astype(int), "ended": played.terminated.astype(int)}
-    return pl.DataFrame({**columns, "propensity": played.propensity})
 
 
 def _learn(name: str, cls: type[Any], log: tl.Log, folder: Path, options: Demo) -> Run:

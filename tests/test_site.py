@@ -1,0 +1,138 @@
+"""The site: every public name has its place, tutorials show what they promise, and a browser can use what was built."""
+
+import importlib
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import matplotlib.image
+import pytest
+
+import tidelog as tl
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+SITE = DOCS / "_build/html"
+TUTORIALS = sorted(set((DOCS / "tutorials").glob("*.md")) - {DOCS / "tutorials/index.md"})
+BROWSER = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+
+
+def reference() -> list[str]:
+    """Every name that a page of the reference shows."""
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
+    return re.findall(r"^\.\. auto(?:function|class|exception|module):: (\S+)$", pages, re.M)
+
+
+def found(name: str) -> bool:
+    """Whether `package.module.name` can be imported."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            thing = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[length:]:
+            if not hasattr(thing, part):
+                return False
+            thing = getattr(thing, part)
+        return True
+    return False
+
+
+def test_every_public_name_is_once_in_the_reference_and_no_other_is() -> None:
+    names = reference()
+    assert {f"tidelog.{name}" for name in tl.__all__} - set(names) == set()
+    assert [name for name in names if not found(name)] == []
+    assert sorted(set(names)) == sorted(names)
+    assert not found("tidelog.fitt")
+
+
+def test_each_tutorial_runs_has_pictures_and_shows_what_goes_wrong() -> None:
+    makefile = (DOCS / "Makefile").read_text(encoding="utf-8")
+    assert [page.stem for page in TUTORIALS] == re.search(r"^TUTORIALS = (.*)$", makefile, re.M)[1].split()
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8")
+        assert text.startswith("---\njupytext:\n"), f"{page.name} has no jupytext header"
+        assert text.count("plt.show()") >= 2, f"{page.name} has fewer than two pictures"
+        assert re.search(r"^## (What goes wrong|When the table is wrong)", text, re.M), page.name
+        assert "```python" not in text, f"{page.name}: a block that does not run"
+
+
+def test_no_sentence_of_a_tutorial_has_a_number_that_no_cell_prints() -> None:
+    """Numbers of the task's own description are allowed: they are in the code, too."""
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8").split("---\n", 2)[2]
+        code = " ".join(re.findall(r"^```\{code-cell\}.*?^```$", text, re.S | re.M))
+        prose = re.sub(r"^```.*?^```$|`[^`\n]*`|\]\([^)]*\)", "", text, flags=re.S | re.M)
+        numbers = re.findall(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?", prose)
+        assert [one for one in numbers if one.replace(",", "_") not in code and one not in code] == [], page.name
+
+
+needs_site = pytest.mark.skipif(
+    BROWSER is None or not (SITE / "index.html").exists(),
+    reason="needs a browser and the site: pip install -e '.[docs]' && make -C docs html",
+)
+
+
+def browse(profile: Path, *words: str) -> str:
+    """What the browser prints."""
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+    command = [BROWSER, *flags, f"--user-data-dir={profile}", "--allow-file-access-from-files", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout
+
+
+@needs_site
+@pytest.mark.full
+@pytest.mark.parametrize(("words", "some"), [("propensity", True), ("xyzzyplugh", False)])
+def test_the_search_finds_pages(words: str, some: bool, tmp_path: Path) -> None:
+    page = browse(tmp_path, "--virtual-time-budget=10000", "--dump-dom", f"{(SITE / 'search.html').as_uri()}?q={words}")
+    results = page.split('id="search-results"')[1]
+    assert ('href="reference/judging.html' in results) == some, results[:2000]
+    assert ("did not match any documents" in results) != some
+
+
+MEASURE = """<!DOCTYPE html><title></title><body></body><script>
+const pages = PAGES; const wide = [];
+const next = () => {
+  if (!pages.length) { document.title = "wide: " + wide.join(" "); return; }
+  const page = pages.pop(), frame = document.createElement("iframe");
+  frame.width = 390; frame.height = 800; frame.style.border = 0; frame.src = page;
+  frame.onload = () => {
+    const root = frame.contentDocument.documentElement;
+    if (root.scrollWidth > 390) wide.push(page + "=" + root.scrollWidth);
+    frame.remove(); next();
+  };
+  document.body.append(frame);
+};
+next();
+</script>"""
+
+
+@needs_site
+@pytest.mark.full
+def test_no_page_is_wider_than_a_phone(tmp_path: Path) -> None:
+    sources = [page for page in DOCS.rglob("*.md") if "_build" not in page.parts]
+    pages = [(SITE / page.relative_to(DOCS)).with_suffix(".html") for page in sources]
+    assert len(pages) > 35
+    broken = tmp_path / "broken.html"
+    broken.write_text('<!DOCTYPE html><body style="margin: 0"><div style="width: 600px">wide</div>')
+    frame = tmp_path / "frame.html"
+    frame.write_text(MEASURE.replace("PAGES", str([page.as_uri() for page in [*pages, broken]])))
+    said = browse(tmp_path / "profile", "--virtual-time-budget=60000", "--dump-dom", frame.as_uri())
+    assert re.search(r"<title>wide: (.*?)</title>", said)[1].split() == [f"{broken.as_uri()}=600"]
+
+
+@needs_site
+@pytest.mark.full
+def test_a_dark_room_gets_a_dark_page(tmp_path: Path) -> None:
+    light = {}
+    for name, flags in {"light": [], "dark": ["--blink-settings=preferredColorScheme=0"]}.items():
+        shot = tmp_path / f"{name}.png"
+        page = (SITE / "tutorials/coupons.html").as_uri()
+        browse(tmp_path / name, *flags, "--window-size=1280,1200", f"--screenshot={shot}", page)
+        light[name] = matplotlib.image.imread(shot)[:, :, :3].mean()
+    assert light["dark"] < 0.3 < 0.8 < light["light"]
