@@ -44,7 +44,8 @@ def test_each_broken_file_ends_with_code_2_and_says_where_and_how_to_mend(
     assert f"error: {case.check}{where}" in said
     if case.rows and case.check != "next mask contradicts the following row":
         lines = ", ".join(str(row + 1) for row in case.rows)
-        assert f": {', '.join(map(str, case.rows))} (lines {lines})" in said
+        word = "line" if len(case.rows) == 1 else "lines"
+        assert f": {', '.join(map(str, case.rows))} ({word} {lines})" in said
     for part in ("found: ", "expected: ", "fix: "):
         assert part in said
     assert (
