@@ -31,6 +31,8 @@ from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, writ
 from tidelog.policies.declared import remember
 from tidelog.policies.policy import Policy
 from tidelog.runtime.way_of_acting import DOES
+from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.sweep import Sweep
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.record import Record
 
@@ -42,8 +44,8 @@ class Judge:
     """Decide: better than the logged decisions, worse, no difference, or unsupported."""
 
     policies: tyro.conf.Positional[tuple[RunOrPolicy, ...]]
-    """run folders (their best policy if there is one, else their first member), or saved policies; several are judged
-    at once on the same episodes, with simultaneous intervals"""
+    """run folders (their best policy if there is one, else their first member), saved policies, or the folder of a
+    sweep for all its complete trials; several are judged at once on the same episodes, with simultaneous intervals"""
     data: Repeated = ()
     """the log for the judgement (repeat the flag for several tables), as in `tidelog evaluate`; default: the held-out
     episodes of the run"""
@@ -115,7 +117,7 @@ class _Source(NamedTuple):
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
     options = parse(Judge, _with_gate(words), "judge")
-    sources = [_source(name) for name in options.policies]
+    sources = [_source(name) for policy in options.policies for name in _of_sweep(policy)]
     _check(options, sources)
     log, which = _log(options, sources)
     ledger = None
@@ -177,6 +179,17 @@ def _with_gate(words: list[str]) -> list[str]:
         if word == "--gate" and words[place + 1 : place + 2] not in (["all"], ["any"]):
             expanded.insert(place + 1, "all")
     return expanded
+
+
+def _of_sweep(name: str) -> list[str]:
+    """The run folders of all complete trials of a sweep, so that none is judged without the others; else the name."""
+    if not (Path(name) / PLAN).is_file():
+        return [name]
+    sweep = Sweep(name)
+    complete = [str(sweep.run_folder(trial)) for trial in sweep.complete()]
+    if not complete:
+        raise ConfigError(f"{name} has no complete trial to judge. fix: continue it with `tidelog resume {name}`")
+    return complete
 
 
 def _source(name: str) -> _Source:
