@@ -152,6 +152,7 @@ def test_a_run_stops_where_it_is_told_and_goes_on_to_the_same_end(log, tmp_path)
         next(straight.stream(0))
 
 
+@pytest.mark.full
 def test_all_complete_trials_are_judged_at_once(log, tmp_path):
     shares = run_sweep(log, tmp_path / "sweep", algorithms=bc(), data_share=(0.5, 1.0), steps=2, every=1, seeds=1)
     assert shares.settings == [{"data_share": 0.5}, {"data_share": 1.0}]

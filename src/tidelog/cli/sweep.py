@@ -38,7 +38,7 @@ Axes: TypeAlias = Annotated[tuple[tuple[Axis, ...], ...], tyro.conf.UseAppendAct
 
 @dataclass(kw_only=True)
 class SweepFlags:
-    """Train with many settings, each trial in its own run folder, and compare them on held-out data."""
+    """Train with many settings, each in a run folder of its own, and compare them."""
 
     algorithms: tyro.conf.Positional[Annotated[str, "ALGORITHM[,ALGORITHM]"]]
     """one algorithm, whose hyper-parameters are flags too, or several with commas between them"""
