@@ -1,6 +1,7 @@
 """`tidelog sweep`: grids and draws become trials, a table and a page; what is wrong is refused before anything runs."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from tests.cli.conftest import SMALL
 from tests.sweeps.engines import InProcess
 from tidelog.cli import resume as resume_command
 from tidelog.cli import sweep as sweep_command
+from tidelog.training.runs.lock import locked
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 SHORT = ["--steps", 4, "--every", 2, *SMALL]
@@ -33,12 +35,14 @@ def test_a_grid_and_draws_become_a_table_and_a_page(here, tidelog, in_process):
     ]
     assert len({row["settings"]["dropout"] for row in shown["trials"]}) == 2
     assert [row["state"] for row in shown["trials"]] == ["complete"] * 4 + ["diverged"] * 4
-    assert "trial 4 diverged: a loss of BC" in done.err
+    assert "note: trial 4 diverged at update 0: a loss of BC" in done.said
     assert "next: tidelog judge a --sample" in done.err
     assert (here / "a" / "report.html").is_file()
     assert tidelog("judge", "a", "--sample", "--quiet").out.count("UNSUPPORTED") == 4
     assert tidelog("report", "a", "--out", "page.html").code == 0
-    assert tidelog("resume", "a", "--quiet").code == 4
+    again = tidelog("resume", "a", "--quiet")
+    assert (again.code, again.out) == (4, "")
+    assert "tidelog: trial 4 diverged: a loss of BC" in again.err
 
 
 def test_halving_is_shown(here, tidelog, in_process):
@@ -101,4 +105,7 @@ def test_flags_of_runs_and_of_sweeps_are_told_apart(here, run, tidelog, in_proce
     assert "--workers is for a sweep" in tidelog("resume", run, "--workers", 2).said
     assert tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a", "--quiet").code == 0
     assert "--env, --checkpoint and --sink are for a run" in tidelog("resume", "a", "--checkpoint", 0).said
+    with locked(Path("a")):
+        done = tidelog("resume", "a")
+    assert (done.code, "is being trained by process" in done.err) == (4, True)
     assert "a sweep has a page of its own" in tidelog("report", "a", run).said

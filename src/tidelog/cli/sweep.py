@@ -23,7 +23,7 @@ from tidelog.cli.flags import File, Folder, Sources, options_in, parse, peek, re
 from tidelog.cli.tables import json_only, print_line, table
 from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons
 from tidelog.cli.wrapping import wrapped
-from tidelog.errors import ConfigError, nearest
+from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
 from tidelog.sweeps.page import write_page
@@ -131,10 +131,17 @@ def run(words: list[str]) -> int:
 
 
 def drive_and_show(folder: Path, engine: Engine, quiet: bool = False, as_json: bool = False) -> int:
-    """Bring a sweep to its end, print its table and write its page; 4 if a trial diverged or failed."""
+    """Bring a sweep to its end, print its table and write its page.
+
+    The exit code is 4 if a trial diverged or failed, or if the sweep's own files cannot be written.
+    """
     again = f"tidelog resume {shlex.quote(str(folder))}"
+    driver = Driver(folder, engine)
     try:
-        Driver(folder, engine).run(False if quiet else None)
+        driver.run(False if quiet else None)
+    except CheckpointError as error:
+        print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
+        return FAILURES
     except (KeyboardInterrupt, SystemExit):  # all jobs have saved; the signal is raised again
         print(f"tidelog: the sweep is saved; `{again}` continues it", file=sys.stderr)  # noqa: T201
         raise
@@ -144,7 +151,7 @@ def drive_and_show(folder: Path, engine: Engine, quiet: bool = False, as_json: b
         if not quiet:
             _show(result, path)
         failures = [row for row in result.table if row["state"] in ("diverged", "failed")]
-        for row in failures:
+        for row in failures if quiet else ():  # else they were shown when they happened
             reason = f"tidelog: trial {row['trial']} {row['state']}: {row['reason']}"
             print(wrapped(reason, sys.stderr), file=sys.stderr)  # noqa: T201
     if as_json:

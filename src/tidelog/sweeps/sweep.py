@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +80,17 @@ class Sweep:
     @property
     def settings(self) -> list[dict[str, Any]]:
         """The settings of each trial that are not the same in all trials of its algorithm."""
-        found = []
-        shares = {trial.data_share for trial in self.plan.trials}
-        for trial in self.plan.trials:
-            same = [one.config for one in self.plan.trials if one.algorithm == trial.algorithm]
-            own = {name: trial.config[name] for name in differing_settings(same)}
-            found.append(own | ({"data_share": trial.data_share} if len(shares) > 1 else {}))
-        return found
+        trials = self.plan.trials
+        shares = {trial.data_share for trial in trials}
+        differing = {
+            name: differing_settings([trial.config for trial in trials if trial.algorithm == name])
+            for name in {trial.algorithm for trial in trials}
+        }
+        return [
+            {name: trial.config[name] for name in differing[trial.algorithm]}
+            | ({"data_share": trial.data_share} if len(shares) > 1 else {})
+            for trial in trials
+        ]
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -305,11 +308,10 @@ def _checked(
                 f"{type(one).__name__} is defined in the script that runs, which other processes cannot import. fix: "
                 "move it to a module and import it"
             )
-        for field in fields(one):
-            config = to_config(one)[field.name]
-            if isinstance(config, Mapping):
+        for name, value in to_config(one).items():
+            if isinstance(value, Mapping):
                 raise ConfigError(
-                    f"{type(one).__name__}.{field.name} is your own function, and the processes of a sweep read "
+                    f"{type(one).__name__}.{name} is your own function, and the processes of a sweep read "
                     "settings from a file. fix: give it a name among the choices of an algorithm of your own"
                 )
     shares = list(data_share) if isinstance(data_share, Sequence) else [data_share]
@@ -318,11 +320,12 @@ def _checked(
     count = len(listed) * len(shares)
     if count > MOST_TRIALS:
         raise ConfigError(f"the sweep has {count:,} trials, expected at most {MOST_TRIALS:,}")
-    keys = [(algorithm_name(one), str(to_config(one))) for one in listed]
-    for number, key in enumerate(keys):
-        if key in keys[:number]:
+    numbers: dict[tuple[str, str], int] = {}
+    for number, one in enumerate(listed):
+        first = numbers.setdefault((algorithm_name(one), str(to_config(one))), number)
+        if first != number:
             raise ConfigError(
-                f"algorithms {keys.index(key)} and {number} are equal ({listed[number]!r}): expected each once. fix: "
+                f"algorithms {first} and {number} are equal ({one!r}): expected each once. fix: "
                 "drop one of them; seeds= repeats a trial"
             )
     folder = as_path("out", out)
