@@ -101,6 +101,25 @@ def test_ctrl_c_leaves_a_sweep_that_goes_on(begun, direct):
     assert states(tl.resume(out, workers=1, progress=False)) == [direct]
 
 
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_saves_and_ends_with_its_driver(ending, saved, tmp_path):
+    folder = trial_folder(tmp_path / "sweep", 0)
+    script = f"""
+import tidelog as tl
+tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.open_log({str(saved)!r}), 2_000_000_000,
+         out={str(tmp_path / "sweep")!r}, every=1_000, save_seconds=10_000.0, progress=False)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    reports = folder / "run" / "metrics.jsonl"
+    wait_until(lambda: reports.exists() and reports.read_text())
+    worker = owner(folder)
+    process.send_signal(ending)
+    assert process.wait(60) != 0
+    wait_until(lambda: not os.path.exists(f"/proc/{worker}"), 30)
+    assert max(int(path.name) for path in (folder / "run" / "checkpoints").iterdir()) >= 1_000
+    assert not (folder / "status.json").exists()
+
+
 def written(log, out):
     """A sweep of one trial that has not begun."""
     options = {**OPTIONS, "selection_share": None, "train": False, "progress": False}
