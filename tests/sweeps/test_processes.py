@@ -140,17 +140,7 @@ class Unreachable(Here):
 
 
 def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, direct, tmp_path):
-    options = {**OPTIONS, "selection_share": None}
-    sweep = tl.sweep(
-        bc(),
-        origin,
-        out=tmp_path / "sweep",
-        train=False,
-        save_seconds=0.1,
-        stall_seconds=20.0,
-        progress=False,
-        **options,
-    )
+    sweep = written(origin, tmp_path / "sweep")
     folder, engine = trial_folder(sweep.folder, 0), Unreachable()
     submit, stopped = engine.submit, []
 
@@ -175,17 +165,7 @@ def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, dir
 
 
 def test_a_frozen_worker_is_killed(origin, direct, tmp_path):
-    options = {**OPTIONS, "selection_share": None}
-    sweep = tl.sweep(
-        bc(),
-        origin,
-        out=tmp_path / "sweep",
-        train=False,
-        save_seconds=0.1,
-        stall_seconds=20.0,
-        progress=False,
-        **options,
-    )
+    sweep = written(origin, tmp_path / "sweep")
     folder, engine = trial_folder(sweep.folder, 0), Here(workers=1)
     submit, stopped = engine.submit, []
 

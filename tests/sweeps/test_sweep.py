@@ -165,13 +165,17 @@ def test_all_complete_trials_are_judged_at_once(log, tmp_path):
     assert len(verdicts) == 2
     page = write_page(shares).read_text()
     assert "none of them is shown to be better" in page
+    assert f"tidelog judge {shares.folder} --sample" in page
     run = str(shares.run_folder(0))
     assert main(["judge", run, "--sample", "--quiet"]) == 0
     assert judgement_of(shares) is None  # one of two trials is no judgement of the sweep
     assert main(["judge", str(shares.folder), "--sample", "--quiet"]) == 0
     assert judgement_of(shares).together is not None
     assert main(["report", str(shares.folder), "--out", str(tmp_path / "page.html")]) == 0
-    assert "the intervals hold for all of them" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "the intervals hold for all of them" in page
+    assert '<th scope="row">trial 1: best</th><td' in page
+    assert page.count(">unknown<") == 6  # three numbers of two unsupported policies
 
 
 def test_grids_and_draws_are_lists_of_algorithms():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -112,12 +113,13 @@ class _Source(NamedTuple):
 
     path: Path
     record: Record | None
+    name: str  # among several
 
 
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
     options = parse(Judge, _with_gate(words), "judge")
-    sources = [_source(name) for policy in options.policies for name in _of_sweep(policy)]
+    sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
     _check(options, sources)
     log, which = _log(options, sources)
     ledger = None
@@ -181,25 +183,30 @@ def _with_gate(words: list[str]) -> list[str]:
     return expanded
 
 
-def _of_sweep(name: str) -> list[str]:
-    """The run folders of all complete trials of a sweep, so that none is judged without the others; else the name."""
+def _of_sweep(name: str, options: Judge) -> list[tuple[str, str]]:
+    """The run folders of all complete trials of a sweep, so that none is judged without the others; else the name.
+
+    Each with its name among several policies.
+    """
     if not (Path(name) / PLAN).is_file():
-        return [name]
+        return [(name, name)]
     sweep = Sweep(name)
-    complete = [str(sweep.run_folder(trial)) for trial in sweep.complete()]
+    complete = {trial: str(sweep.run_folder(trial)) for trial in sweep.complete()}
     if not complete:
-        raise ConfigError(f"{name} has no complete trial to judge. fix: continue it with `tidelog resume {name}`")
-    return complete
+        again = f"tidelog resume {shlex.quote(name)}"
+        raise ConfigError(f"{name} has no complete trial to judge. fix: continue it with `{again}`")
+    alone = len(options.policies) == 1
+    return [(run, f"trial {trial}" if alone else run) for trial, run in complete.items()]
 
 
-def _source(name: str) -> _Source:
+def _source(name: str, short: str) -> _Source:
     path = Path(name)
     if not path.exists():
         raise ConfigError(f"{name} does not exist: expected a run folder or a saved policy")
     record = Record.read(path) if (path / "run.json").exists() else None
     if record is not None:
         refuse_lists(path, record, "judge")
-    return _Source(path, record)
+    return _Source(path, record, short)
 
 
 def _check(options: Judge, sources: list[_Source]) -> None:
@@ -226,7 +233,7 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
     log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
     parts: dict[str, tuple[Log, str]] = {}
-    for path, record in sources:
+    for path, record, _ in sources:
         if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):
             continue
         part = held_out_part(path, record, log)
@@ -244,11 +251,11 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
 
 
 def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[_NamedPolicy]:
-    folder, record = source
+    folder, record, shown = source
     if record is None:
         yield _NamedPolicy(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
         return
-    before = f"{folder}: " if several else ""
+    before = f"{shown}: " if several else ""
     count = len(record.configs) * len(record.options.seeds)
     if options.member is None and not options.all_members and record.options.best is not None:
         yield _NamedPolicy(f"{before}best", "best", folder, policy_of_run(folder))

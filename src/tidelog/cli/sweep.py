@@ -29,7 +29,6 @@ from tidelog.sweeps.engines import Engine
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.sweep import Sweep, engine_of, sweep
 from tidelog.sweeps.trials import draws, grid
-from tidelog.types import Discrete
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
 Axis: TypeAlias = Annotated[str, "NAME=VALUES"]
@@ -170,10 +169,8 @@ def _show(result: Sweep, path: Path) -> None:
         )
     print_line(result.caution)
     print_line(f"report: {path}")
-    complete = result.complete()
-    if complete and result.plan.options.held_out > 0:
-        discrete = isinstance(result.run_record(complete[0]).spec.action, Discrete)
-        print_line(f"next: tidelog judge {shlex.quote(str(result.folder))}{' --sample' if discrete else ''}")
+    if result.judge_command is not None:
+        print_line(f"next: {result.judge_command}")
 
 
 def _algorithms(cls: type[Any], settings: dict[str, Any], options: Any, alone: bool) -> list[Any]:

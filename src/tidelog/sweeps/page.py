@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 
 from tidelog.disk import write_file
@@ -55,12 +54,14 @@ def _judgement(sweep: Sweep) -> str:
     newest = judgement_of(sweep)
     if newest is None:
         nobody = "No judgement holds for all complete trials at once, so none of them is shown to be better than the "
-        text = nobody + "decisions of the log. This command judges them, with intervals that hold for all of them:"
-        return paragraph(text, "short") + command(f"tidelog judge {shlex.quote(str(sweep.folder))}")
+        line = sweep.judge_command
+        more = "" if line is None else " This command judges them, with intervals that hold for all of them:"
+        text = f"{nobody}decisions of the log.{more}"
+        return paragraph(text, "short") + ("" if line is None else command(line))
     if newest.together is None:
         return paragraph(f"{newest.verdict.decision}: {newest.verdict.advice}", "short")
     rows = [
-        [name, decision, *map(_ends, (difference, low, high))]
+        [name, decision, *(_number(decision, value) for value in (difference, low, high))]
         for name, decision, difference, low, high in newest.together.rows
     ]
     head = ("policy", "verdict", "difference from the logger", "low", "high")
@@ -68,8 +69,9 @@ def _judgement(sweep: Sweep) -> str:
     return paragraph(newest.together.advice, "short") + table(head, rows, caption, named=True)
 
 
-def _ends(value: float) -> str:
-    return three_digits(value, sign=True) if value == value else "unknown"
+def _number(decision: str, value: float) -> str:
+    """Return a number of a judgement; those of an unsupported policy are guesses outside the log."""
+    return "unknown" if decision == "unsupported" or value != value else three_digits(value, sign=True)
 
 
 def _halving(sweep: Sweep) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from tidelog.training.runs.options import Scale, as_path, as_seeds, evaluators, 
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import direction
+from tidelog.types import Catalogue, Discrete
 
 STALL_SECONDS = 900.0
 
@@ -181,6 +183,18 @@ class Sweep:
     def run_record(self, trial: int) -> Record:
         """Return the record of a trial's run."""
         return Record.read(self.run_folder(trial))
+
+    @property
+    def judge_command(self) -> str | None:
+        """The command that judges all complete trials at once; None if there is none, or nothing is held out."""
+        complete = self.complete()
+        if not complete or not self.plan.options.held_out > 0.0:
+            return None
+        record = self.run_record(complete[0])
+        if isinstance(record.spec.action, Catalogue):  # lists have measures, and no verdict
+            return None
+        sample = " --sample" if isinstance(record.spec.action, Discrete) else ""
+        return f"tidelog judge {shlex.quote(str(self.folder))}{sample}"
 
     def policies(self) -> dict[str, Policy]:
         """Return the policy of each complete trial by name, for `tl.judge`, which then corrects for their number.
@@ -341,7 +355,9 @@ def check_new(folder: Path) -> None:
         raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
     if folder.exists() and not all(map(is_temporary, folder.iterdir())):
         is_sweep = (folder / FILE).exists()
-        again = f", or continue the sweep with `tidelog resume {folder}` or tl.resume({str(folder)!r})"
+        again = (
+            f", or continue the sweep with `tidelog resume {shlex.quote(str(folder))}` or tl.resume({str(folder)!r})"
+        )
         raise ConfigError(
             f"{folder} exists and is not empty ({'a sweep' if is_sweep else 'no sweep'}); nothing was written. fix: "
             f"choose another folder{again if is_sweep else ''}"
