@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import tyro
 
 from tidelog.cli.flags import File, Repeated, RunFolder, parse, source_of
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import json_only, print_json, print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
@@ -26,6 +26,8 @@ class Report:
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: File | None = None
     """for tables: the mapping file"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
     open: bool = False
     """open it in a browser"""
 
@@ -37,7 +39,10 @@ def run(words: list[str]) -> int:
         raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
     log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
     path = report_of(options.runs, options.out, log=log)
-    print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
-    if options.open and not webbrowser.open(path.absolute().as_uri()):
-        print_line("no browser was found to open the report")
+    with json_only(options.json):
+        print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
+        if options.open and not webbrowser.open(path.absolute().as_uri()):
+            print_line("no browser was found to open the report")
+    if options.json:
+        print_json({"report": str(path), "bytes": path.stat().st_size})
     return 0
