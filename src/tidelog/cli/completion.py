@@ -8,7 +8,8 @@ from typing import Any, get_type_hints
 
 import tyro
 
-from tidelog.algorithms.names import ALGORITHMS, configured
+from tidelog.algorithms.core.registry import ALGORITHMS
+from tidelog.algorithms.names import configured
 from tidelog.cli import COMMANDS, data, train
 from tidelog.cli.flags import flag_names
 from tidelog.errors import ConfigError

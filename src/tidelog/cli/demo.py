@@ -82,7 +82,7 @@ def run(words: list[str]) -> int:
         policies = [
             {
                 "name": one.name,
-                **one.verdict.summary(),
+                **one.verdict.summary,
                 "exact difference": _exact(one.policy) - exact_value(clinician()),
             }
             for one in judged

@@ -54,7 +54,7 @@ def _check(options: Verify) -> dict[str, Any]:
     saved.check_bytes()
     print_line(f"files: all {len(saved.manifest['files'])} have the checksums of the manifest")
     content = saved.signature()
-    signature = {"key": None, "valid": None}  # None: nothing is signed, or no key checks it
+    signature: dict[str, Any] = {"key": None, "valid": None}  # None: nothing is signed, or no key checks it
     if options.key is not None:
         if content is None:
             raise CheckpointError(f"{path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY")
