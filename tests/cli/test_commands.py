@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -270,7 +271,12 @@ def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
 def test_the_demo_tells_its_story(here, tidelog):
     words = ["--patients", 60, "--steps", 3, "--seeds", 1, "--episodes", 20, "--out", "quiet", "--quiet"]
     quiet = tidelog("demo", *words)
-    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    assert (quiet.code, quiet.err) == (0, "")
+    assert [line.split(":")[0] for line in quiet.out.splitlines()] == [
+        "iql, seed 0", "bc, seed 0", "policy", "report"]  # fmt: skip
+    facts = json.loads(tidelog("demo", *words[:-2], "json", "--json").out)
+    assert [one["name"] for one in facts["policies"]] == ["iql, seed 0", "bc, seed 0"]
+    assert Path(facts["policy"]).exists()
     assert (here / "quiet" / "policy").exists()
     done = tidelog("demo", "--patients", 60, "--steps", 3, "--seeds", 2, "--episodes", 20, "--out", "demo")
     assert done.code == 0, done.err

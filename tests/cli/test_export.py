@@ -50,7 +50,7 @@ def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here,
     assert (again.code, "policy.zip exists, nothing was written. fix: choose another" in again.said) == (2, True)
     assert contents(here) == before
     quiet = tidelog(*words, "--overwrite", "--quiet")
-    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "exported: policy.zip\n", "")
 
 
 @pytest.mark.parametrize(("words", "message"), [

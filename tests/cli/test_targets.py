@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -91,9 +92,9 @@ def test_a_run_is_replaced_by_another_one_only_if_that_begins(here, tidelog):
     assert not (here / "run" / "verdicts").exists()
 
 
-def test_quiet_commands_print_nothing(here, tidelog):
+def test_quiet_commands_print_their_result_only(here, tidelog):
     done = tidelog("train", "bc", *DATA, "--steps", 3, "--out", "run", "--quiet", *SMALL)
-    assert (done.code, done.out, done.err) == (0, "", "")
+    assert (done.code, done.out, done.err) == (0, "run folder: run\n", "")
     done = tidelog("resume", "run", "--quiet")
     assert (done.code, done.err) == (0, "")
     done = tidelog("judge", "run", "--sample", "--quiet", "--ledger", "off", "--replicates", 1000)
@@ -103,6 +104,18 @@ def test_quiet_commands_print_nothing(here, tidelog):
 
 def test_json_is_the_whole_standard_output(here, run, tidelog):
     shutil.copytree(run, "run")
+    trained = tidelog("train", "bc", *DATA, "--steps", 3, "--out", "new", "--json", *SMALL)
+    facts = json.loads(trained.out)
+    assert (facts["run"], facts["done"], facts["finished"], len(facts["metrics"])) == ("new", 3, True, 1)
+    assert "run folder: new" in trained.err
+    assert json.loads(tidelog("resume", "new", "--json").out) == facts
+    assert tidelog("train", "bc", *DATA, "--steps", 3, "--out", "new", "--json", *SMALL)[:2] == (2, "")
+    written = json.loads(tidelog("report", "new", "--json").out)
+    assert written["bytes"] == Path(written["report"]).stat().st_size
+    assert tidelog("export", "new", "--out", "policy", "--no-onnx").code == 0
+    checked = json.loads(tidelog("verify", "policy", "--json").out)
+    assert checked["files"] > 0
+    assert checked["signature"] == {"key": None, "valid": None}
     ledger = ("--ledger", "off", "--replicates", 1000)
     judged = tidelog("judge", "run", "--sample", "--json", *ledger)
     found = json.loads(judged.out)

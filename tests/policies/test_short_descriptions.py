@@ -74,6 +74,7 @@ def test_notebooks_show_small_tables(policies, log, tmp_path):
         (run.policy(), ["Policy of BC(", "numeric Vector", "6 actions", "always takes its most likely action"]),
         (verdicts["a"], [f"Verdict: {verdicts['a'].decision}", verdicts["a"].paragraph[:40], "60", "logger"]),
         (verdicts, ["Verdicts on 2 policies", verdicts["a"].decision]),
+        (log, [f"{log.steps:,} in {len(log.episodes):,} episodes", "numeric: Vector", "mean reward of a step"]),
     ):
         found = Tables(shown._repr_html_())
         assert found.tags <= {"p", "b", "table", "tr", "th", "td"}
@@ -97,7 +98,9 @@ def test_hostile_names_are_text_in_notebooks(policies, log, tmp_path):
     policy.spec = named
     folder = tmp_path / "<script>alert(1)<b>"
     run = finish(begin(bc(), log, folder))
-    for shown, text in ((verdicts, HOSTILE), (policy, HOSTILE), (run, folder.name),
+    leaves = {HOSTILE: log.spec.observation["numeric"]}
+    hostile_log = replace(log, spec=replace(log.spec, observation=leaves))
+    for shown, text in ((hostile_log, HOSTILE), (verdicts, HOSTILE), (policy, HOSTILE), (run, folder.name),
                         (replace(verdicts["a"], paragraph=HOSTILE, reasons=(HOSTILE,)), HOSTILE)):  # fmt: skip
         source = shown._repr_html_()
         assert "<script" not in source

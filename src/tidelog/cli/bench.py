@@ -17,7 +17,7 @@ from tidelog.bench.speed import (
     synthetic_log,
 )
 from tidelog.cli.flags import File, parse
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.tables import json_only, print_json, print_line, table
 from tidelog.cli.targets import check_targets
 from tidelog.disk import write_json
 from tidelog.errors import ConfigError
@@ -40,6 +40,8 @@ class Bench:
     """a JSON file for the results"""
     overwrite: bool = False
     """replace this file if it exists"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -51,13 +53,16 @@ def run(words: list[str]) -> int:
         raise ConfigError(f"seeds = {options.seeds}, repeats = {options.repeats}: expected at least 1")
     check_targets(options.out, overwrite=options.overwrite)
     machine = this_machine()
-    print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
     results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
-    for name in options.algorithm:
-        results[name] = _one(name, options)
-    if options.out is not None:
-        write_json(Path(options.out), results, ConfigError)
-        print_line(f"results: {options.out}")
+    with json_only(options.json):
+        print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
+        for name in options.algorithm:
+            results[name] = _one(name, options)
+        if options.out is not None:
+            write_json(Path(options.out), results, ConfigError)
+            print_line(f"results: {options.out}")
+    if options.json:
+        print_json(results)
     return 0
 
 

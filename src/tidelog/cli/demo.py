@@ -19,7 +19,7 @@ import numpy as np
 
 import tidelog as tl
 from tidelog.cli.flags import Folder, parse
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.tables import json_only, print_json, print_line, table
 from tidelog.disk import write_file
 from tidelog.envs.clinic import clinic_visits
 from tidelog.envs.treatment import clinician, exact_value, treatment
@@ -64,7 +64,9 @@ class Demo:
     episodes: int = 1_000
     """number of patients that each policy treats in the end"""
     quiet: bool = False
-    """print warnings and errors only"""
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -73,21 +75,35 @@ def run(words: list[str]) -> int:
     if min(options.patients, options.episodes, 2 if options.steps is None else options.steps) < 2 or options.seeds < 1:
         raise ConfigError("a number is too small: expected patients, steps and episodes >= 2, and seeds >= 1")
     folder = _free_folder(options.out)
-    with contextlib.ExitStack() as stack:
-        if options.quiet:
-            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
-        _run(options, folder)
+    quietly = contextlib.redirect_stdout(io.StringIO()) if options.quiet else json_only(options.json)
+    with quietly:
+        judged, report = _run(options, folder)
+    if options.json:
+        policies = [
+            {
+                "name": one.name,
+                **one.verdict.summary,
+                "exact difference": _exact(one.policy) - exact_value(clinician()),
+            }
+            for one in judged
+        ]
+        print_json({"folder": str(folder), "policies": policies, "policy": str(folder / "policy"), "report": report})
+    elif options.quiet:
+        for one in judged:
+            print_line(f"{one.name}: {one.verdict.decision.upper()}")
+        print_line(f"policy: {folder / 'policy'}")
+        print_line(f"report: {report}")
     return 0
 
 
-def _run(options: Demo, folder: Path) -> None:
+def _run(options: Demo, folder: Path) -> tuple[list[_Judged], str]:
     folder.mkdir(parents=True)
     log = _create_log(folder, options.patients)
     runs = {name: _learn(name, cls, log, folder, options) for name, cls in {"iql": tl.IQL, "bc": tl.BC}.items()}
     verdicts = _judge(runs, log, folder, options.quiet)
     _play(runs, log, options.episodes)
     _compare(verdicts)
-    _export(verdicts, runs, log, folder)
+    report = _export(verdicts, runs, log, folder)
     print_line(f"\nall files are in {folder}/")
     print_line("next, with a log of your own:")
     print_line("  tidelog data inspect --data YOUR.csv --write columns.toml")
@@ -95,6 +111,7 @@ def _run(options: Demo, folder: Path) -> None:
     print_line("  tidelog judge runs/iql --sample      says whether to trust it")
     policy, data = (shlex.quote(f"{folder}/{name}") for name in ("policy", "treatment.csv"))
     print_line(f"  tidelog act {policy} --data {data} --out actions.csv")
+    return verdicts, report
 
 
 def _free_folder(out: str | None) -> Path:
@@ -221,7 +238,7 @@ def _compare(judged: list[_Judged]) -> None:
     print_line(f"   the exact difference is inside {inside} of {len(judged)} intervals")
 
 
-def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Path) -> None:
+def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Path) -> str:
     best = max(
         judged, key=lambda one: (one.verdict.decision == "better", np.nan_to_num(one.verdict.difference.low, nan=-9.0))
     )
@@ -233,4 +250,6 @@ def _export(judged: list[_Judged], runs: dict[str, Run], log: tl.Log, folder: Pa
             f"   no policy was shown to be better; {best.name} is saved with its verdict, {best.verdict.decision}:"
         )
         print_line(f"   {folder / 'policy'}. More patients (--patients) let the log show more")
-    print_line(f"   report: {report_of([folder / name for name in runs], folder / 'report.html', log=log)}")
+    report = report_of([folder / name for name in runs], folder / "report.html", log=log)
+    print_line(f"   report: {report}")
+    return str(report)

@@ -23,7 +23,9 @@ class EnvironmentFlags:
     overwrite: bool = False
     """replace the run in the folder of --out"""
     quiet: bool = False
-    """print warnings and errors only"""
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
     sink: tuple[SinkName, ...] = ()
     """additional destinations of metrics"""
 

@@ -56,7 +56,7 @@ class Export:
     overwrite: bool = False
     """replace an older policy at the output"""
     quiet: bool = False
-    """print warnings and errors only"""
+    """print the result only, without progress"""
     check: bool = False
     """write nothing: repeat the comparison for a saved policy, and require its stated bound"""
 
@@ -99,6 +99,7 @@ def run(words: list[str]) -> int:
                 progress=screen.tell,
             )
     if options.quiet:
+        print_line(f"exported: {target}")
         return 0
     _show(comparison, not_compared)
     for line in _onnx_lines(target):

@@ -49,4 +49,4 @@ def run(words: list[str]) -> int:
     training = finetune(
         offline_run, options.env, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **arguments
     )
-    return train_and_show(training, options.quiet)
+    return train_and_show(training, options.quiet, options.json)

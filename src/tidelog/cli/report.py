@@ -9,7 +9,7 @@ from pathlib import Path
 import tyro
 
 from tidelog.cli.flags import File, Repeated, RunFolder, parse, source_of
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import json_only, print_json, print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
@@ -30,6 +30,8 @@ class Report:
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: File | None = None
     """for tables: the mapping file"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
     open: bool = False
     """open it in a browser"""
 
@@ -45,9 +47,12 @@ def run(words: list[str]) -> int:
         path = write_page(Sweep(options.runs[0]), options.out)
     else:
         path = _page_of_runs(options)
-    print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
-    if options.open and not webbrowser.open(path.absolute().as_uri()):
-        print_line("no browser was found to open the report")
+    with json_only(options.json):
+        print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
+        if options.open and not webbrowser.open(path.absolute().as_uri()):
+            print_line("no browser was found to open the report")
+    if options.json:
+        print_json({"report": str(path), "bytes": path.stat().st_size})
     return 0
 
 

@@ -10,7 +10,7 @@ import tyro
 from tidelog.cli.environment_flags import SinkName, sink_of
 from tidelog.cli.flags import EnvNames, RunFolder, parse
 from tidelog.cli.sweep import drive_and_show
-from tidelog.cli.tables import print_line, train_and_show
+from tidelog.cli.tables import json_only, print_json, print_line, run_facts, train_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.sweeps.plan import FILE as PLAN
@@ -36,7 +36,9 @@ class Resume:
     workers: int | None = None
     """for a sweep: trials at the same time; default: as many as there are cores for"""
     quiet: bool = False
-    """print warnings and errors only"""
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -52,21 +54,29 @@ def run(words: list[str]) -> int:
     if training.finished:
         for _ in training.stream():  # the process may have ended before it wrote the collected log
             pass
-        print_line(f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume")
+        if options.json:
+            print_json(run_facts(training))
+        else:
+            print_line(
+                f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume"
+            )
         return 0
-    for difference in training.record.differences():
-        print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
     steps = training.record.options.steps
-    if not options.quiet:
-        print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
-    return train_and_show(training, options.quiet)
+    with json_only(options.json):
+        for difference in training.record.differences():
+            print_line(f"note: {difference}; results may differ in the last bits from an uninterrupted run")
+        if not options.quiet:
+            print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
+    return train_and_show(training, options.quiet, options.json)
 
 
 def _resume_sweep(options: Resume) -> int:
     if options.env or options.checkpoint is not None or options.sink:
         raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep. fix: drop them")
     folder = Path(options.run)
-    return drive_and_show(folder, engine_of("here", Plan.read(folder).cpus, options.workers), options.quiet)
+    return drive_and_show(
+        folder, engine_of("here", Plan.read(folder).cpus, options.workers), options.quiet, options.json
+    )
 
 
 def _import_environments(record: Record, options: Resume) -> None:

@@ -79,7 +79,12 @@ class SweepFlags:
     json: bool = False
     """print the table as JSON; everything else goes to standard error"""
     quiet: bool = False
-    """print warnings and errors only"""
+    """print the result only, without progress"""
+
+
+def flags_of(cls: type[Any] | None) -> type[Any]:
+    """The flags of a sweep; the hyper-parameters of its algorithm are among them, if it has one algorithm."""
+    return verb_flags("fit", SweepFlags, None if cls is None else groups_of(cls), held_out=0.2)
 
 
 def run(words: list[str]) -> int:
@@ -90,7 +95,7 @@ def run(words: list[str]) -> int:
         check_source(cls, False)
         if ranks(cls):
             raise ConfigError(f"{cls.__name__} learns from interactions. fix: use tl.sweep in Python")
-    flags = verb_flags("fit", SweepFlags, groups_of(known[0][0]) if len(known) == 1 else None, held_out=0.2)
+    flags = flags_of(known[0][0] if len(known) == 1 else None)
     arguments = [*words[:1], *read_config(peek(words, "--config"), flags, words), *words[1:]]
     defaults = known[0][1] if len(known) == 1 else {}
     options = parse(flags, arguments, "sweep", defaults)
@@ -147,6 +152,8 @@ def drive_and_show(folder: Path, engine: Engine, quiet: bool = False, as_json: b
     result = Sweep(folder)
     with json_only(as_json):
         path = write_page(result)
+        if quiet and not as_json:
+            print_line(f"sweep folder: {folder}")
         if not quiet:
             _show(result, path)
         failures = [row for row in result.table if row["state"] in ("diverged", "failed")]

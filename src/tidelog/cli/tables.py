@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import shlex
 import sys
 from collections.abc import Iterable
@@ -43,6 +45,19 @@ def json_only(wanted: bool) -> AbstractContextManager[Any]:
     return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
 
 
+def print_json(result: Any) -> None:
+    """Print a result as one JSON document; a number that is not finite is null."""
+    print(printable(json.dumps(_finite(result), indent=1, allow_nan=False)), flush=True)  # noqa: T201
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def print_line(text: str) -> None:
     """Print plain text: on a terminal its lines are broken between words, elsewhere they stay whole."""
     print(wrapped(text, sys.stdout), flush=True)  # noqa: T201
@@ -54,15 +69,20 @@ def print_notes(notes: Iterable[str]) -> None:
         print_line(f"note: {note}")
 
 
-def train_and_show(run: Run, quiet: bool = False) -> int:
-    """Train a run to its end and print the result; with `quiet`, only warnings and errors.
+def train_and_show(run: Run, quiet: bool = False, as_json: bool = False) -> int:
+    """Train a run to its end and print the result; with `quiet`, only the run folder.
 
     The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
     """
     try:
-        run.train(progress=False if quiet else None)
-        if not quiet:
-            show_run(run)
+        with json_only(as_json):
+            run.train(progress=False if quiet else None)
+            if not quiet:
+                show_run(run)
+        if as_json:
+            print_json(run_facts(run))
+        elif quiet:
+            print_line(f"run folder: {run.folder}")
     except CheckpointError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return 4
@@ -72,6 +92,18 @@ def train_and_show(run: Run, quiet: bool = False) -> int:
         print(f"tidelog: {where}", file=sys.stderr)  # noqa: T201
         raise
     return 0
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """The result of a run for scripts: its folder, what is done, and the last metrics of each member."""
+    return {
+        "run": str(run.folder),
+        "algorithm": run.name,
+        "done": run.done,
+        "unit": run.unit,
+        "finished": run.finished,
+        "metrics": list({row["member"]: row for row in run.metrics}.values()),
+    }
 
 
 def show_run(run: Run) -> None:

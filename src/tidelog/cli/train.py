@@ -25,7 +25,7 @@ from tidelog.cli.flags import (
     verb_flags,
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
-from tidelog.cli.tables import print_line, train_and_show
+from tidelog.cli.tables import json_only, print_line, train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -52,7 +52,9 @@ class LogFlags:
     overwrite: bool = False
     """replace the run in the folder of --out"""
     quiet: bool = False
-    """print warnings and errors only"""
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
     preset: Annotated[str, "NAME"] | None = AUTO
     """defaults of the hyper-parameters: "auto" follows the log and says why, "none" leaves them as they are shown here,
     and some algorithms have published ones"""
@@ -127,7 +129,8 @@ def run(words: list[str]) -> int:
         suggestion = suggest(cls, log, held_out=options.held_out, **settings)
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)
-        print_reasons(suggestion, options)
+        with json_only(options.json):
+            print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     return _read(algorithm_of(cls, options), log, options, _folder(name, options))
 
@@ -196,7 +199,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     training = learn(
         algorithm, options.env, out=folder, start=start, sinks=sinks, overwrite=options.overwrite, train=False, **more
     )
-    return train_and_show(training, options.quiet)
+    return train_and_show(training, options.quiet, options.json)
 
 
 def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
@@ -205,7 +208,7 @@ def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [sink_of(kind, folder) for kind in options.sink]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
-    return train_and_show(training, options.quiet)
+    return train_and_show(training, options.quiet, options.json)
 
 
 def log_of(options: Any) -> Log | Interactions:

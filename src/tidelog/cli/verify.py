@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
 from tidelog.cli.flags import File, Folder, RunOrPolicy, parse
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import json_only, print_json, print_line
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.policies.policy import load_policy
 from tidelog.runtime.artefact_files import Saved
@@ -28,6 +29,8 @@ class Verify:
     """also compare log, run, checkpoint, verdict and weights with what the policy says about them"""
     run: Folder | None = None
     """with --chain: the run folder, if it is not where it was at the export"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -35,6 +38,15 @@ def run(words: list[str]) -> int:
     options = parse(Verify, words, "verify")
     if options.run is not None and not options.chain:
         raise ConfigError("--run is set without --chain. fix: add --chain, or drop --run")
+    with json_only(options.json):
+        facts = _check(options)
+    if options.json:
+        print_json(facts)
+    return 0
+
+
+def _check(options: Verify) -> dict[str, Any]:
+    """Print each check, and return what was checked; CheckpointError for one that fails."""
     path = Path(options.policy)
     saved = Saved(path)
     for name in saved.manifest["files"]:
@@ -42,22 +54,26 @@ def run(words: list[str]) -> int:
     saved.check_bytes()
     print_line(f"files: all {len(saved.manifest['files'])} have the checksums of the manifest")
     content = saved.signature()
+    signature: dict[str, Any] = {"key": None, "valid": None}  # None: nothing is signed, or no key checks it
     if options.key is not None:
         if content is None:
             raise CheckpointError(f"{path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY")
         where = f"{path}/{SIGNATURE}"
         key = verify(saved.manifest_text(), read_signature(content, where), Path(options.key), where)
+        signature = {"key": key, "valid": True}
         print_line(f"signature: valid, by the key {key[:16]}")
     elif content is None:
         print_line("signature: none, so nobody vouches for this policy")
     else:
         key = read_signature(content, f"{path}/{SIGNATURE}").key
+        signature = {"key": key, "valid": None}
         print_line(f"signature: by the key {key[:16]}, not checked. fix: name the signer's public key with --key")
-    return _check_chain(options, saved) if options.chain else 0
+    chain = _check_chain(options, saved) if options.chain else None
+    return {"policy": str(path), "files": len(saved.manifest["files"]), "signature": signature, "chain": chain}
 
 
-def _check_chain(options: Verify, saved: Saved) -> int:
-    """Print each link; CheckpointError if one is broken."""
+def _check_chain(options: Verify, saved: Saved) -> dict[str, str]:
+    """Print and return each link; CheckpointError if one is broken."""
     provenance = saved.manifest.get("provenance")
     if provenance is None:
         raise CheckpointError(f"{saved.path} carries no provenance. fix: export it from its run again")
@@ -71,4 +87,4 @@ def _check_chain(options: Verify, saved: Saved) -> int:
             f"{saved.path}: the chain is broken at {', '.join(broken)}. fix: export the policy again from a run that "
             "you trust"
         )
-    return 0
+    return {name: sentence for name, sentence, _ in links}

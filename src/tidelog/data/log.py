@@ -20,7 +20,11 @@ from tidelog.data.statistics import Statistics, describe
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
 from tidelog.data.validation.errors import action_count
 from tidelog.errors import LogError
+from tidelog.notebooks import facts_table
+from tidelog.number_text import in_unit, three_digits
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+
+MOST_LISTED = 8  # names in a table of a notebook
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,6 +86,22 @@ class Log(LogColumns):
             )
         )  # fmt: skip
 
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        means = None if self.reward is None else np.atleast_1d(np.mean(self.reward, axis=0, dtype=np.float64))
+        facts = {
+            "steps": f"{self.steps:,} in {len(self.episodes):,} episodes",
+            "ends": f"{int(self.terminated.sum()):,} terminated, {int(self.truncated.sum()):,} truncated",
+            "observation": "\n".join(f"{name}: {_in_words(leaf)}" for name, leaf in self.spec.observation.items()),
+            "action": _in_words(self.spec.action),
+            "mean reward of a step": "no rewards"
+            if means is None
+            else ", ".join(map(three_digits, means)) + in_unit(self.reward_unit),
+            "propensities": "none" if self.propensity is None else "logged",
+            "warnings": f"{len(self.report.warnings):,}",
+        }
+        return facts_table("Log", facts)
+
     def statistics(self) -> Statistics:
         """Compute statistics of lengths, returns, actions, propensities and features."""
         return describe(self)
@@ -113,6 +133,13 @@ class Log(LogColumns):
         from tidelog.data.io.export import save_npz
 
         save_npz(self, path, overwrite)
+
+
+def _in_words(part: Leaf | ActionSpace) -> str:
+    """The kind of a part of the observation, or of the action, and the first of its names."""
+    names = [str(name) for name in getattr(part, "names", ())]
+    listed = f" ({', '.join(names[:MOST_LISTED])}{', ...' if len(names) > MOST_LISTED else ''})" if names else ""
+    return f"{type(part).__name__}{listed}"
 
 
 def assemble(raw: RawLog, report: Report) -> dict[str, Any]:

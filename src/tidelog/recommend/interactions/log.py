@@ -26,6 +26,7 @@ from tidelog.data.io.saved_checks import expect_array
 from tidelog.data.io.storage import ColumnEntry, read_columns, refuse_target, write_array
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
+from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
 from tidelog.schema import typed
 from tidelog.types import Catalogue, History, Profile, Spec
@@ -78,6 +79,17 @@ class Interactions:
     def __repr__(self) -> str:
         kinds = ", ".join(self.events)
         return f"Interactions({len(self):,} events of {len(self.users):,} users, {len(self.items):,} items; {kinds})"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        facts = {
+            "events": f"{len(self):,}: " + ", ".join(self.events),
+            "users": f"{len(self.users):,}",
+            "items": f"{len(self.items):,}",
+            "sessions": f"{len(self.episodes):,}",
+            "time": f"{self.time.min()} to {self.time.max()}",
+        }
+        return facts_table("Interactions", facts)
 
     @property
     def spec(self) -> Spec:
