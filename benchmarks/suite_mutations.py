@@ -979,6 +979,42 @@ MUTATIONS = [
         "return best, 1.0",
         "tests/training/test_fit.py",
     ),
+    Mutation(
+        "episode split: a share of the data is the rest of them",
+        "training/runs/episode_split.py",
+        "log.split_ordinals(data, seed, self._train)[0]",
+        "log.split_ordinals(data, seed, self._train)[1]",
+        "tests/training/test_data_share.py",
+    ),
+    # sweeps
+    Mutation(
+        "halving: the worst trials go on",
+        "sweeps/plan.py",
+        "(-sign * value, trial)",
+        "(sign * value, trial)",
+        "tests/sweeps/test_sweep.py",
+    ),
+    Mutation(
+        "sweep: an older attempt saves",
+        "sweeps/attempt.py",
+        "if newest > job.attempt:",
+        "if newest < job.attempt:",
+        "tests/sweeps/test_sweep.py",
+    ),
+    Mutation(
+        "run: it goes on to the next report",
+        "training/runs/run.py",
+        "min(boundary, until) - self.done",
+        "boundary - self.done",
+        "tests/sweeps/test_sweep.py",
+    ),
+    Mutation(
+        "sweep: failed trials are not tried again",
+        "sweeps/driver.py",
+        'status.state != "failed" or self._stopped(trial)',
+        "True",
+        "tests/sweeps/test_sweep.py",
+    ),
     # envs
     Mutation(
         "tabular: the next observation is that of the new episode",

@@ -35,7 +35,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("training", "recommend.recommendation_tables"),
     ("ope", "recommend.metrics"),
     ("report", "testing"),
-    ("bench",),
+    ("bench", "sweeps"),
     ("serving",),
     ("cli",),
 )

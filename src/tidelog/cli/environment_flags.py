@@ -35,10 +35,10 @@ def sink_of(kind: SinkName, folder: Path) -> Any:
     return WandB(project="tidelog", name=folder.name) if kind == "wandb" else Trackio(project="tidelog")
 
 
-def free_folder(name: str) -> Path:
+def free_folder(name: str, parent: str = "runs") -> Path:
     """`runs/name`, or `runs/name-N` with the first free number."""
-    folder, number = Path("runs") / name, 1
+    folder, number = Path(parent) / name, 1
     while folder.exists() and any(folder.iterdir()):
         number += 1
-        folder = Path("runs") / f"{name}-{number}"
+        folder = Path(parent) / f"{name}-{number}"
     return folder

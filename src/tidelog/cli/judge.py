@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +32,8 @@ from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, writ
 from tidelog.policies.declared import remember
 from tidelog.policies.policy import Policy
 from tidelog.runtime.way_of_acting import DOES
+from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.sweep import Sweep
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.record import Record
 
@@ -42,8 +45,8 @@ class Judge:
     """Decide: better than the logged decisions, worse, no difference, or unsupported."""
 
     policies: tyro.conf.Positional[tuple[RunOrPolicy, ...]]
-    """run folders (their best policy if there is one, else their first member), or saved policies; several are judged
-    at once on the same episodes, with simultaneous intervals"""
+    """run folders (their best policy if there is one, else their first member), saved policies, or the folder of a
+    sweep for all its complete trials; several are judged at once on the same episodes, with simultaneous intervals"""
     data: Repeated = ()
     """the log for the judgement (repeat the flag for several tables), as in `tidelog evaluate`; default: the held-out
     episodes of the run"""
@@ -110,12 +113,13 @@ class _Source(NamedTuple):
 
     path: Path
     record: Record | None
+    name: str  # among several
 
 
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
     options = parse(Judge, _with_gate(words), "judge")
-    sources = [_source(name) for name in options.policies]
+    sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
     _check(options, sources)
     log, which = _log(options, sources)
     ledger = None
@@ -179,14 +183,30 @@ def _with_gate(words: list[str]) -> list[str]:
     return expanded
 
 
-def _source(name: str) -> _Source:
+def _of_sweep(name: str, options: Judge) -> list[tuple[str, str]]:
+    """The run folders of all complete trials of a sweep, so that none is judged without the others; else the name.
+
+    Each with its name among several policies.
+    """
+    if not (Path(name) / PLAN).is_file():
+        return [(name, name)]
+    sweep = Sweep(name)
+    complete = {trial: str(sweep.run_folder(trial)) for trial in sweep.complete()}
+    if not complete:
+        again = f"tidelog resume {shlex.quote(name)}"
+        raise ConfigError(f"{name} has no complete trial to judge. fix: continue it with `{again}`")
+    alone = len(options.policies) == 1
+    return [(run, f"trial {trial}" if alone else run) for trial, run in complete.items()]
+
+
+def _source(name: str, short: str) -> _Source:
     path = Path(name)
     if not path.exists():
         raise ConfigError(f"{name} does not exist: expected a run folder or a saved policy")
     record = Record.read(path) if (path / "run.json").exists() else None
     if record is not None:
         refuse_lists(path, record, "judge")
-    return _Source(path, record)
+    return _Source(path, record, short)
 
 
 def _check(options: Judge, sources: list[_Source]) -> None:
@@ -213,7 +233,7 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
     """The episodes to judge on: the runs' held-out episodes if the log is theirs, else the whole log."""
     log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
     parts: dict[str, tuple[Log, str]] = {}
-    for path, record in sources:
+    for path, record, _ in sources:
         if record is None or (log is not None and log.fingerprint() != record.data.fingerprint):
             continue
         part = held_out_part(path, record, log)
@@ -231,11 +251,11 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
 
 
 def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[_NamedPolicy]:
-    folder, record = source
+    folder, record, shown = source
     if record is None:
         yield _NamedPolicy(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
         return
-    before = f"{folder}: " if several else ""
+    before = f"{shown}: " if several else ""
     count = len(record.configs) * len(record.options.seeds)
     if options.member is None and not options.all_members and record.options.best is not None:
         yield _NamedPolicy(f"{before}best", "best", folder, policy_of_run(folder))

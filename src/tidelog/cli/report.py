@@ -1,9 +1,10 @@
-"""`tidelog report RUN [RUN ...]`: the results and the reliability of runs in one HTML file."""
+"""`tidelog report RUN [RUN ...]`: the results and the reliability of runs, or of a sweep, in one HTML file."""
 
 from __future__ import annotations
 
 import webbrowser
 from dataclasses import dataclass
+from pathlib import Path
 
 import tyro
 
@@ -12,14 +13,17 @@ from tidelog.cli.tables import print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
+from tidelog.sweeps.page import write_page
+from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.sweep import Sweep
 
 
 @dataclass
 class Report:
-    """Write one HTML file about a run, or about several for comparison."""
+    """Write one HTML file about a run, about several for comparison, or about a sweep."""
 
     runs: tyro.conf.Positional[tuple[RunFolder, ...]]
-    """run folders"""
+    """run folders, or the folder of a sweep"""
     out: File = "report.html"
     """the file; an older report is replaced, any other file is not overwritten"""
     data: Repeated = ()
@@ -35,9 +39,18 @@ def run(words: list[str]) -> int:
     options = parse(Report, words, "report")
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
-    log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
-    path = report_of(options.runs, options.out, log=log)
+    if any((Path(run) / PLAN).is_file() for run in options.runs):
+        if len(options.runs) > 1 or options.data:
+            raise ConfigError("a sweep has a page of its own. fix: name its folder alone, without --data")
+        path = write_page(Sweep(options.runs[0]), options.out)
+    else:
+        path = _page_of_runs(options)
     print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
     if options.open and not webbrowser.open(path.absolute().as_uri()):
         print_line("no browser was found to open the report")
     return 0
+
+
+def _page_of_runs(options: Report) -> Path:
+    log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
+    return report_of(options.runs, options.out, log=log)

@@ -1,4 +1,4 @@
-"""`tidelog resume RUN`: continue an interrupted run."""
+"""`tidelog resume RUN`: continue an interrupted run, or an interrupted sweep."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ import tyro
 
 from tidelog.cli.environment_flags import SinkName, sink_of
 from tidelog.cli.flags import EnvNames, RunFolder, parse
+from tidelog.cli.sweep import drive_and_show
 from tidelog.cli.tables import print_line, train_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
+from tidelog.sweeps.plan import FILE as PLAN
+from tidelog.sweeps.plan import Plan
+from tidelog.sweeps.sweep import engine_of
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
 
 
 @dataclass
 class Resume:
-    """Continue an interrupted run from its last checkpoint."""
+    """Continue an interrupted run from its last checkpoint, or an interrupted sweep."""
 
     run: tyro.conf.Positional[RunFolder]
-    """the run folder"""
+    """the run folder, or the folder of a sweep"""
     env: EnvNames = ()
     """the run's environment again, if it is of your own module (MODULE:NAME): a run folder imports no module by itself;
     repeat the flag for those of its evaluations"""
@@ -29,6 +33,8 @@ class Resume:
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
     """additional destinations of metrics"""
+    workers: int | None = None
+    """for a sweep: trials at the same time; default: as many as there are cores for"""
     quiet: bool = False
     """print warnings and errors only"""
 
@@ -36,6 +42,10 @@ class Resume:
 def run(words: list[str]) -> int:
     """Resume a run and print the result."""
     options = parse(Resume, words, "resume")
+    if (Path(options.run) / PLAN).is_file():
+        return _resume_sweep(options)
+    if options.workers is not None:
+        raise ConfigError("--workers is for a sweep, and this is the folder of a run. fix: drop it")
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
@@ -50,6 +60,13 @@ def run(words: list[str]) -> int:
     if not options.quiet:
         print_line(f"resuming {options.run} at {training.unit[:-1]} {training.done:,} of {steps:,}")
     return train_and_show(training, options.quiet)
+
+
+def _resume_sweep(options: Resume) -> int:
+    if options.env or options.checkpoint is not None or options.sink:
+        raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep. fix: drop them")
+    folder = Path(options.run)
+    return drive_and_show(folder, engine_of("here", Plan.read(folder).cpus, options.workers), options.quiet)
 
 
 def _import_environments(record: Record, options: Resume) -> None:

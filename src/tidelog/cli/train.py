@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -120,18 +121,19 @@ def run(words: list[str]) -> int:
     defaults = _preset(cls, peek(arguments, "--preset"), can_follow=not online) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
     if online:
-        return _play(_algorithm(cls, options), options, _folder(name, options))
-    log = _log(options)
+        return _play(algorithm_of(cls, options), options, _folder(name, options))
+    log = log_of(options)
     if options.preset == AUTO:
         suggestion = suggest(cls, log, held_out=options.held_out, **settings)
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)
-        _print_reasons(suggestion, options)
+        print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
-    return _read(_algorithm(cls, options), log, options, _folder(name, options))
+    return _read(algorithm_of(cls, options), log, options, _folder(name, options))
 
 
-def _algorithm(cls: type[Any], options: Any) -> Any:
+def algorithm_of(cls: type[Any], options: Any) -> Any:
+    """Return an algorithm with the settings of the flags."""
     return cls(**{one.name: getattr(options, one.name) for group in groups_of(cls).values() for one in group})
 
 
@@ -139,9 +141,10 @@ def _folder(name: str, options: Any) -> Path:
     return Path(options.out) if options.out else free_folder(name)
 
 
-def _print_reasons(suggestion: Suggestion, options: Any) -> None:
+def print_reasons(suggestion: Suggestion, options: Any, without: Collection[str] = ()) -> None:
     """Print the settings that follow the log, without those that a flag has set."""
-    names = [name for name, one in suggestion.settings.items() if getattr(options, name) == one.value]
+    followed = {name: one for name, one in suggestion.settings.items() if name not in without}
+    names = [name for name, one in followed.items() if getattr(options, name) == one.value]
     if names and not options.quiet:
         print_line("settings that follow the log (--preset none leaves the defaults):")
         for line in suggestion.lines(names):
@@ -205,7 +208,8 @@ def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -
     return train_and_show(training, options.quiet)
 
 
-def _log(options: Any) -> Log | Interactions:
+def log_of(options: Any) -> Log | Interactions:
+    """Read the log or the interactions that the flags name."""
     source = source_of(options.data, "--data")
     if not isinstance(options, RankingFlags):
         return read_any(source, options.columns, memory_map=options.memory_map)

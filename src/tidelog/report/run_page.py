@@ -39,7 +39,7 @@ def report_of(
     unchanged.
     """
     target = Path(out)
-    _check_target(target)
+    check_target(target)
     write_file(target, run_page(read_runs(runs), log).encode(), ConfigError)
     return target
 
@@ -116,7 +116,8 @@ def _row(run: SavedRun) -> list[str]:
     return [run.name, decision, run.record.algorithm, seeds, done, held_out, source(run.record, short=True)]
 
 
-def _check_target(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """Raise ConfigError unless a page can be written there: to a new file, or in place of an older report."""
     if target.is_dir():
         raise ConfigError(f"{target} is a folder; nothing was written. fix: name a file, as in --out report.html")
     if not target.parent.is_dir():

@@ -56,6 +56,7 @@ def fit(
     *,
     held_out: float = 0.0,
     selection_share: float | None = None,
+    data_share: float = 1.0,
     split_seed: int = 0,
     evaluate: Mapping[str, Evaluator] | None = None,
     every: int | None = None,
@@ -92,7 +93,7 @@ def fit(
     out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
-        check_list_options(scale, split_seed, episodes, selection_share)
+        check_list_options(scale, split_seed, episodes, selection_share, data_share)
     options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
@@ -101,6 +102,7 @@ def fit(
         selection_share=1.0
         if isinstance(log, Interactions)
         else selection_of(selection_share, best, held_out, len(log.episodes)),
+        data_share=data_share,
         split_seed=split_seed,
         scale=_scale(scale, log),
         best=best,
@@ -155,7 +157,7 @@ def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSp
     """Split a log into training and held-out parts: by episode, or by time for interactions."""
     if isinstance(log, Interactions):
         return TimeSplit(log, options.held_out)
-    return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share)
+    return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
 
 
 def add_item_facts(member: Member, learner: LearnerState, log: Interactions) -> LearnerState:

@@ -34,10 +34,11 @@ class EpisodeSplit:
     """A log split by episode; with `held_out` 0 nothing is held out.
 
     Of the held-out episodes, the share `selection` is for validation losses, and the others are only for the judge.
-    With 1, all of them are for both.
+    With 1, all of them are for both. Of the training episodes, a share `data` is read; the held-out ones do not depend
+    on it.
     """
 
-    def __init__(self, log: Log, held_out: float, seed: int, selection: float = 1.0) -> None:
+    def __init__(self, log: Log, held_out: float, seed: int, selection: float = 1.0, data: float = 1.0) -> None:
         self.log, self.mapped = log, is_mapped(log)
         self._validation: Ordinals | None = None
         self._train: Ordinals | None = None
@@ -47,6 +48,8 @@ class EpisodeSplit:
             self._validation = self._held_out
             if selection < 1.0:
                 self._validation, self._held_out = log.split_ordinals(selection, seed, self._held_out)
+        if data < 1.0:
+            self._train = log.split_ordinals(data, seed, self._train)[0]
 
     @property
     def held_out_ids(self) -> list[Any]:

@@ -68,6 +68,12 @@ class Options:
         verbs=("fit",),
         flag=float | None,
     )
+    data_share: float = option(
+        1.0,
+        help="share of the training episodes that are read, chosen by split_seed",
+        verbs=("fit",),
+        flag=float,
+    )
     split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",))
     scale: Scale = option(  # noqa: RUF009 (a field)
         "none",
@@ -134,7 +140,7 @@ class Options:
             if abs(getattr(self, name)) > LARGEST:
                 raise ConfigError(f"{name} = {getattr(self, name)}: expected at most {LARGEST:,}")
         limited = ("phase_buffer_limit",) if self.phase_buffer_limit is not None else ()
-        for name in ("held_out", "selection_share", "save_seconds", *limited):
+        for name in ("held_out", "selection_share", "data_share", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         if not 1 <= self.steps <= LARGEST:
@@ -152,6 +158,10 @@ class Options:
             raise ConfigError(
                 f"selection_share = {self.selection_share}: expected a share of the held-out episodes in (0, 1]. fix: "
                 "use 0.25"
+            )
+        if not 0.0 < self.data_share <= 1.0:
+            raise ConfigError(
+                f"data_share = {self.data_share}: expected a share of the training episodes in (0, 1]. fix: use 0.5"
             )
         if self.scale not in ("standard", "none"):
             raise ConfigError(f"scale = {self.scale!r}: expected 'standard' or 'none'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class Run:
         self._files: list[MetricsFile] = []
         self._screen: Screen | None = None  # while `train` shows one
         self._updates_on_disk = [] if folder is None else self._checkpoints().updates()
+        self.check_writer: Callable[[], None] | None = None  # raises where this process may no longer write the run
 
     @property
     def members(self) -> list[Member]:
@@ -213,14 +214,16 @@ class Run:
         self._screen = None
         return self
 
-    def stream(self) -> Iterator[Progress]:
-        """Train to the end, and yield after every chunk.
+    def stream(self, until: int | None = None) -> Iterator[Progress]:
+        """Train to the end, or for `until` steps in all, and yield after every chunk.
 
-        Raises DivergenceError at a non-finite metric, KeyboardInterrupt and SystemExit(143) after a signal; the run
-        can be resumed in all three cases.
+        The run is saved where it stops. Raises DivergenceError at a non-finite metric, KeyboardInterrupt and
+        SystemExit(143) after a signal; the run can be resumed in all three cases.
         """
         if self.folder is not None:
             self.record.check_imported(self.folder)
+        if until is not None and until < 1:
+            raise ConfigError(f"until = {until}: expected at least 1 step")
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             stack.callback(self._engine.wait)
@@ -228,7 +231,7 @@ class Run:
                 stack.enter_context(locked(self.folder))
                 self._prepare_folder(self.folder)
             sinks = self._open_sinks(stack)
-            yield from self._train(interrupts, sinks)
+            yield from self._train(interrupts, sinks, self.record.options.steps if until is None else until)
         yield Progress("done", self.done, self.record.options.steps, unit=self.unit)
 
     def _prepare_folder(self, folder: Path) -> None:
@@ -258,18 +261,18 @@ class Run:
             stack.callback(sink.close)
         return [*self._files, *self._sinks]
 
-    def _train(self, interrupts: Interrupts, sinks: list[Sink]) -> Iterator[Progress]:
+    def _train(self, interrupts: Interrupts, sinks: list[Sink], until: int) -> Iterator[Progress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
         saved, reporting = time.monotonic(), _Reporting()
         if self.finished:  # the process may have ended between the last checkpoint and `close`
             self._engine.close()
-        while not self.finished:
+        while not self.finished and self.done < until:
             if self._engine.needs_compiling():
                 yield Progress("compiling", self.done, settings.steps, unit=self.unit)
                 self._engine.compile()
                 pace.restart()
             boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
-            taken = self._advance(pace.chunk, boundary - self.done)
+            taken = self._advance(pace.chunk, min(boundary, until) - self.done)
             self._check_finite()
             pace.add_chunk(taken)
             live = self._engine.peek()
@@ -280,7 +283,8 @@ class Run:
                 with reporting:
                     rows = self._report(sinks, self._select_q_weights())
             due = time.monotonic() - saved >= settings.save_seconds
-            if self.folder is not None and (due or self.finished or interrupts.received is not None):
+            stops = self.finished or self.done >= until or interrupts.received is not None
+            if self.folder is not None and (due or stops):
                 self._save()
                 saved = time.monotonic()
             if self.finished:
@@ -396,7 +400,12 @@ class Run:
         return self.folder / "best" / f"member-{index}"
 
     def _check_folder(self) -> None:
-        """Raise CheckpointError if the run folder is gone: a moved or deleted run is not created again."""
+        """Raise CheckpointError if the run folder is gone, or if another process has taken the run over.
+
+        A moved or deleted run is not created again.
+        """
+        if self.check_writer is not None:
+            self.check_writer()
         if self.folder is not None and not self.folder.is_dir():
             raise CheckpointError(
                 f"{self.folder} was moved or deleted while the run was training. fix: move it back, then continue with "

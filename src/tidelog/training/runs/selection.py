@@ -28,7 +28,7 @@ class Selection:
     """
 
     def __init__(self, options: Options, memory: SelectionMemory | None = None) -> None:
-        self._name, self._sign = _direction(options.best)
+        self._name, self._sign = direction(options.best)
         self._patience, self._members = options.patience, 0
         self.best: dict[int, float] = {} if memory is None else dict(memory.best)
         self._waited: dict[int, int] = {} if memory is None else dict(memory.waited)
@@ -66,7 +66,8 @@ class Selection:
         return SelectionMemory(self.best, self._waited)
 
 
-def _direction(best: str | None) -> tuple[str | None, float]:
+def direction(best: str | None) -> tuple[str | None, float]:
+    """Return the name of the metric of `best`, and 1 if a larger value is better or -1 if a smaller one is."""
     if best is None:
         return None, 1.0
     for word, sign in (("max:", 1.0), ("min:", -1.0)):

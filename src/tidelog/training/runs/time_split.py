@@ -96,7 +96,11 @@ def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
 
 
 def check_list_options(
-    scale: str | None, split_seed: int, episodes: Mapping[str, int], selection_share: float | None = None
+    scale: str | None,
+    split_seed: int,
+    episodes: Mapping[str, int],
+    selection_share: float | None = None,
+    data_share: float = 1.0,
 ) -> None:
     """Raise ConfigError for options of `fit` that have no effect on interactions."""
     if scale is not None:
@@ -105,6 +109,10 @@ def check_list_options(
         raise ConfigError(
             f"selection_share = {selection_share}: interactions are split by time, not by episode. fix: drop "
             "selection_share"
+        )
+    if data_share != 1.0:
+        raise ConfigError(
+            f"data_share = {data_share}: interactions are split by time, not by episode. fix: drop data_share"
         )
     if split_seed:
         raise ConfigError(

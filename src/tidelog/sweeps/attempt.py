@@ -1,0 +1,86 @@
+"""One attempt at a trial: begin or continue its run, train it for a number of updates, and write how it stands.
+
+Only the newest attempt writes: each save and each report of an older one is refused, for example of a process that was
+frozen and goes on after another one took its trial over.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+from tidelog.algorithms.core.hyperparameters import from_config
+from tidelog.algorithms.names import algorithm_class, load_plugin
+from tidelog.data.log import Log
+from tidelog.disk import delete, tidy
+from tidelog.errors import CheckpointError, DivergenceError, LogError, TidelogError
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.sweeps.engines import Job, trial_folder
+from tidelog.sweeps.plan import Plan, Status, newest_attempt, write_status
+from tidelog.training.fit import fit
+from tidelog.training.resume import load
+from tidelog.training.runs import lock
+from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.record import FILE
+from tidelog.training.runs.run import Run
+
+
+def run_attempt(job: Job) -> int:
+    """Run one attempt; the exit code is 0 if the trial's status was written."""
+    folder = trial_folder(Path(job.sweep), job.trial)
+
+    def check_writer() -> None:
+        newest = newest_attempt(folder)
+        if newest > job.attempt:
+            raise CheckpointError(
+                f"{folder}: attempt {newest} has taken this trial over, and this is attempt {job.attempt}: nothing "
+                "was saved. fix: nothing is to be done, the newer attempt goes on"
+            )
+
+    try:
+        check_writer()
+        run = _run(job, folder)
+        run.check_writer = check_writer
+        for _ in run.stream(job.until):
+            pass
+        status = Status(job.attempt, "complete" if run.finished else "standing", run.done)
+    except DivergenceError as error:
+        status = Status(job.attempt, "diverged", _updates(folder), str(error))
+    except Exception as error:  # whatever it is: a row of the table, and the other trials go on
+        traceback.print_exc()
+        reason = str(error) if isinstance(error, TidelogError) else f"{type(error).__name__}: {error}"
+        status = Status(job.attempt, "failed", _updates(folder), reason)
+    check_writer()
+    write_status(folder, status)
+    return 0
+
+
+def _updates(folder: Path) -> int:
+    return max(Checkpoints(folder / "run" / "checkpoints", 1).updates(), default=0)
+
+
+def _run(job: Job, folder: Path) -> Run:
+    """Return the trial's run where it stands, or a new one."""
+    for module in job.modules:
+        load_plugin(module, "the sweep")
+    plan = Plan.read(Path(job.sweep))
+    trial, out = plan.trials[job.trial], folder / "run"
+    log = _log(plan)
+    tidy(folder)
+    delete(out / lock.FILE)  # of an older attempt that may be frozen and hold it: this one has taken the trial over
+    if Checkpoints(out / "checkpoints", 1).updates():
+        return load(out, log, together=plan.options.together)
+    algorithm = from_config(algorithm_class(trial.algorithm), trial.config)
+    begun = (out / FILE).exists()
+    return fit(algorithm, log, out=out, overwrite=begun, train=False, **plan.options.keywords(trial.data_share))
+
+
+def _log(plan: Plan) -> Log | Interactions:
+    log = reopen_any(plan.origin)
+    if log.fingerprint() != plan.fingerprint:
+        raise LogError(
+            f"the log has fingerprint {log.fingerprint()[:12]}, expected {plan.fingerprint[:12]}: its content has "
+            "changed since the sweep began. fix: restore it, and resume the sweep"
+        )
+    return log

@@ -1,0 +1,58 @@
+"""`resume`: continue an interrupted run, or an interrupted sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidelog.data.log import Log
+from tidelog.errors import ConfigError
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.sweeps.driver import Driver
+from tidelog.sweeps.engines import Engine
+from tidelog.sweeps.plan import FILE, Plan
+from tidelog.sweeps.sweep import Sweep, engine_of
+from tidelog.training.resume import resume as resume_run
+from tidelog.training.runs.options import Evaluator
+from tidelog.training.runs.run import Run
+from tidelog.training.runs.sinks import Sink
+
+
+def resume(
+    folder: str | Path,
+    log: Log | Interactions | None = None,
+    *,
+    env: Any = None,
+    algorithm: Any = None,
+    evaluate: Mapping[str, Evaluator] | None = None,
+    sinks: Sequence[Sink] = (),
+    checkpoint: int | None = None,
+    on: str | Engine = "here",
+    workers: int | None = None,
+    progress: bool | None = None,
+) -> Run | Sweep:
+    """Continue an interrupted run or sweep, bit-equal to an uninterrupted one (same versions, device, thread count).
+
+    A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
+    it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
+    last. A sweep, on the engine `on` with `workers` jobs at once: trials that failed are tried again; a diverged or
+    stopped trial stays as it is.
+    """
+    if not (Path(folder) / FILE).is_file():
+        return resume_run(
+            folder,
+            log,
+            env=env,
+            algorithm=algorithm,
+            evaluate=evaluate,
+            sinks=sinks,
+            checkpoint=checkpoint,
+            progress=progress,
+        )
+    of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
+    named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
+    if named:
+        raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run. fix: drop {named[0]}")
+    Driver(Path(folder), engine_of(on, Plan.read(Path(folder)).cpus, workers)).run(progress)
+    return Sweep(folder)

@@ -1,0 +1,444 @@
+"""`sweep`: train many algorithms over one log, each in its own run folder; `Sweep` is the result."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tidelog.algorithms.core.hyperparameters import same_program, to_config
+from tidelog.algorithms.names import algorithm_name, as_algorithms, check_fit, check_source
+from tidelog.data.log import Log
+from tidelog.disk import is_temporary
+from tidelog.envs.registry import module_of
+from tidelog.errors import CheckpointError, ConfigError
+from tidelog.notebooks import rows_table
+from tidelog.ope.verdict.verdict_store import held_out_part
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.sweeps.driver import Driver
+from tidelog.sweeps.engines import Engine, trial_folder
+from tidelog.sweeps.engines.here import Here
+from tidelog.sweeps.plan import (
+    FILE,
+    LOG,
+    Decision,
+    FitOptions,
+    Halving,
+    Plan,
+    Trial,
+    read_decisions,
+    read_status,
+    values_at,
+)
+from tidelog.sweeps.trials import MOST_TRIALS, differing_settings
+from tidelog.training.fit import CLOSEST, fit
+from tidelog.training.runs.episode_split import SELECTION
+from tidelog.training.runs.options import Scale, as_path, as_seeds, evaluators, reports_every, whole
+from tidelog.training.runs.policies import policy_of_run
+from tidelog.training.runs.record import Record
+from tidelog.training.runs.selection import direction
+from tidelog.types import Catalogue, Discrete
+
+STALL_SECONDS = 900.0
+
+
+class Sweep:
+    """The trials of a sweep's folder: how each stands, its held-out metric, and the policies of the complete ones."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.plan = Plan.read(self.folder)
+
+    def __repr__(self) -> str:
+        return f"Sweep of {len(self.plan.trials):,} trials, {self._counts()}, in {self.folder}"
+
+    def _repr_html_(self) -> str:
+        """Return the table for notebooks."""
+        return rows_table(f"Sweep: {self._counts()}. {self.caution}", self.head, self.rows())
+
+    def _counts(self) -> str:
+        states = [row["state"] for row in self.table]
+        return ", ".join(f"{states.count(state):,} {state}" for state in dict.fromkeys(states))
+
+    @property
+    def metric(self) -> str | None:
+        """The metric by which trials are compared, None without `best`."""
+        return direction(self.plan.options.best)[0]
+
+    @property
+    def decisions(self) -> list[Decision]:
+        """What halving decided, rung by rung."""
+        return read_decisions(self.folder)
+
+    def run_folder(self, trial: int) -> Path:
+        """Return the run folder of a trial, which `tl.load` opens."""
+        if not 0 <= trial < len(self.plan.trials):
+            raise ConfigError(f"trial = {trial}: this sweep has {len(self.plan.trials):,}. fix: count them from 0")
+        return trial_folder(self.folder, trial) / "run"
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """The settings of each trial that are not the same in all trials of its algorithm."""
+        trials = self.plan.trials
+        shares = {trial.data_share for trial in trials}
+        differing = {
+            name: differing_settings([trial.config for trial in trials if trial.algorithm == name])
+            for name in {trial.algorithm for trial in trials}
+        }
+        return [
+            {name: trial.config[name] for name in differing[trial.algorithm]}
+            | ({"data_share": trial.data_share} if len(shares) > 1 else {})
+            for trial in trials
+        ]
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """One row per trial: its settings, state, updates, and the metric at its last report: mean and ends over seeds.
+
+        States: waiting, standing (between two parts of its training), complete, stopped (by halving), diverged, failed.
+        """
+        rows, decisions = [], self.decisions
+        for number, (trial, settings) in enumerate(zip(self.plan.trials, self.settings, strict=True)):
+            folder = trial_folder(self.folder, number)
+            status = read_status(folder)
+            state = "waiting" if status is None else str(status.state)
+            if state in ("waiting", "standing") and any(number not in one.promoted for one in decisions):
+                state = "stopped"
+            values = [] if self.metric is None else values_at(folder, self.metric)
+            finite = bool(values) and all(map(math.isfinite, values))
+            rows.append(
+                {
+                    "trial": number,
+                    "algorithm": trial.algorithm,
+                    "settings": settings,
+                    "state": state,
+                    "update": 0 if status is None else status.update,
+                    "metric": sum(values) / len(values) if finite else None,
+                    "least": min(values) if finite else None,
+                    "most": max(values) if finite else None,
+                    "seeds": len(self.plan.options.seeds),
+                    "reason": "" if status is None else status.reason,
+                }
+            )
+        return rows
+
+    @property
+    def ranked(self) -> list[dict[str, Any]]:
+        """The rows of the table: complete trials first, the best metric first among equals; ties by number."""
+        _, sign = direction(self.plan.options.best)
+
+        def rank(row: Mapping[str, Any]) -> tuple[bool, int, float, int]:
+            metric = math.inf if row["metric"] is None else -sign * row["metric"]
+            return row["state"] != "complete", -row["update"], metric, row["trial"]
+
+        return sorted(self.table, key=rank)
+
+    @property
+    def head(self) -> list[str]:
+        """The heads of the columns of `rows`."""
+        several = ["algorithm"] if len({trial.algorithm for trial in self.plan.trials}) > 1 else []
+        shown = [] if self.metric is None else [self.metric]
+        shown += ["of its seeds"] if shown and len(self.plan.options.seeds) > 1 else []
+        return ["trial", *several, *self._names, "state", "updates", *shown]
+
+    @property
+    def _names(self) -> list[str]:
+        return list(dict.fromkeys(name for settings in self.settings for name in settings))
+
+    def rows(self) -> list[list[str]]:
+        """Return the ranked table as text."""
+        rows, names, head = [], self._names, self.head
+        for row in self.ranked:
+            cells = [str(row["trial"]), *([row["algorithm"]] if "algorithm" in head else [])]
+            cells += [_short(row["settings"][name]) if name in row["settings"] else "" for name in names]
+            cells += [row["state"], f"{row['update']:,}"]
+            if row["metric"] is not None:
+                cells += [f"{row['metric']:.4g}", f"{row['least']:.4g} to {row['most']:.4g}"]
+            rows.append([*cells, "", ""][: len(head)])
+        return rows
+
+    @property
+    def caution(self) -> str:
+        """What the order of the table shows, and what it does not."""
+        if self.metric is None:
+            return "No metric was named (best=...), so the trials have no order."
+        where = "held-out data" if self.metric.startswith("held_out/") else "no held-out data"
+        return (
+            f"The order is by {self.metric} at the last report, on {where}. It does not show that a trial is better "
+            "than the decisions of the log: only a judgement of all complete trials at once does."
+        )
+
+    @property
+    def failed(self) -> bool:
+        """Whether a trial diverged or failed."""
+        return any(row["state"] in ("diverged", "failed") for row in self.table)
+
+    def complete(self) -> list[int]:
+        """Return the numbers of the complete trials."""
+        return [row["trial"] for row in self.table if row["state"] == "complete"]
+
+    def run_record(self, trial: int) -> Record:
+        """Return the record of a trial's run."""
+        return Record.read(self.run_folder(trial))
+
+    @property
+    def judge_command(self) -> str | None:
+        """The command that judges all complete trials at once; None if there is none, or nothing is held out."""
+        complete = self.complete()
+        if not complete or not self.plan.options.held_out > 0.0:
+            return None
+        record = self.run_record(complete[0])
+        if isinstance(record.spec.action, Catalogue):  # lists have measures, and no verdict
+            return None
+        sample = " --sample" if isinstance(record.spec.action, Discrete) else ""
+        return f"tidelog judge {shlex.quote(str(self.folder))}{sample}"
+
+    def policies(self) -> dict[str, Policy]:
+        """Return the policy of each complete trial by name, for `tl.judge`, which then corrects for their number.
+
+        The policy of a trial is the one at the best report of its seeds, or without `best` that of the first seed.
+        """
+        return {f"trial {number}": policy_of_run(self.run_folder(number)) for number in self.complete()}
+
+    def held_out(self, log: Log | None = None) -> Log:
+        """Return the episodes that no trial has learnt from or was chosen by, for `tl.judge`; `log` if it has moved."""
+        complete = self.complete()
+        if not complete:
+            raise CheckpointError(f"{self.folder} has no complete trial. fix: resume the sweep")
+        return held_out_part(self.run_folder(complete[0]), self.run_record(complete[0]), log)[0]
+
+
+def sweep(
+    algorithms: Any,
+    log: Log | Interactions,
+    steps: int,
+    seeds: int | Sequence[int] = 1,
+    out: str | Path | None = None,
+    *,
+    on: str | Engine = "here",
+    cpus: int = 1,
+    workers: int | None = None,
+    halving: tuple[int, int] | None = None,
+    data_share: float | Sequence[float] = 1.0,
+    held_out: float = 0.2,
+    selection_share: float | None = None,
+    split_seed: int = 0,
+    evaluate: Mapping[str, int] | None = None,
+    every: int | None = None,
+    scale: Scale | None = None,
+    best: str | None = None,
+    patience: int | None = None,
+    warm_start: Mapping[str, str | Path] | None = None,
+    save_seconds: float = 30.0,
+    keep: int = 3,
+    together: bool | None = None,
+    stall_seconds: float = STALL_SECONDS,
+    progress: bool | None = None,
+    train: bool = True,
+) -> Sweep:
+    """Train each algorithm with all seeds in its own run folder below `out`, several at once, and compare them.
+
+    A trial is an algorithm with a share of the training episodes (`data_share`, one or several); it ends as
+    `tl.fit` with the same options would. `tl.grid` and `tl.draws` make lists of algorithms. `on="here"` trains in
+    processes of this machine, each on `cpus` processor cores of its own, `workers` at once (default: as many as there
+    are cores). `best` is the metric that orders the trials; with a held-out metric a quarter of the held-out episodes
+    chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all but the best third after 10,000
+    updates, of these all but a third after 30,000, and so on; it needs `best="held_out/..."`. A trial that diverges or
+    fails is a row of the table and does not end the sweep; a process without a report or a checkpoint for
+    `stall_seconds` is replaced. `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only
+    written (`train=False`). Raises ConfigError,
+    SpecError, SpaceError, LogError before anything is written.
+    """
+    folder, listed, shares = _checked(algorithms, log, out, data_share)
+    plan_halving = _halving(halving, steps, best, held_out, selection_share, patience, isinstance(log, Interactions))
+    chooses = direction(best)[0] or ""
+    if selection_share is None and chooses.startswith("held_out/") and not isinstance(log, Interactions):
+        selection_share = SELECTION  # what compares the trials cannot judge them
+    episodes, own = evaluators(evaluate or {})
+    foreign = [*own, *(name for name in episodes if module_of(name) is not None)]
+    if foreign:
+        raise ConfigError(
+            f"evaluate: {foreign[0]!r} is your own function or environment, which the processes of a sweep do not "
+            "have. fix: evaluate the policies after the sweep"
+        )
+    options = FitOptions(
+        steps=whole("steps", steps),
+        seeds=list(as_seeds(seeds)),
+        every=_every(every, steps, plan_halving),
+        held_out=held_out,
+        selection_share=selection_share,
+        split_seed=split_seed,
+        evaluate=episodes,
+        scale=scale,
+        best=best,
+        patience=patience,
+        warm_start=None if not warm_start else {part: str(Path(run).absolute()) for part, run in warm_start.items()},
+        save_seconds=save_seconds,
+        keep=keep,
+        together=together,
+    )
+    engine = engine_of(on, cpus, workers)
+    if not stall_seconds > 0.0 or not math.isfinite(stall_seconds):
+        raise ConfigError(f"stall_seconds = {stall_seconds}: expected a number of seconds above 0. fix: use 900")
+    _check_programs(listed, log, options, shares)
+    origin = log.origin
+    if origin is None:
+        log.save(folder / LOG)
+        origin = {"source": str((folder / LOG).absolute()), "columns": None}
+    trials = [Trial(algorithm_name(one), to_config(one), share) for one in listed for share in shares]
+    Plan(trials, options, plan_halving, dict(origin), log.fingerprint(), cpus, float(stall_seconds)).write(folder)
+    if train:
+        Driver(folder, engine).run(progress)
+    return Sweep(folder)
+
+
+def engine_of(on: str | Engine, cpus: int, workers: int | None) -> Engine:
+    """Return the engine of a name, or the engine itself; ConfigError for another name."""
+    for name, count in {"cpus": cpus, "workers": workers}.items():
+        if count is not None and whole(name, count) < 1:
+            raise ConfigError(f"{name} = {count}: expected at least 1")
+    if not isinstance(on, str):
+        return on
+    if on != "here":
+        raise ConfigError(f"on = {on!r}: expected 'here', the engine of this machine. fix: drop on")
+    return Here(cpus, workers)
+
+
+def _checked(
+    algorithms: Any, log: Any, out: str | Path | None, data_share: float | Sequence[float]
+) -> tuple[Path, list[Any], list[float]]:
+    """Return the folder, the algorithms and the shares of the data; ConfigError for what no sweep can train."""
+    listed = as_algorithms(algorithms)
+    if not isinstance(log, Log | Interactions):
+        raise ConfigError(f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first with tl.read_log")
+    for one in listed:
+        check_source(one, False)
+        check_fit(one, log.spec)
+        if type(one).__module__ == "__main__":
+            raise ConfigError(
+                f"{type(one).__name__} is defined in the script that runs, which other processes cannot import. fix: "
+                "move it to a module and import it"
+            )
+        for name, value in to_config(one).items():
+            if isinstance(value, Mapping):
+                raise ConfigError(
+                    f"{type(one).__name__}.{name} is your own function, and the processes of a sweep read "
+                    "settings from a file. fix: give it a name among the choices of an algorithm of your own"
+                )
+    shares = list(data_share) if isinstance(data_share, Sequence) else [data_share]
+    if not shares or len(set(shares)) < len(shares):
+        raise ConfigError(f"data_share = {data_share!r}: expected a share, or several that differ. fix: use (0.5, 1.0)")
+    count = len(listed) * len(shares)
+    if count > MOST_TRIALS:
+        raise ConfigError(f"the sweep has {count:,} trials, expected at most {MOST_TRIALS:,}")
+    numbers: dict[tuple[str, str], int] = {}
+    for number, one in enumerate(listed):
+        first = numbers.setdefault((algorithm_name(one), str(to_config(one))), number)
+        if first != number:
+            raise ConfigError(
+                f"algorithms {first} and {number} are equal ({one!r}): expected each once. fix: "
+                "drop one of them; seeds= repeats a trial"
+            )
+    folder = as_path("out", out)
+    if folder is None:
+        raise ConfigError("out: expected a folder, as the trials are on disk. fix: name one, as in out='sweeps/a'")
+    check_new(folder)
+    return folder, listed, shares
+
+
+def check_new(folder: Path) -> None:
+    """Raise ConfigError unless a folder is new or empty."""
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, expected a folder; nothing was written. fix: choose another folder")
+    if folder.exists() and not all(map(is_temporary, folder.iterdir())):
+        is_sweep = (folder / FILE).exists()
+        again = (
+            f", or continue the sweep with `tidelog resume {shlex.quote(str(folder))}` or tl.resume({str(folder)!r})"
+        )
+        raise ConfigError(
+            f"{folder} exists and is not empty ({'a sweep' if is_sweep else 'no sweep'}); nothing was written. fix: "
+            f"choose another folder{again if is_sweep else ''}"
+        )
+
+
+def _halving(
+    halving: tuple[int, int] | None,
+    steps: int,
+    best: str | None,
+    held_out: float,
+    selection_share: float | None,
+    patience: int | None,
+    interactions: bool,
+) -> Halving | None:
+    if halving is None:
+        return None
+    if not isinstance(halving, tuple | list) or len(halving) != 2:
+        raise ConfigError(f"halving = {halving!r}: expected (factor, steps of the first rung). fix: use (3, 10_000)")
+    factor, first = whole("halving", halving[0]), whole("halving", halving[1])
+    if factor < 2:
+        raise ConfigError(f"halving = {halving!r}: expected a factor of at least 2. fix: use (3, {first})")
+    if not 1 <= first < steps:
+        raise ConfigError(
+            f"halving = {halving!r}: expected a first rung of at least 1 and below the {steps:,} steps. fix: use "
+            f"({factor}, {max(1, steps // factor**2)})"
+        )
+    if not (direction(best)[0] or "").startswith("held_out/"):
+        raise ConfigError(
+            f"halving needs a held-out metric that compares the trials, found best = {best!r}. fix: name one, as in "
+            "best='held_out/imitation_loss'"
+        )
+    if not held_out > 0.0:
+        raise ConfigError(f"halving needs held-out data, found held_out = {held_out}. fix: use held_out=0.2")
+    if selection_share == 1.0 and not interactions:
+        raise ConfigError(
+            "halving with selection_share = 1.0 leaves no episode that could judge the trials. fix: drop it"
+        )
+    if patience is not None:
+        raise ConfigError(
+            f"patience = {patience}: trials of halving stop at its rungs, all at the same step. fix: drop patience"
+        )
+    return Halving(factor, first)
+
+
+def _every(every: int | None, steps: int, halving: Halving | None) -> int:
+    """Return the steps between two reports; each rung of halving is the step of a report."""
+    usual = reports_every(every, steps, CLOSEST)
+    if halving is None:
+        return usual
+    if every is None:
+        return next(size for size in range(min(usual, halving.steps), 0, -1) if halving.steps % size == 0)
+    if every < 1 or halving.steps % every:
+        raise ConfigError(
+            f"every = {every}: the first rung of halving, {halving.steps}, is not the step of a report. fix: use a "
+            "divisor of it, or drop every"
+        )
+    return every
+
+
+def _check_programs(
+    algorithms: Sequence[Any], log: Log | Interactions, options: FitOptions, shares: list[float]
+) -> None:
+    """Prepare one run of each program, and one of each share of the data, which refuses what no trial could train."""
+    prepared: list[Any] = []
+    for one in algorithms:
+        if any(_shares_program(one, other) for other in prepared):
+            continue
+        for share in shares if not prepared else shares[:1]:
+            keywords = options.keywords(share) | {"seeds": options.seeds[:1]}
+            fit(one, log, train=False, **keywords)
+        prepared.append(one)
+
+
+def _shares_program(one: Any, other: Any) -> bool:
+    try:
+        same_program([other, one])
+    except ConfigError:
+        return False
+    return True
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace(" ", "")

@@ -1,0 +1,36 @@
+"""A job's process, `python -m tidelog.sweeps.worker`: it reads the job from standard input and trains.
+
+The cores are set before JAX is imported. Standard input stays open as long as the driver lives; at its end the process
+saves and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+
+from tidelog.schema import decode
+from tidelog.sweeps.engines import Job
+
+
+def main() -> int:
+    """Run one attempt and return its exit code."""
+    job = decode(sys.stdin.buffer.readline(), Job, "the job")
+    if job.cores is not None:
+        os.sched_setaffinity(0, job.cores)
+    threading.Thread(target=_end_with_driver, daemon=True).start()
+    from tidelog.sweeps.attempt import run_attempt
+
+    return run_attempt(job)
+
+
+def _end_with_driver() -> None:
+    while os.read(0, 1024):  # not `sys.stdin`, whose lock a thread must not hold when the interpreter ends
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,111 @@
+"""`tidelog sweep`: grids and draws become trials, a table and a page; what is wrong is refused before anything runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import tidelog as tl
+from tests.cli.conftest import SMALL
+from tests.sweeps.engines import InProcess
+from tidelog.cli import resume as resume_command
+from tidelog.cli import sweep as sweep_command
+from tidelog.training.runs.lock import locked
+
+DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
+SHORT = ["--steps", 4, "--every", 2, *SMALL]
+LOSS = "held_out/imitation_loss"
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """Commands train in this process."""
+    for module in (sweep_command, resume_command):
+        monkeypatch.setattr(module, "engine_of", lambda *settings: InProcess())
+
+
+@pytest.mark.full
+def test_a_grid_and_draws_become_a_table_and_a_page(here, tidelog, in_process):
+    words = ["--grid", "learning_rate=1e-2,1e30", "--draw", "dropout=0..0.5", "--trials", 2, "--data-share", "0.5,1"]
+    done = tidelog("sweep", "bc", *DATA, *SHORT, *words, "--best", LOSS, "--out", "a", "--json")
+    assert done.code == 4  # half of the trials diverge
+    shown = json.loads(done.out)
+    assert [(row["settings"]["learning_rate"], row["settings"]["data_share"]) for row in shown["trials"]] == [
+        (rate, share) for rate in (1e-2, 1e30) for _ in range(2) for share in (0.5, 1.0)
+    ]
+    assert len({row["settings"]["dropout"] for row in shown["trials"]}) == 2
+    assert [row["state"] for row in shown["trials"]] == ["complete"] * 4 + ["diverged"] * 4
+    assert "note: trial 4 diverged at update 0: a loss of BC" in done.said
+    assert "next: tidelog judge a --sample" in done.err
+    assert (here / "a" / "report.html").is_file()
+    assert tidelog("judge", "a", "--sample", "--quiet").out.count("UNSUPPORTED") == 4
+    assert tidelog("report", "a", "--out", "page.html").code == 0
+    again = tidelog("resume", "a", "--quiet")
+    assert (again.code, again.out) == (4, "")
+    assert "tidelog: trial 4 diverged: a loss of BC" in again.err
+
+
+def test_halving_is_shown(here, tidelog, in_process):
+    words = ["--grid", "learning_rate=1e-2,1e-3", "--halving", "2,2", "--best", LOSS]
+    done = tidelog("sweep", "bc", *DATA, *SHORT, *words)
+    assert done.code == 0
+    assert f"step 2: 1 of 2 trials went on by {LOSS}:" in done.out
+    assert "does not show that a trial is better" in done.said
+    assert tl.Sweep("sweeps/bc").table[0]["state"] in ("complete", "stopped")
+    assert tidelog("sweep", "bc", *DATA, *SHORT, "--quiet").code == 0
+    assert (here / "sweeps" / "bc-2" / "sweep.json").is_file()
+
+
+@pytest.mark.full
+def test_several_algorithms_share_the_flags_of_the_run(here, tidelog, in_process):
+    (here / "sweep.toml").write_text('data = "visits.csv"\ncolumns = "columns.toml"\ngrid = ["batch_size=16,32"]\n')
+    done = tidelog("sweep", "bc,iql", "--config", "sweep.toml", "--grid", "hidden=8x8", *SHORT[:4], "--out", "a")
+    assert done.code == 0
+    assert [row["algorithm"] for row in tl.Sweep("a").table] == ["bc", "bc", "iql", "iql"]
+    assert "algorithm" in tl.Sweep("a").head
+    assert {tuple(trial.config["hidden"]) for trial in tl.Sweep("a").plan.trials} == {(8, 8)}
+
+
+REFUSED = {
+    "an unknown setting": (["--grid", "expectile=0.7"], "BC has no hyper-parameter 'expectile'"),
+    "no values": (["--grid", "learning_rate"], "--grid learning_rate: expected NAME=VALUES"),
+    "no number": (["--grid", "learning_rate=fast"], "learning_rate = fast: expected a number"),
+    "out of range": (["--grid", "learning_rate=-1"], "learning_rate = -1"),
+    "twice": (["--grid", "learning_rate=1", "--grid", "learning_rate=2"], "'learning_rate' appears twice"),
+    "in both": (["--grid", "dropout=0", "--draw", "dropout=0..1", "--trials", 2], "in --grid and in --draw"),
+    "no number of draws": (["--draw", "dropout=0..0.5"], "--draw needs the number of draws"),
+    "no draws": (["--trials", 2], "there is no --draw"),
+    "no rung": (["--halving", "3"], "halving = (3,): expected (factor, steps"),
+    "no whole numbers": (["--halving", "a,b"], "--halving a,b: expected FACTOR,STEPS"),
+    "no metric": (["--halving", "2,2"], "halving needs a held-out metric"),
+    "no share": (["--data-share", "half"], "--data-share half: expected shares"),
+    "no preset": (["--preset", "fast"], "--preset fast: expected auto or none"),
+    "a folder in use": (["--out", "."], "exists and is not empty"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_wrong_is_refused_with_code_2(case, here, tidelog):
+    words, message = REFUSED[case]
+    before = sorted(here.rglob("*"))
+    done = tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a", *words)
+    assert done.code == 2
+    assert message in done.said
+    assert sorted(here.rglob("*")) == before
+
+
+def test_algorithms_that_no_sweep_trains_are_refused(here, tidelog):
+    assert "PPG learns in an environment" in tidelog("sweep", "ppg", *DATA).said
+    assert "learns from interactions. fix: use tl.sweep in Python" in tidelog("sweep", "recommender-bcq", *DATA).said
+    assert "no algorithm 'bcc'" in tidelog("sweep", "bcc", *DATA).said
+    assert tidelog("sweep").code == 2
+
+
+def test_flags_of_runs_and_of_sweeps_are_told_apart(here, run, tidelog, in_process):
+    assert "--workers is for a sweep" in tidelog("resume", run, "--workers", 2).said
+    assert tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a", "--quiet").code == 0
+    assert "--env, --checkpoint and --sink are for a run" in tidelog("resume", "a", "--checkpoint", 0).said
+    with locked(Path("a")):
+        done = tidelog("resume", "a")
+    assert (done.code, "is being trained by process" in done.err) == (4, True)
+    assert "a sweep has a page of its own" in tidelog("report", "a", run).said

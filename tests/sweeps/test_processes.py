@@ -1,0 +1,203 @@
+"""Sweeps in processes of their own that are killed, frozen or interrupted: the results are those of a direct `fit`."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tidelog as tl
+from tests.training.runs import LOSS, bc, begin, finish
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.sweeps.driver import Driver
+from tidelog.sweeps.engines import trial_folder
+from tidelog.sweeps.engines.here import Here
+from tidelog.training.runs.record import Record
+
+pytestmark = pytest.mark.full
+
+RATES, LONG = (1e-4, 1e-3, 1e-2), 30_000  # the first one overfits least
+OPTIONS = {"steps": LONG, "every": 10_000, "best": LOSS, "selection_share": 0.25}
+SWEEP = """
+import sys
+import tidelog as tl
+trials = tl.grid(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), learning_rate={rates})
+tl.sweep(trials, tl.open_log({log!r}), {steps}, out={out!r}, every=10_000, best={best!r},
+         save_seconds=0.1, halving=(3, 10_000), workers=2, progress=False)
+"""
+
+
+def wait_until(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return found
+
+
+def owner(folder):
+    """The process that trains a run, if any."""
+    lock = folder / "run" / "training.lock"
+    text = lock.read_text() if lock.exists() else ""
+    return int(text.split('"process":')[1].split(",")[0]) if text else None
+
+
+def in_the_middle(folder):
+    """Whether a trial has a checkpoint that is neither the first nor the last one."""
+    checkpoints = folder / "run" / "checkpoints"
+    updates = [int(path.name) for path in checkpoints.iterdir() if path.name.isdigit()] if checkpoints.is_dir() else []
+    return 0 < max(updates, default=0) < LONG and owner(folder)
+
+
+def states(sweep):
+    return [[fingerprint(one) for one in tl.load(sweep.run_folder(trial)).learners()] for trial in sweep.complete()]
+
+
+@pytest.fixture(scope="module")
+def direct(origin):
+    run = finish(begin(bc(learning_rate=RATES[0]), origin, **OPTIONS))
+    return [fingerprint(one) for one in run.learners()]
+
+
+@pytest.fixture
+def begun(saved, tmp_path):
+    """A sweep in a process of its own, and its folder."""
+    out = tmp_path / "sweep"
+    script = SWEEP.format(rates=RATES, log=str(saved), steps=LONG, out=str(out), best=LOSS)
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+    yield process, out
+    process.kill()
+    process.communicate()
+
+
+def test_killed_workers_and_a_killed_driver_change_nothing(begun, direct):
+    process, out = begun
+    first, second = trial_folder(out, 0), trial_folder(out, 1)
+    worker = wait_until(lambda: in_the_middle(first))
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: in_the_middle(first) not in (None, False, worker))
+    workers = [one for one in (owner(first), owner(second)) if one]
+    process.kill()
+    process.wait()
+    for one in workers:  # a worker ends when its driver does
+        wait_until(lambda one=one: not os.path.exists(f"/proc/{one}"))
+    assert not (first / "status.json").exists() or tl.Sweep(out).complete() == []
+    sweep = tl.resume(out, workers=1, progress=False)
+    assert [row["state"] for row in sweep.table].count("complete") == 1
+    assert sweep.table[0]["state"] == "complete"
+    assert states(sweep) == [direct]
+    assert [one.compared for one in sweep.decisions] == [[0, 1, 2]]
+
+
+def test_ctrl_c_leaves_a_sweep_that_goes_on(begun, direct):
+    process, out = begun
+    worker = wait_until(lambda: in_the_middle(trial_folder(out, 0)))
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    assert "KeyboardInterrupt" in process.stderr.read()
+    assert not os.path.exists(f"/proc/{worker}")
+    assert states(tl.resume(out, workers=1, progress=False)) == [direct]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_worker_saves_and_ends_with_its_driver(ending, saved, tmp_path):
+    folder = trial_folder(tmp_path / "sweep", 0)
+    script = f"""
+import tidelog as tl
+tl.sweep(tl.BC(hidden=(8, 8), embedding=2, batch_size=32), tl.open_log({str(saved)!r}), 2_000_000_000,
+         out={str(tmp_path / "sweep")!r}, every=1_000, save_seconds=10_000.0, progress=False)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    reports = folder / "run" / "metrics.jsonl"
+    wait_until(lambda: reports.exists() and reports.read_text())
+    worker = owner(folder)
+    process.send_signal(ending)
+    assert process.wait(60) != 0
+    wait_until(lambda: not os.path.exists(f"/proc/{worker}"), 30)
+    assert max(int(path.name) for path in (folder / "run" / "checkpoints").iterdir()) >= 1_000
+    assert not (folder / "status.json").exists()
+
+
+def written(log, out):
+    """A sweep of one trial that has not begun."""
+    options = {**OPTIONS, "selection_share": None, "train": False, "progress": False}
+    return tl.sweep(bc(learning_rate=RATES[0]), log, out=out, save_seconds=0.1, stall_seconds=20.0, **options)
+
+
+class Unreachable(Here):
+    """Forgets a job that it should end by force, as an engine does whose machine does not answer."""
+
+    def __init__(self):
+        super().__init__(workers=1)
+        self.forgotten = []
+
+    def cancel(self, job):
+        one = self._running.pop((job.trial, job.attempt))
+        self.forgotten.append(one)
+        self._idle.append(one.cores)
+
+
+def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, direct, tmp_path):
+    sweep = written(origin, tmp_path / "sweep")
+    folder, engine = trial_folder(sweep.folder, 0), Unreachable()
+    submit, stopped = engine.submit, []
+
+    def submit_and_freeze(job):
+        submit(job)
+        if job.attempt == 1:
+            stopped.append(wait_until(lambda: in_the_middle(folder)))
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    engine.submit = submit_and_freeze
+    Driver(sweep.folder, engine).run(False)
+    (old,) = engine.forgotten
+    assert old.process.poll() is None
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
+    os.kill(stopped[0], signal.SIGCONT)
+    assert old.process.wait(60) != 0
+    assert "attempt 2 has taken this trial over, and this is attempt 1: nothing was saved" in old.job.output.read_text()
+    after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
+    assert after == before
+    assert states(sweep) == [direct]
+    old.process.stdin.close()
+
+
+def test_a_frozen_worker_is_killed(origin, direct, tmp_path):
+    sweep = written(origin, tmp_path / "sweep")
+    folder, engine = trial_folder(sweep.folder, 0), Here(workers=1)
+    submit, stopped = engine.submit, []
+
+    def submit_and_freeze(job):
+        submit(job)
+        if job.attempt == 1:
+            stopped.append(wait_until(lambda: in_the_middle(folder)))
+            os.kill(stopped[0], signal.SIGSTOP)
+
+    engine.submit = submit_and_freeze
+    Driver(sweep.folder, engine).run(False)
+    assert not os.path.exists(f"/proc/{stopped[0]}")
+    assert states(sweep) == [direct]
+
+
+def test_trials_run_at_once_on_cores_of_their_own(origin, tmp_path):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("one core")
+    sweep = tl.sweep(
+        tl.grid(bc(), learning_rate=(1e-2, 1e-3)), origin, LONG, out=tmp_path / "sweep", train=False, progress=False
+    )
+
+    class Watched(Here):
+        cores = ()
+
+        def wait(self, seconds):
+            if len(self._running) == 2:
+                self.cores = [one.cores for one in self._running.values()]
+            return super().wait(seconds)
+
+    engine = Watched()
+    Driver(sweep.folder, engine).run(False)
+    assert len(engine.cores) == 2
+    assert not set(engine.cores[0]) & set(engine.cores[1])
+    assert [Record.read(sweep.run_folder(trial)).machine["threads"] for trial in (0, 1)] == [1, 1]

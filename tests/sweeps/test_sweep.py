@@ -1,0 +1,329 @@
+"""A sweep's trials are what direct calls of `fit` would be, however it is interrupted; its decisions are repeatable."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.sweeps.engines import InProcess
+from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, iql
+from tidelog import CheckpointError, ConfigError, LogError, SpecError
+from tidelog.cli import main
+from tidelog.policies.named_arrays import fingerprint
+from tidelog.sweeps import sweep as sweep_module
+from tidelog.sweeps.attempt import run_attempt
+from tidelog.sweeps.driver import MOST_LOSSES, Driver
+from tidelog.sweeps.engines import Job, trial_folder
+from tidelog.sweeps.engines.here import Here
+from tidelog.sweeps.page import judgement_of, write_page
+from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
+from tidelog.training.runs.run import Run
+
+RATES = (1e-2, 3e-3, 1e30, 1e-3)
+OPTIONS = {"seeds": [3, 1], "every": EVERY, "best": LOSS, "progress": False}
+
+
+def trials():
+    return tl.grid(bc(), learning_rate=RATES)
+
+
+def run_sweep(log, out, engine=None, algorithms=None, steps=STEPS, **options):
+    return tl.sweep(algorithms or trials(), log, steps, out=out, on=engine or InProcess(), **{**OPTIONS, **options})
+
+
+@pytest.fixture(scope="module")
+def halved(log, tmp_path_factory):
+    return run_sweep(log, tmp_path_factory.mktemp("halved") / "sweep", halving=(2, EVERY))
+
+
+def state_of(sweep, trial):
+    return [fingerprint(one) for one in tl.load(sweep.run_folder(trial)).learners()]
+
+
+def test_a_trial_that_was_stopped_at_rungs_equals_a_direct_fit(halved, log, tmp_path):
+    assert [row["state"] for row in halved.table] == ["complete", "stopped", "diverged", "stopped"]
+    options = {"best": LOSS, "seeds": [3, 1], "selection_share": 0.25}
+    direct = finish(begin(bc(learning_rate=RATES[0]), log, tmp_path / "direct", **options))
+    assert all_of(tl.load(halved.run_folder(0))) == all_of(direct)
+    assert (
+        direct.metrics[-2][LOSS]
+        == halved.table[0]["least" if direct.metrics[-2][LOSS] < direct.metrics[-1][LOSS] else "most"]
+    )
+    stopped = finish(begin(bc(learning_rate=RATES[3]), log, steps=STEPS, **options)).metrics
+    assert tl.load(halved.run_folder(3)).metrics == [row for row in stopped if row["update"] <= EVERY]
+
+
+def test_the_best_part_goes_on_by_the_held_out_metric(halved):
+    first, second = halved.decisions
+    assert (first.step, first.metric, first.compared, first.promoted) == (14, LOSS, [0, 1, 2, 3], [0, 1])
+    assert (second.step, second.compared, second.promoted) == (28, [0, 1], [0])
+    assert first.values[2] is None
+    losses = [row[LOSS] for row in tl.load(halved.run_folder(1)).metrics if row["update"] == 14]
+    assert first.values[1] == sum(losses) / 2
+    assert "diverged" in [row["state"] for row in halved.table]
+    assert "learning rates" in halved.table[2]["reason"]
+    assert halved.failed
+
+
+def test_equal_values_go_by_number_and_one_trial_always_goes_on(tmp_path):
+    def values(trial, *losses):
+        folder = trial_folder(tmp_path, trial) / "run"
+        folder.mkdir(parents=True)
+        rows = [{"update": 10, "member": n, "seed": n, LOSS: loss} for n, loss in enumerate(losses)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    values(0, 2.0, 2.0)
+    values(1, 1.0, 2.0)
+    values(2, 2.0, 1.0)
+    values(3, 1.0, float("nan"))
+    plan = SimpleNamespace(options=SimpleNamespace(best=LOSS), halving=SimpleNamespace(factor=4))
+    decision = decide(tmp_path, plan, 10, [0, 1, 2, 3], set())
+    assert decision.promoted == [1]
+    assert decision.values == [2.0, 1.5, 1.5, None]
+    assert decide(tmp_path, plan, 10, [0, 3], set()).promoted == [0]
+    assert decide(tmp_path, plan, 10, [1, 2], {1}).promoted == [2]
+    plan.options.best = f"max:{LOSS}"
+    assert decide(tmp_path, plan, 10, [0, 1, 2, 3], set()).promoted == [0]
+
+
+@pytest.mark.parametrize("jobs", [1, pytest.param(3, marks=pytest.mark.full), pytest.param(5, marks=pytest.mark.full)])
+def test_an_interrupted_sweep_goes_on_and_decides_the_same(jobs, halved, log, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(log, tmp_path / "sweep", InProcess(stop=jobs), halving=(2, EVERY))
+    again = tl.resume(tmp_path / "sweep", on=InProcess(), progress=False)
+    assert again.decisions == halved.decisions
+    assert [row["state"] for row in again.table] == [row["state"] for row in halved.table]
+    assert state_of(again, 0) == state_of(halved, 0)
+    nothing = InProcess()
+    tl.resume(tmp_path / "sweep", on=nothing, progress=False)
+    assert nothing.jobs == []
+
+
+def test_lost_attempts_are_repeated_until_there_are_too_many(log, tmp_path):
+    algorithms = [bc(), bc(learning_rate=1e-3)]
+    engine = InProcess(lost=lambda job: job.trial == 0 or job.attempt == 1)
+    sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms, steps=2, every=1, seeds=1)
+    assert [row["state"] for row in sweep.table] == ["failed", "complete"]
+    assert f"lost {MOST_LOSSES} times" in sweep.table[0]["reason"]
+    assert [job.attempt for job in engine.jobs if job.trial == 0] == [1, 2, 3]
+    again = tl.resume(tmp_path / "sweep", on=InProcess(), progress=False)
+    assert [row["state"] for row in again.table] == ["complete", "complete"]
+    assert not again.failed
+
+
+def test_an_older_attempt_saves_nothing(log, tmp_path, monkeypatch):
+    sweep = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
+    folder = trial_folder(sweep.folder, 0)
+    job = Job(str(sweep.folder), 0, begin_attempt(folder), STEPS)
+    report = Run._report
+
+    def overtaken(run, *arguments):
+        rows = report(run, *arguments)
+        if run.update == EVERY:
+            begin_attempt(folder)  # as a driver does that takes this attempt for frozen
+        return rows
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_report", overtaken)
+        with pytest.raises(CheckpointError, match="attempt 2 has taken this trial over, and this is attempt 1"):
+            run_attempt(job)
+    assert read_status(folder) is None
+    assert [path.name for path in (folder / "run" / "checkpoints").iterdir()] == ["0000000000"]
+    with pytest.raises(CheckpointError, match="attempt 2 has taken"):
+        run_attempt(job)
+    done = tl.resume(sweep.folder, on=InProcess(), progress=False)
+    direct = finish(begin(bc(), log, best=LOSS, selection_share=0.25))
+    assert state_of(done, 0) == [fingerprint(one) for one in direct.learners()]
+
+
+def test_a_run_stops_where_it_is_told_and_goes_on_to_the_same_end(log, tmp_path):
+    straight = finish(begin(bc(), log, tmp_path / "straight", best=LOSS))
+    run = begin(bc(), log, tmp_path / "parts", best=LOSS)
+    for until in (5, 14, 20):  # before, at and after a report
+        for _ in run.stream(until):
+            pass
+        assert run.update == until
+        run = tl.load(tmp_path / "parts", log)
+        assert run.update == until
+    assert all_of(finish(tl.load(tmp_path / "parts", log))) == all_of(straight)
+    with pytest.raises(ConfigError, match="until = 0: expected at least 1 step"):
+        next(straight.stream(0))
+
+
+@pytest.mark.full
+def test_all_complete_trials_are_judged_at_once(log, tmp_path):
+    shares = run_sweep(log, tmp_path / "sweep", algorithms=bc(), data_share=(0.5, 1.0), steps=2, every=1, seeds=1)
+    assert shares.settings == [{"data_share": 0.5}, {"data_share": 1.0}]
+    policies, held_out = shares.policies(), shares.held_out()
+    assert list(policies) == ["trial 0", "trial 1"]
+    records = [shares.run_record(trial) for trial in (0, 1)]
+    assert records[0].held_out == records[1].held_out
+    assert sorted(held_out.episode_ids.tolist()) == sorted(records[0].held_out)
+    verdicts = tl.judge(policies, held_out, sample=True, progress=False)
+    assert len(verdicts) == 2
+    page = write_page(shares).read_text()
+    assert "none of them is shown to be better" in page
+    assert f"tidelog judge {shares.folder} --sample" in page
+    run = str(shares.run_folder(0))
+    assert main(["judge", run, "--sample", "--quiet"]) == 0
+    assert judgement_of(shares) is None  # one of two trials is no judgement of the sweep
+    assert main(["judge", str(shares.folder), "--sample", "--quiet"]) == 0
+    assert judgement_of(shares).together is not None
+    assert main(["report", str(shares.folder), "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "the intervals hold for all of them" in page
+    assert '<th scope="row">trial 1: best</th><td' in page
+    assert page.count(">unknown<") == 6  # three numbers of two unsupported policies
+
+
+def test_grids_and_draws_are_lists_of_algorithms():
+    points = tl.grid(bc(), learning_rate=(1e-2, 1e-3), hidden=((4,), (8, 8)))
+    assert [(one.learning_rate, one.hidden) for one in points] == [
+        (1e-2, (4,)), (1e-2, (8, 8)), (1e-3, (4,)), (1e-3, (8, 8)),
+    ]  # fmt: skip
+    ranges = {
+        "actor_learning_rate": (1e-5, 1e-3, "log"),
+        "batch_size": (16, 64),
+        "hidden": [(4,), (8,)],
+        "dropout": (0, 0.5),
+    }
+    drawn = tl.draws(iql(), 200, seed=1, **ranges)
+    assert drawn == tl.draws(iql(), 200, seed=1, **ranges)
+    assert drawn != tl.draws(iql(), 200, seed=2, **ranges)
+    rates = np.array([one.actor_learning_rate for one in drawn])
+    assert 1e-5 <= rates.min() < 2e-5 < 5e-4 < rates.max() <= 1e-3
+    assert 0.35 < (rates < 1e-4).mean() < 0.65  # half of a logarithmic range, and a tenth of a linear one
+    sizes = [one.batch_size for one in drawn]
+    assert {type(size) for size in sizes} == {int}
+    assert (min(sizes), max(sizes)) == (16, 64)
+    assert {one.hidden for one in drawn} == {(4,), (8,)}
+    dropouts = [one.dropout for one in drawn]
+    assert 0.0 <= min(dropouts) < 0.05 < 0.45 < max(dropouts) <= 0.5
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tl.grid(bc(), learning_rat=(1, 2)), "no hyper-parameter 'learning_rat': did you mean 'learning_rate'"),
+        (lambda: tl.grid(bc(), learning_rate=1e-3), "learning_rate = 0.001: expected a list of values"),
+        (lambda: tl.grid(bc(), learning_rate=()), "expected a list of values"),
+        (lambda: tl.grid(bc(), batch_size=(0,)), "batch_size = 0"),
+        (lambda: tl.draws(bc(), 0, learning_rate=(1, 2)), "count = 0"),
+        (lambda: tl.draws(bc(), 2), "ranges: found none"),
+        (lambda: tl.draws(bc(), 2, learning_rate=(2, 1)), "the first one smaller"),
+        (lambda: tl.draws(bc(), 2, learning_rate=(0, 1, "log")), "above 0"),
+        (lambda: tl.draws(bc(), 2, learning_rate=(1, 2, "square")), "expected (low, high)"),
+        (lambda: tl.draws(bc(), 2, batch_size=(0.5, 8)), "expected whole numbers as ends"),
+    ],
+)
+def test_lists_refuse_what_no_algorithm_has(call, words):
+    with pytest.raises(ConfigError) as error:
+        call()
+    assert words in str(error.value)
+
+
+REFUSED = {
+    "no folder": ({"out": None}, ConfigError, "out: expected a folder"),
+    "no held-out metric": ({"halving": (2, 14), "best": "imitation_loss"}, ConfigError, "needs a held-out metric"),
+    "no metric": ({"halving": (2, 14), "best": None}, ConfigError, "halving needs a held-out metric"),
+    "nothing held out": ({"halving": (2, 14), "held_out": 0.0}, ConfigError, "halving needs held-out data"),
+    "no episode left": ({"halving": (2, 14), "selection_share": 1.0}, ConfigError, "leaves no episode"),
+    "a factor of one": ({"halving": (1, 14)}, ConfigError, "a factor of at least 2"),
+    "a rung at the end": ({"halving": (2, 42)}, ConfigError, "below the 42 steps"),
+    "no pair": ({"halving": 3}, ConfigError, "expected (factor, steps"),
+    "a rung without a report": ({"halving": (2, 15)}, ConfigError, "every = 14: the first rung of halving, 15"),
+    "patience": ({"halving": (2, 14), "patience": 2}, ConfigError, "drop patience"),
+    "an unknown metric": ({"best": "held_out/los"}, ConfigError, "this run has no such metric"),
+    "an unknown engine": ({"on": "there"}, ConfigError, "on = 'there': expected 'here'"),
+    "too many cores": ({"on": "here", "cpus": 10_000}, ConfigError, "cpus = 10000: this process may use"),
+    "too many workers": ({"on": "here", "workers": 10_000}, ConfigError, "workers = 10000"),
+    "no cores": ({"on": "here", "cpus": 0}, ConfigError, "cpus = 0: expected at least 1"),
+    "no time": ({"stall_seconds": 0.0}, ConfigError, "stall_seconds = 0.0"),
+    "a share twice": ({"data_share": (0.5, 0.5)}, ConfigError, "data_share = (0.5, 0.5)"),
+    "a share above one": ({"data_share": 1.5}, ConfigError, "data_share = 1.5"),
+    "equal trials": ({"algorithms": [bc(), bc()]}, ConfigError, "algorithms 0 and 1 are equal"),
+    "an own function": ({"evaluate": {"mine": len}}, ConfigError, "evaluate: 'mine' is your own function"),
+    "other actions": ({"algorithms": [bc(), tl.BCQ()]}, SpecError, "BCQ requires"),
+    "one episode": ({"held_out": 0.01}, LogError, "1 episode"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_sweep_that_cannot_be_trained_writes_nothing(case, log, tmp_path):
+    options, error, words = REFUSED[case]
+    out = tmp_path / "sweep"
+    arguments = {"algorithms": [bc()], "steps": STEPS, "out": out, "on": InProcess(), **OPTIONS, **options}
+    with pytest.raises(error) as raised:
+        tl.sweep(arguments.pop("algorithms"), log, **arguments)
+    assert words in str(raised.value)
+    assert not out.exists()
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(halved, log, tmp_path):
+    with pytest.raises(ConfigError, match=r"is not empty \(a sweep\); nothing was written.*tidelog resume"):
+        run_sweep(log, halved.folder)
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigError, match=r"is not empty \(no sweep\)"):
+        run_sweep(log, tmp_path)
+    with pytest.raises(ConfigError, match="is a file"):
+        run_sweep(log, tmp_path / "notes.txt")
+
+
+def test_a_damaged_plan_is_refused(halved, tmp_path):
+    text = (halved.folder / "sweep.json").read_text()
+    for content, words in (
+        (text.replace('"steps": 42', '"steps": 43'), "its checksum differs"),
+        (text.replace('"schema": 1', '"schema": 9'), "has schema 9, expected 1"),
+        (text[:-5], "cannot be read"),
+    ):
+        (tmp_path / "sweep.json").write_text(content)
+        with pytest.raises(CheckpointError, match=words):
+            Plan.read(tmp_path)
+    with pytest.raises(CheckpointError, match="is no sweep"):
+        tl.Sweep(tmp_path / "nowhere")
+
+
+def test_what_is_for_runs_is_refused_for_a_sweep(halved):
+    with pytest.raises(ConfigError, match=r"is a sweep, and checkpoint= is for a run"):
+        tl.resume(halved.folder, checkpoint=0)
+
+
+def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
+    assert [row["trial"] for row in halved.ranked] == [0, 1, 3, 2]
+    assert halved.head == ["trial", "learning_rate", "state", "updates", LOSS, "of its seeds"]
+    assert halved.rows()[0][:4] == ["0", "0.01", "complete", "42"]
+    assert "does not show that a trial is better" in halved.caution
+    assert "held-out data" in halved.caution
+    page = write_page(halved).read_text()
+    assert "step" in page
+    assert "learning rates" in page
+    assert "Sweep of 4 trials, 1 complete, 2 stopped, 1 diverged" in repr(halved)
+
+
+@pytest.mark.full
+def test_a_process_of_its_own_trains_the_same(log, tmp_path):
+    sweep = run_sweep(log, tmp_path / "sweep", Here(workers=1), algorithms=bc(), seeds=1)
+    direct = finish(begin(bc(), log, best=LOSS, selection_share=0.25))
+    assert state_of(sweep, 0) == [fingerprint(one) for one in direct.learners()]
+    assert sweep.run_record(0).machine["threads"] == 1
+    assert (trial_folder(sweep.folder, 0) / "output.txt").read_text() == ""
+
+
+def test_one_driver_at_a_time(halved):
+    class Nested(InProcess):
+        def free(self):
+            with pytest.raises(CheckpointError, match="is being trained by process"):
+                Driver(halved.folder, InProcess()).run(False)
+            return False
+
+    driver = Driver(halved.folder, Nested())
+    driver.statuses.pop(0)
+    driver.run(False)
+
+
+def test_reports_fall_on_the_first_rung():
+    for steps, first, every in ((100_000, 10_000, 2_000), (1_000, 70, 35), (100, 7, 7)):
+        halving = sweep_module._halving((3, first), steps, LOSS, 0.2, None, None, False)
+        assert (first % every, sweep_module._every(None, steps, halving)) == (0, every)
