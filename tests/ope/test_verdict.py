@@ -314,7 +314,9 @@ def test_a_copy_of_the_logger_is_not_said_to_beat_a_copy(steady):
     found = judge(policy, log, sample=True, limits=QUICK)
     assert found.difference_from_bc is not None
     assert "a copy of the logger (behaviour cloning) would earn" not in found.paragraph
-    assert "a copy of the logger (behaviour cloning) would earn" in judge(Copies(0.75), log, limits=QUICK).paragraph
+    other = judge(Copies(0.75), log, limits=QUICK)
+    assert other.difference_from_bc is not None
+    assert "a copy of the logger" not in other.paragraph  # the reference may fit worse than a copy does
 
 
 def test_ratios_of_visits_that_a_constant_moves_do_not_contradict():
@@ -847,7 +849,7 @@ def test_a_verdict_is_told_in_the_unit_of_rewards_and_without_one_as_before(tmp_
 
 
 def test_the_paragraph_names_the_unit():
-    facts = VerdictFacts(400, 400, 0.95, Interval(1500.0, 200.0, 2800.0), Interval(0.5, 0.4, 0.6), None, None, True)
+    facts = VerdictFacts(400, 400, 0.95, Interval(1500.0, 200.0, 2800.0), Interval(0.5, 0.4, 0.6), None, True)
     for unit in (None, "EUR"):
         named, after = facts._replace(unit=unit), f" {unit}" if unit else ""
         assert f"about 1,500{after} more per episode than" in paragraph("better", (), named)

@@ -22,7 +22,6 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.bc import BC
 from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
@@ -525,7 +524,6 @@ def _verdict(
         level=level,
         difference=outcome.difference,
         logger=outcome.logger,
-        from_bc=None if one.facts["algorithm"] == algorithm_name(BC()) else outcome.from_bc,  # a copy beats no copy
         estimated_by=context.get("propensities_by"),
         notes=notes,
         overlap_known=not context["overlap_unknown"],

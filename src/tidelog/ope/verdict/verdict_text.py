@@ -35,7 +35,6 @@ class VerdictFacts(NamedTuple):
     level: float
     difference: Interval
     logger: Interval
-    from_bc: Interval | None
     estimated_by: str | None  # how propensities were estimated, if they were
     overlap_known: bool
     notes: tuple[str, ...] = ()  # on the evidence
@@ -131,13 +130,6 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
     sentences = []
     if decision == "better":
         sentences.append("Every check agrees with this.")
-    if decision != "unsupported" and facts.from_bc is not None and math.isfinite(facts.from_bc.estimate):
-        low, high = facts.from_bc.low, facts.from_bc.high
-        than = "more than" if low > 0 else "less than" if high < 0 else "not clearly more or less than"
-        sentences.append(
-            f"This is {than} a copy of the logger (behaviour cloning) would earn (difference "
-            f"{_span(facts.from_bc, facts.unit)})."
-        )
     sentences += [facts.tail] if facts.tail else []
     sentences += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
     if facts.estimated_by is not None:
