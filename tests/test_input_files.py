@@ -14,13 +14,13 @@ from tidelog.input_files import NotRegularError, check_regular, open_regular, re
 from tidelog.ope.verdict.verdict_store import read_verdict
 from tidelog.policies.declared import _read as read_declared
 from tidelog.policies.named_arrays import read_arrays
-from tidelog.report.run_page import _check_target
+from tidelog.report.run_page import check_target
 from tidelog.report.saved import _played
 
 READERS: dict[str, Callable[[Path], Any]] = {
     "settings": lambda path: read_config(str(path), object), "items": lambda path: _lines(str(path)),
     "verdict": read_verdict, "declared": read_declared, "arrays": read_arrays, "evaluation": _played,
-    "report": _check_target,
+    "report": check_target,
 }  # fmt: skip
 
 
