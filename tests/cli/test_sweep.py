@@ -41,7 +41,7 @@ def test_a_grid_and_draws_become_a_table_and_a_page(here, tidelog, in_process):
     assert tidelog("judge", "a", "--sample", "--quiet").out.count("UNSUPPORTED") == 4
     assert tidelog("report", "a", "--out", "page.html").code == 0
     again = tidelog("resume", "a", "--quiet")
-    assert (again.code, again.out) == (4, "")
+    assert (again.code, again.out) == (4, "sweep folder: a\n")
     assert "tidelog: trial 4 diverged: a loss of BC" in again.err
 
 
