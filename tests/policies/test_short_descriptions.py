@@ -50,6 +50,13 @@ def test_a_verdict_is_its_paragraph(policies):
     assert len(table) == 3
 
 
+def test_a_table_of_one_verdict_is_headed_in_the_singular(policies):
+    _, verdicts = policies
+    one = replace(verdicts, names=("a",), verdicts=(verdicts["a"],))
+    assert "\nVerdict on 1 policy, differences from the logger, 95% simultaneous\n" in repr(one)
+    assert "Verdict on 1 policy, 95% simultaneous" in one._repr_html_()
+
+
 class Tables(HTMLParser):
     """The tags of a piece of HTML, and its text."""
 

@@ -202,19 +202,20 @@ class Verdicts(Sequence[Verdict]):
     def __repr__(self) -> str:
         rows = [f"  {name}: {one.decision}, {with_ends(one.difference, sign=True)}" for name, one in self.items()]
         unit = next((in_unit(one.reward_unit, "in ") for one in self), "")
-        head = (
-            f"Verdicts on {len(self)} policies, differences from the logger{unit}, {percent(self.level)} simultaneous"
-        )
+        head = f"{self._count()}, differences from the logger{unit}, {percent(self.level)} simultaneous"
         return "\n".join([self.advice, head, *rows])
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks."""
-        title = f"Verdicts on {len(self)} policies, {percent(self.level)} simultaneous"
+        title = f"{self._count()}, {percent(self.level)} simultaneous"
         rows = [
             (name, one.decision, with_ends(one.difference, one.reward_unit, sign=True), f"{one.episodes:,}")
             for name, one in self.items()
         ]
         return rows_table(title, ("policy", "decision", "difference from the logger", "episodes"), rows)
+
+    def _count(self) -> str:
+        return "Verdict on 1 policy" if len(self) == 1 else f"Verdicts on {len(self)} policies"
 
     def __len__(self) -> int:
         return len(self.verdicts)
