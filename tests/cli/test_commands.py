@@ -229,6 +229,25 @@ def test_act_writes_the_action_of_every_row(here, run, tidelog):
     assert pl.read_csv("one.csv")["action"].to_list() == one["action"].to_list()
 
 
+def test_act_writes_the_actions_of_arrays(here, run, log, tidelog):
+    np.savez("new.npz", **{f"observation/{name}": leaf for name, leaf in log.transitions.observation.items()})
+    done = tidelog("act", run, "--data", "new.npz", "--out", "actions.npz")
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == f"{log.steps} rows with their actions: actions.npz"
+    with np.load("actions.npz", allow_pickle=False) as written:
+        assert written["action"].tolist() == tl.load(run).policy().act(log.transitions.observation)[0].tolist()
+    for words, said in (
+        (("--out", "actions.csv"), "expected both to end in .npz"),
+        (("--out", "actions.npz"), "actions.npz exists, nothing was written"),
+        (("--out", "b.npz", "--data", "visits.csv"), "--data names several files: expected one .npz file"),
+        (("--out", "b.npz", "--columns", "columns.toml"), "--columns has no effect on arrays"),
+        (("--out", "b.npz", "--csv-safe"), "--csv-safe has no effect on arrays"),
+    ):
+        refused = tidelog("act", run, "--data", "new.npz", *words)
+        assert (refused.code, said in refused.err) == (2, True), refused.err
+    assert not (here / "b.npz").exists()
+
+
 def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
     done = tidelog("collect", "--env", "treatment", "--episodes", 30, "--out", "random")
     assert done.code == 0

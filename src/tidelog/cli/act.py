@@ -1,4 +1,4 @@
-"""`tidelog act POLICY --data new.csv --out actions.csv`: write actions for new rows."""
+"""`tidelog act POLICY --data new.csv --out actions.csv`: write actions for new rows, of a table or of arrays."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from tidelog.cli.tables import print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
+from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.policy import Policy, load_policy
 from tidelog.training.runs.policies import policy_of_run
 
 ENDINGS = (".csv", ".parquet")
+ARRAYS = ".npz"
 
 
 @dataclass
 class Act:
-    """Write every row of a table with the policy's action."""
+    """Write every row of a table or an npz file with the policy's action."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: Repeated
     """new rows with the features of the log (.csv, .csv.gz, .parquet): a file, a folder or a glob; repeat the flag for
-    several; other columns are copied"""
+    several; other columns are copied. Or one .npz file with the arrays of `Log.from_arrays`, pictures too"""
     out: File
-    """the output file with the rows and their actions (.csv or .parquet), and their propensities if sampled"""
+    """the output file with the rows and their actions (.csv or .parquet; .npz for arrays), and their propensities if
+    sampled"""
     member: int | None = None
     """for a run folder: the member, counted from 0 as in `tidelog judge`"""
     sample: bool = False
@@ -55,21 +58,21 @@ class Act:
 def run(words: list[str]) -> int:
     """Write actions for a table."""
     options = parse(Act, words, "act")
-    target = Path(options.out)
+    target, source = Path(options.out), source_of(options.data, "--data")
+    if ARRAYS in (target.suffix, *(Path(one).suffix for one in ([source] if isinstance(source, str) else source))):
+        return _on_arrays(options, source, target)
     skipped_file = None if options.skip_unknown is None else Path(options.skip_unknown)
     for place in (target, skipped_file):
         if place is not None and place.suffix not in ENDINGS:
             raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
-    policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
-    if options.seed is not None and policy.acting != "sample":
-        raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
+    policy = _policy(options)
     if options.probabilities and skipped_file is not None:
         raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
     check_targets(target, skipped_file, overwrite=options.overwrite)
     if skipped_file is None:
         acted = act_on_table(
             policy,
-            source_of(options.data, "--data"),
+            source,
             options.columns,
             options.seed,
             probabilities=options.probabilities,
@@ -81,6 +84,42 @@ def run(words: list[str]) -> int:
     print_notes([note] if note else [])
     print_line(f"{len(acted):,} rows with their actions: {target}")
     return 0
+
+
+def _on_arrays(options: Act, source: str | list[str], target: Path) -> int:
+    """Write actions for the arrays of one npz file."""
+    if not isinstance(source, str):
+        raise ConfigError("--data names several files: expected one .npz file. fix: call tidelog act for each file")
+    if not (Path(source).suffix == target.suffix == ARRAYS):
+        raise ConfigError(
+            f"--data {source} and --out {target}: expected both to end in .npz, or neither. fix: change --out"
+        )
+    flags = {
+        "--columns": options.columns,
+        "--skip-unknown": options.skip_unknown,
+        "--csv-safe": options.csv_safe or None,
+    }
+    unused = [flag for flag, value in flags.items() if value is not None]
+    if unused:
+        raise ConfigError(f"{unused[0]} has no effect on arrays. fix: drop {unused[0]}")
+    policy = _policy(options)
+    check_targets(target, overwrite=options.overwrite)
+    arrays, objects = act_on_arrays(policy, source, options.seed, probabilities=options.probabilities)
+    write_arrays(arrays, target)
+    print_way(policy)
+    print_notes([f"arrays of objects are not copied: {', '.join(objects)}"] if objects else [])
+    print_line(
+        f"{len(arrays['policy_action' if 'policy_action' in arrays else 'action']):,} rows with their actions: {target}"
+    )
+    return 0
+
+
+def _policy(options: Act) -> Policy:
+    """Return the policy in the chosen way of acting; ConfigError for a seed without chance."""
+    policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
+    if options.seed is not None and policy.acting != "sample":
+        raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
+    return policy
 
 
 def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:

@@ -141,9 +141,7 @@ def _with_actions(
     *,
     probabilities: bool = False,
 ) -> pl.DataFrame:
-    if probabilities and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
-        what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
-        raise ConfigError(f"probabilities: not available for {what}. fix: drop --probabilities")
+    check_has_chances(policy, asked=probabilities)
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
     parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec))]
@@ -155,7 +153,7 @@ def _with_actions(
             "the log has action masks, but this table has none. fix: pass the mapping with its action_mask (--columns)"
         )
     order = _order(frame, mapping, "this policy is recurrent") if policy.is_recurrent else None
-    actions, propensities = _act(policy, leaves, allowed, order, seed)
+    actions, propensities = act_in_order(policy, leaves, allowed, order, seed)
     columns = dict(_action_columns(actions, policy.spec, frame.columns))
     if propensities is not None:
         columns["propensity" if "propensity" not in frame.columns else "policy_propensity"] = propensities
@@ -164,13 +162,26 @@ def _with_actions(
     return frame.with_columns(**columns)
 
 
+def check_has_chances(policy: Policy, *, asked: bool) -> None:
+    """Raise ConfigError where probabilities of all actions are asked of a policy that cannot return them at once."""
+    if asked and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
+        what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
+        raise ConfigError(f"probabilities: not available for {what}. fix: drop --probabilities")
+
+
+def action_chances(policy: Policy, leaves: Any, allowed: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """Return `probability` [B, A] of every action, and `q` [B, A] if the policy has a critic."""
+    tables = {"probability": policy.probabilities(leaves, allowed)}
+    with suppress(SpecError):  # of a policy without a critic, which has no such values
+        tables["q"] = policy.q_values(leaves)
+    return tables
+
+
 def _chances(policy: Policy, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
     """Return the columns of the probabilities of all actions, and of their Q-values if the policy has them."""
     space = policy.spec.action
     names = space.names or tuple(map(str, range(space.n))) if isinstance(space, Discrete) else ()
-    tables = {"probability": policy.probabilities(leaves, allowed)}
-    with suppress(SpecError):  # of a policy without a critic, which has no such columns
-        tables["q"] = policy.q_values(leaves)
+    tables = action_chances(policy, leaves, allowed)
     columns = {f"{what}_{name}": values[:, i] for what, values in tables.items() for i, name in enumerate(names)}
     return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
 
@@ -236,7 +247,7 @@ def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
     return episode_order(frame.height, identity.values, identity.vocabulary, key)
 
 
-def _act(
+def act_in_order(
     policy: Policy, leaves: Any, allowed: Any, order: Order | None, seed: int | None
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     """Return actions [B, ...] in file order and, if the policy samples and has them, propensities [B].
@@ -280,7 +291,7 @@ def _leaves(frame: pl.DataFrame, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
 
 def _leaf(frame: pl.DataFrame, leaf: Leaf, problems: list[str]) -> np.ndarray[Any, Any]:
     if isinstance(leaf, Image):
-        raise SpecError("this policy reads pictures, and tables hold none. fix: call the policy from Python")
+        raise SpecError("this policy reads pictures, and tables hold none. fix: pass an .npz file")
     if isinstance(leaf, Codes):
         if not leaf.vocabularies:
             return np.stack(

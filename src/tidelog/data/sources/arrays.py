@@ -59,7 +59,7 @@ def raw_archive(path: Path) -> RawLog:
 
 def raw_npz(path: str | Path) -> RawLog:
     """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
-    arrays, objects = _load_npz(path)
+    arrays, objects = named_arrays(path)
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
         found = "; ".join(f"'{name}' ({nearest(name, ROLES)})" for name in unknown)
@@ -82,8 +82,11 @@ def _names(path: Path) -> list[str]:
     return _read_npz(path, lambda archive, members: list(members))
 
 
-def _load_npz(path: str | Path, needed: Collection[str] = ROLES) -> tuple[dict[str, Any], list[str]]:
-    """The arrays of a file, and the names of arrays of objects without a role, which are not read."""
+def named_arrays(path: str | Path, needed: Collection[str] = ROLES) -> tuple[dict[str, Any], list[str]]:
+    """Return the arrays of an npz file, and the names of arrays of objects outside `needed`, which are not read.
+
+    LogError if the file is not an archive of arrays, declares more than it holds, or needs too much memory.
+    """
 
     def read(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> tuple[dict[str, Any], list[str]]:
         arrays, objects = {}, []
@@ -218,7 +221,7 @@ def _is_set(flags: Values) -> Values:
 
 def raw_ogbench(path: str | Path) -> RawLog:
     """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
-    arrays, objects = _load_npz(path, _OGBENCH_READ)
+    arrays, objects = named_arrays(path, _OGBENCH_READ)
     _check_ogbench(path, arrays)
     steps, next_observation, ended, notes = _ogbench_layout(arrays)
     terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
