@@ -233,7 +233,9 @@ def test_act_writes_the_actions_of_arrays(here, run, log, tidelog):
     np.savez("new.npz", **{f"observation/{name}": leaf for name, leaf in log.transitions.observation.items()})
     done = tidelog("act", run, "--data", "new.npz", "--out", "actions.npz")
     assert done.code == 0
-    assert done.out.splitlines()[-1] == f"{log.steps} rows with their actions: actions.npz"
+    codes, last = done.out.splitlines()[-2:]
+    assert last == f"{log.steps} rows with their actions: actions.npz"
+    assert codes.startswith(f"note: actions are codes: 0 = {log.spec.action.names[0]}, 1 = ")
     with np.load("actions.npz", allow_pickle=False) as written:
         assert written["action"].tolist() == tl.load(run).policy().act(log.transitions.observation)[0].tolist()
     for words, said in (

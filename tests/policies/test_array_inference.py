@@ -32,7 +32,6 @@ def test_every_row_gets_the_action_of_its_leaves(policy, log, arrays, tmp_path):
     expected = policy.act(log.transitions.observation)[0]
     assert len(set(expected.tolist())) > 1
     assert acted["action"].tolist() == expected.tolist()
-    assert acted["action_label"].tolist() == policy(log.transitions.observation).labels.tolist()
     assert acted["probabilities"].tolist() == policy.probabilities(log.transitions.observation).tolist()
     assert acted["site"].tolist() == list(range(log.steps))
     assert objects == []

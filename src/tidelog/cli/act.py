@@ -17,6 +17,7 @@ from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.policy import Policy, load_policy
 from tidelog.training.runs.policies import policy_of_run
+from tidelog.types import Discrete
 
 ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
@@ -108,6 +109,9 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> int:
     write_arrays(arrays, target)
     print_way(policy)
     print_notes([f"arrays of objects are not copied: {', '.join(objects)}"] if objects else [])
+    if isinstance(policy.spec.action, Discrete) and policy.spec.action.names:
+        codes = ", ".join(f"{code} = {name}" for code, name in enumerate(policy.spec.action.names))
+        print_notes([f"actions are codes: {codes}"])
     print_line(
         f"{len(arrays['policy_action' if 'policy_action' in arrays else 'action']):,} rows with their actions: {target}"
     )

@@ -18,7 +18,7 @@ from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_in_order, action_chances, check_has_chances
 from tidelog.policies.policy import Policy
-from tidelog.types import Catalogue, Discrete, Image, Leaf
+from tidelog.types import Catalogue, Image, Leaf
 
 Arrays = dict[str, NDArray[Any]]
 _ONE = "observation"
@@ -33,10 +33,9 @@ def act_on_arrays(
     The file has the names of `Log.from_arrays`: `observation` [B, ...], or `observation/<leaf>` for each leaf, and
     `action_mask` [B, A] where the log had masks. A recurrent policy needs `episode` [B], and `step` or `time` [B] where
     the rows of an episode are not in their order. New arrays: `action` (codes [B] of discrete actions, [B, M] of
-    several, or vectors [B, A]), `action_label` [B] where actions have names, `propensity` [B] if the policy samples,
-    with `probabilities` those of a sample [B, A], and `q` [B, A] if the policy has a critic. A new array whose name the
-    file has is called `policy_<name>`. Raises LogError for a file that is not an archive of arrays, SpecError for
-    arrays that do not fit the policy.
+    several, or vectors [B, A]), `propensity` [B] if the policy samples, with `probabilities` those of a sample [B, A],
+    and `q` [B, A] if the policy has a critic. A new array whose name the file has is called `policy_<name>`. Raises
+    LogError for a file that is not an archive of arrays, SpecError for arrays that do not fit the policy.
     """
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
@@ -53,8 +52,6 @@ def act_on_arrays(
     order = _order(arrays, rows, str(path)) if policy.is_recurrent else None
     actions, propensities = act_in_order(policy, leaves, mask, order, seed)
     new = {"action": actions}
-    if isinstance(policy.spec.action, Discrete) and policy.spec.action.names:
-        new["action_label"] = np.asarray(policy.spec.action.names)[actions]
     if propensities is not None:
         new["propensity"] = propensities
     if probabilities:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -90,6 +91,7 @@ _ACTION = (
     "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "dose", "decision", "choice",
     "control", *_ITEM,
 )  # fmt: skip
+_LIST = re.compile(r"\w\s*[,;|]\s*\w|^\[.*\]$|^\(.*\)$")  # names of allowed actions in one cell
 _MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
 _NEXT = {"next", "new", "following"}
 _SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
@@ -305,7 +307,8 @@ def _several(named: Iterable[Field], proposal: Proposal, belongs: Callable[[list
 
 def _masks(named: Sequence[Field], proposal: Proposal) -> None:
     def allowed(words: list[str], one: Field) -> bool:
-        return bool(_MASK & set(words)) and one.kind in ("flag", "list")
+        named = one.kind == "word" and all(_LIST.search(example) for example in one.examples)
+        return bool(_MASK & set(words)) and (one.kind in ("flag", "list") or named)
 
     masks = _several(named, proposal, allowed)
     later = [one for one in masks if _NEXT & set(_words(one.name))]
