@@ -18,10 +18,8 @@ from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main
-from tidelog.cli.interaction_flags import InteractionFlags, roles_of
 from tidelog.cli.serve import _notes
 from tidelog.data.io.inspect import _without_bad_rows
-from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.training.runs.run import Run
@@ -200,13 +198,17 @@ def test_a_session_gap_has_the_unit_of_the_times(first, gap, seconds, tmp_path, 
     times = dates if isinstance(first, str) else [first + 60.0 * row * ticks for row in range(20)]
     frame = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
     frame.write_csv(tmp_path / "events.csv")
-    flags = InteractionFlags(user="u", item="i", time="t", session_gap=gap)
+    words = ["data", "inspect", "--data", str(tmp_path / "events.csv"), "--user", "u", "--item", "i", "--time", "t"]
+    code = main([*words, "--session-gap", gap])
     if seconds is None:
-        message = r"--session-gap .*(fix: write --session-gap 1800s|fix: give the gap|expected a number)"
-        with pytest.raises(ConfigError, match=message):
-            roles_of(flags, str(tmp_path / "events.csv"))
+        assert code == 2
+        assert re.search(
+            r"write session_gap '1800s'|give session_gap as a number|expected a positive number", said(capsys)
+        )
         return
-    assert roles_of(flags, str(tmp_path / "events.csv")).session_gap == pytest.approx(seconds * ticks)
+    assert code == 0
+    log = read_interactions(tmp_path / "events.csv", user="u", item="i", time="t", session_gap=gap)
+    assert log.session_gap == pytest.approx(seconds * ticks)
 
 
 def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):

@@ -272,6 +272,9 @@ def test_the_page_lists_every_check_and_every_argument() -> None:
         ({"reward": {"click": float("nan")}}, "expected a finite number"),
         ({"event": None}, "the column event= is missing"),
         ({"session_gap": -1}, "expected a positive number"),
+        ({"session_gap": "30 weeks"}, "expected a positive number"),
+        ({"session_gap": timedelta(0)}, "expected a positive number"),
+        ({"session_gap": True}, "expected a positive number"),
         ({"time": ["t"]}, "expected the name of one column"),
     ],
 )
@@ -317,6 +320,26 @@ def test_a_split_by_time_keeps_the_future_out_of_the_past() -> None:
     assert log.split().at == pytest.approx(log.time.min() + 0.8 * np.ptp(log.time))
     dated = tl.read_interactions(clicks().with_columns(pl.from_epoch(pl.col("t").cast(pl.Int64))), **ROLES)
     assert str(dated.split("2001-09-09 01:50").at) == "2001-09-09T01:50:00.000000"
+
+
+@pytest.mark.parametrize("gap", ["30min", "1800s", "0.5h", timedelta(minutes=30), 1_800_000])
+def test_a_gap_with_a_unit_is_the_same_pause_in_every_unit_of_the_times(gap: Any) -> None:
+    minutes = [0, 10, 50, 55, 0, 31]
+    frame = pl.DataFrame({"u": [1, 1, 1, 1, 2, 2], "i": list("abcabc"), "t": [1.7e12 + 6e4 * one for one in minutes]})
+    log = tl.read_interactions(frame, user="u", item="i", time="t", session_gap=gap)
+    assert log.terminated.tolist() == [False, True, False, False, True, False]
+    assert log.session_gap == 1.8e6
+
+
+def test_a_gap_in_another_unit_than_the_times_is_refused() -> None:
+    frame = pl.DataFrame({"u": [1, 1], "i": ["a", "b"], "t": [1.7e12, 1.7e12 + 1]})
+    roles = {"user": "u", "item": "i", "time": "t"}
+    (error,) = tl.validate_interactions(frame, **roles, session_gap=1800).errors
+    assert error.found == "epoch milliseconds, so session_gap = 1800 means 1.8 seconds"
+    assert error.fix == "write session_gap '1800s' for seconds, or '1.8s' if you mean that"
+    counted = frame.with_columns(t=pl.Series([0.0, 5.0]))
+    with pytest.raises(LogError, match="neither dates nor epoch times"):
+        tl.read_interactions(counted, **roles, session_gap=timedelta(minutes=30))
 
 
 def test_a_session_ended_at_the_cut_only_if_its_gap_had_passed_by_then() -> None:

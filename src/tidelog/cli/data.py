@@ -110,7 +110,7 @@ def _inspect(words: list[str]) -> int:
 
 
 def _inspect_source(options: Inspect, source: Source) -> int:
-    if roles_of(options.interactions, source) is not None or is_saved_interactions(source):
+    if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
@@ -174,7 +174,7 @@ def _validate(words: list[str]) -> int:
 
 
 def _validate_source(options: Validate, source: Source) -> int:
-    roles = roles_of(options.interactions, source)
+    roles = roles_of(options.interactions)
     if options.keep is not None and (options.quarantine is None or roles is not None):
         raise ConfigError(
             "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE and "

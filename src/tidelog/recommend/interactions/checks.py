@@ -279,7 +279,7 @@ def users_without_history(raw: RawInteractions) -> Iterable[Finding]:
 @check("no pause ends a session", "warning", INTERACTION_CHECKS)
 def no_pause(raw: RawInteractions) -> Iterable[Finding]:
     """No pause is longer than `session_gap`: no session ends within the log."""
-    gap = raw.roles.session_gap
+    gap = raw.session_gap
     if gap is None or raw.time is None or raw.order.key is None or not raw.rows:
         return
     longest = pauses(raw.order.key, raw.order.last).max()

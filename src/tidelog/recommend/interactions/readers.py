@@ -114,7 +114,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         scored=None,
         report=report,
         reward_unit=raw.roles.reward_unit,
-        session_gap=raw.roles.session_gap,  # type: ignore[arg-type]
+        session_gap=raw.session_gap,
     )
 
 
@@ -122,8 +122,8 @@ def _session_ends(raw: RawInteractions) -> Values:
     """[M] bool: the last events of sessions, before another session of the user or a pause longer than the gap."""
     order = raw.order
     ends = np.zeros(raw.rows, bool)
-    if raw.roles.session_gap is not None and order.key is not None:
-        ends |= pauses(order.key, order.last) > raw.roles.session_gap
+    if raw.session_gap is not None and order.key is not None:
+        ends |= pauses(order.key, order.last) > raw.session_gap
     if raw.session is not None:
         session = order.sort(raw.session.values)
         ends[:-1] |= ~order.last[:-1] & (session[1:] != session[:-1])

@@ -28,6 +28,7 @@ from tidelog.data.sources import is_table_file, table_of
 from tidelog.data.sources.files import recorded_source
 from tidelog.errors import ConfigError, nearest
 from tidelog.memory import shortage
+from tidelog.recommend.interactions.session_gap import checked_gap, gap_in_times
 from tidelog.types import Profile
 
 NAMED = ("user", "item", "time", "event", "session", "propensity", "slate")
@@ -39,9 +40,10 @@ class Roles:
 
     `reward`: a column of numbers, or the reward of each kind of event; None: every event has reward 1. `reward_unit`:
     the unit of rewards, such as "EUR", which reports show. A session ends where `session` changes, and after a pause
-    longer than `session_gap` (in the unit of numeric times, in seconds for dates, or a timedelta). `slate`: a column of
-    lists (or text such as `a|b|c`) of the shown items. `item_features`, `user_features`: tables with one row per id, in
-    a column of the same name; numbers, words, or words such as `cheap|quiet`.
+    longer than `session_gap` (in the unit of numeric times, in seconds for dates; for dates and epoch times also
+    `"30min"` or a timedelta). `slate`: a column of lists (or text such as `a|b|c`) of the shown items. `item_features`,
+    `user_features`: tables with one row per id, in a column of the same name; numbers, words, or words such as
+    `cheap|quiet`.
     """
 
     user: str
@@ -51,7 +53,7 @@ class Roles:
     reward: Mapping[str, float] | str | None = None
     reward_unit: str | None = None
     session: str | None = None
-    session_gap: float | timedelta | None = None
+    session_gap: float | str | timedelta | None = None
     propensity: str | None = None
     slate: str | None = None
     item_features: Any = None
@@ -73,7 +75,7 @@ class Roles:
             value = getattr(self, role)
             if value is not None and (not isinstance(value, str) or not value):
                 raise ConfigError(f"{role} = {value!r}: expected the name of one column")
-        object.__setattr__(self, "session_gap", _seconds(self.session_gap))
+        object.__setattr__(self, "session_gap", checked_gap(self.session_gap))
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
         self._check_reward()
 
@@ -110,16 +112,6 @@ class Roles:
             plain[name] = None if plain[name] is None else recorded_source(plain[name], is_table_file)
         plain["reward"] = dict(self.reward) if isinstance(self.reward, Mapping) else self.reward
         return {name: value for name, value in plain.items() if value is not None}
-
-
-def _seconds(gap: Any) -> float | None:
-    if gap is None:
-        return None
-    value: Any = gap.total_seconds() if isinstance(gap, timedelta) else gap
-    number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not (math.isfinite(value) and value > 0):
-        raise ConfigError(f"session_gap = {gap!r}: expected a positive number, or a timedelta")
-    return float(value)
 
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -161,6 +153,7 @@ class RawInteractions:
     item_features: FeatureTable | None = None
     user_features: FeatureTable | None = None
     files: FileRows | None = None  # None for one file
+    session_gap: float | None = None  # in the unit of numeric times, in seconds for dates
     found: tuple[tuple[str, Finding], ...] = field(default=())
 
     def columns(self) -> list[Column]:
@@ -185,6 +178,9 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
     described = _feature_table(roles.item_features, roles.item, found)
     item, slate, catalogue = _items(table, roles, described)
+    time = _read(table, roles.time, parse.moment)
+    gap, unclear = gap_in_times(checked_gap(roles.session_gap), time)
+    found += [] if unclear is None else [("bad mapping", unclear)]
     return RawInteractions(
         source=table.source,
         rows=table.rows,
@@ -193,7 +189,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         roles=roles,
         user=_read(table, roles.user, parse.identity),
         item=item,
-        time=_read(table, roles.time, parse.moment),
+        time=time,
         event=_read(table, roles.event, lambda series: parse.categories(series)[0]),
         reward=_read(table, roles.reward if isinstance(roles.reward, str) else None, parse.narrow),
         session=_read(table, roles.session, parse.identity),
@@ -203,6 +199,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         item_features=described,
         user_features=_feature_table(roles.user_features, roles.user, found),
         files=table.files,
+        session_gap=gap,
         found=tuple(found),
     )
 
