@@ -22,11 +22,12 @@ from scipy import sparse
 
 from tidelog.algorithms.core.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
+from tidelog.losses.binary import calibrated_binary_error
 from tidelog.losses.imitation import pick
 from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table
-from tidelog.recommend.repeats import Places, Repeats, log_score, log_total
+from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores
 from tidelog.types import Histories
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
@@ -308,31 +309,86 @@ def sampled_error(
     return log_total(catalogue, places) - log_score(logit, items, places)
 
 
+class ItemErrors(NamedTuple):
+    """The error of each target, and the most likely items of the catalogue for the metrics."""
+
+    error: jax.Array  # [B, T]
+    top: jax.Array  # [B, T], or [B'] of some windows
+    examined: jax.Array  # bool: those that count, as `top`
+
+
+ItemLoss: TypeAlias = Callable[..., ItemErrors]  # (model, config, batch, facts, states, places, key) -> errors
+
+
+def softmax(
+    model: NextItemModel,
+    config: Any,
+    batch: Batch,
+    facts: ItemFacts,
+    states: jax.Array,
+    places: Places | None,
+    key: jax.Array,
+) -> ItemErrors:
+    """Return the cross-entropy over all items, or in a catalogue above `full_softmax` items over a sample."""
+    chosen = batch.data.chosen
+    if len(facts.cumulative) <= config.full_softmax:
+        logits = item_logits(states, model.table(None, facts.features))
+        error = next_item_error(logits, chosen, places)
+        return ItemErrors(error, jnp.broadcast_to(jnp.argmax(logits, axis=-1), chosen.shape), batch.valid)
+    drawn = facts.draw(key, (config.sampled_items,))
+    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
+    logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
+    expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
+    others = states @ negative.vectors.T + negative.bias
+    hit = chosen[..., None] == drawn
+    error = sampled_error(logit, others, expected, hit, chosen, places)
+    return ItemErrors(error, *_examined(model, facts, states))
+
+
+def gbce(
+    model: NextItemModel,
+    config: Any,
+    batch: Batch,
+    facts: ItemFacts,
+    states: jax.Array,
+    places: Places | None,
+    key: jax.Array,
+) -> ItemErrors:
+    """Return the calibrated binary cross-entropy against `gbce_negatives` uniformly sampled items, one sample a batch.
+
+    An item's logit is its score over all its places, as in the softmax.
+    """
+    chosen, count = batch.data.chosen, len(facts.cumulative)
+    number = min(config.gbce_negatives, max(1, count - 1))
+    drawn = jax.random.randint(key, (number,), 1, count + 1)
+    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
+    logit = log_score(jnp.sum(states * positive.vectors, axis=-1) + positive.bias, chosen, places)
+    others = sampled_scores(states @ negative.vectors.T + negative.bias, drawn, places, count)
+    others = jnp.broadcast_to(others, (*chosen.shape, number))
+    counted = chosen[..., None] != drawn
+    error = calibrated_binary_error(logit, others, counted, number / count, config.gbce_calibration)
+    return ItemErrors(error, *_examined(model, facts, states))
+
+
+ITEM_LOSSES: Mapping[str, ItemLoss] = {"softmax": softmax, "gbce": gbce}
+
+
+def _examined(model: NextItemModel, facts: ItemFacts, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the most likely item after some windows, and that each counts."""
+    top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
+    return top, jnp.ones_like(top, bool)
+
+
 def next_item_loss(
     model: NextItemModel, config: Any, batch: Batch, facts: ItemFacts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the cross-entropy of the next items, over all items or over a sample; also the metrics.
+    """Return the error of the next items by `item_loss`; also the metrics.
 
     Coverage and entropy are those of the catalogue's most likely items, without repeated ones.
     """
-    windows: HistoryWindows = batch.data
     noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    states, _, places = read_windows(model, facts, config, windows, config.dropout, noise)
-    if len(facts.cumulative) <= config.full_softmax:
-        logits = item_logits(states, model.table(None, facts.features))
-        error = next_item_error(logits, windows.chosen, places)
-        top = jnp.broadcast_to(jnp.argmax(logits, axis=-1), windows.chosen.shape)
-        examined = batch.valid
-    else:
-        drawn = facts.draw(sample, (config.sampled_items,))
-        positive, negative = (model.table(items, facts.features) for items in (windows.chosen, drawn))
-        logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
-        expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
-        others = states @ negative.vectors.T + negative.bias
-        hit = windows.chosen[..., None] == drawn
-        error = sampled_error(logit, others, expected, hit, windows.chosen, places)
-        top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
-        examined = jnp.ones_like(top, bool)
+    states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise)
+    error, top, examined = config.item_loss(model, config, batch, facts, states, places, sample)
     coverage, entropy = coverage_and_entropy(top, examined, len(facts.cumulative))
     loss = batch.mean(error)
     return loss, {"imitation_loss": loss, "coverage": coverage, "entropy": entropy}

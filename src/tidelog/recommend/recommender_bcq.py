@@ -6,6 +6,7 @@ history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeat
 | step | loss (per event) | reads |
 |---|---|---|
 | table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
+| | with `item_loss` gbce: binary cross-entropies against sampled items, calibrated (`losses/binary.py`) | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
@@ -75,9 +76,11 @@ from tidelog.recommend.networks import (
 )
 from tidelog.recommend.next_item import (
     INITIAL_VECTORS,
+    ITEM_LOSSES,
     HistoryWindows,
     InitialVectors,
     ItemFacts,
+    ItemLoss,
     NextItemModel,
     States,
     Windows,
@@ -86,6 +89,7 @@ from tidelog.recommend.next_item import (
     item_facts,
     next_item_loss,
     read_windows,
+    softmax,
     with_item_vectors,
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams
@@ -436,8 +440,13 @@ class RecommenderBCQ:
     content: bool = static(False, help="a tower over item features; it can rank new items")
     tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers", group="network")
     begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
+    item_loss: ItemLoss = static(softmax, choices=ITEM_LOSSES, help="loss of table and reader: softmax or gbce")
     full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
+    gbce_negatives: int = static(256, least=1, help="gbce: uniformly sampled items of a batch")
+    gbce_calibration: float = number(
+        0.75, least=0.0, most=1.0, help="gbce: 1: sigmoids of scores are probabilities; 0: plain binary cross-entropy"
+    )
     pretrain_share: float = number(
         0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and reader alone, first"
     )
