@@ -25,4 +25,5 @@ def calibrated_binary_error(
     same_shape(negative=negative, counted=counted)
     beta = calibration * (rate - 1.0) + 1.0
     others = jnp.sum(jnp.where(counted, jax.nn.softplus(negative), 0.0), axis=-1)
-    return (beta * jax.nn.softplus(-positive) + others) / (negative.shape[-1] + 1.0)
+    error: jax.Array = (beta * jax.nn.softplus(-positive) + others) / (negative.shape[-1] + 1.0)
+    return error

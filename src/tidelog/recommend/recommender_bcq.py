@@ -434,6 +434,7 @@ class RecommenderBCQ:
     memory: int = static(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")
+    time_gaps: bool = static(False, help="the history encoder reads the times between events, and until now")
     layers: int = static(2, least=1, help="attention: blocks")
     heads: int = static(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
@@ -512,7 +513,8 @@ class RecommenderBCQ:
             )
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if self._reads_users(spec) else ()
-        return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
+        gaps = ("time",) if self.time_gaps else ()
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *gaps), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pretraining phase, of `pretrain_share` of the run's updates, then the main phase."""
@@ -540,6 +542,7 @@ class RecommenderBCQ:
             layers=self.layers,
             heads=self.heads,
             features=0 if user is None else len(user.columns),
+            time_gaps=self.time_gaps,
         )
         critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.critics)))
         generation = latents = None
