@@ -615,8 +615,8 @@ class RecommenderBCQ:
             return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
         if self.q_weight is None and params.weight == 0:
             return [
-                "Q adds nothing here: no gain over likelihood was shown on a held-out period, so its weight is 0, and "
-                "lists are in order of likelihood"
+                "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "
+                "period, so its weight is 0"
             ]
         return []
 
