@@ -177,7 +177,7 @@ class Interactions:
     def history_gaps(self, rows: Values, length: int = 50) -> Values:
         """Groups [B, H] int32 of the times after the events of `histories`; the last ends at the event itself."""
         rows = np.asarray(rows, np.int64)
-        grid = rows[:, None] + np.arange(-length, 0)
+        grid = rows[:, None] - np.arange(length, 0, -1)
         exists = grid >= self.starts[self.user[rows]][:, None]
         return np.where(exists, self.gaps[np.where(exists, grid, 0)], 0).astype(np.int32)
 
