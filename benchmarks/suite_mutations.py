@@ -494,9 +494,16 @@ MUTATIONS = [
     Mutation(
         "baskets: the history has events of the basket",
         "recommend/next_item.py",
-        "items, events = _up_to(store, start, begin - 1, self.length)",
-        "items, events = _up_to(store, start, begin, self.length)",
+        "items, events, gaps = _up_to(store, start, begin - 1, self.length)",
+        "items, events, gaps = _up_to(store, start, begin, self.length)",
         "tests/recommend/test_repeats.py",
+    ),
+    Mutation(
+        "time gaps: an event has the gap before it",
+        "recommend/next_item.py",
+        "store.gap[within], 0)",
+        "store.gap[within - 1], 0)",
+        "tests/recommend/test_time_gaps.py",
     ),
     Mutation(
         "next item: the state has seen the item that it predicts",

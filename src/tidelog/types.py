@@ -62,11 +62,13 @@ class Image:
 class History:
     """Past interactions of a user: items and kinds of events `[..., H]` int32, counted from 1, latest last.
 
-    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one.
+    A short history is padded with zeros at the beginning. `events` are the kinds, `usual` the most frequent one. The
+    log's times are "dates", or "numbers" in a unit of its own.
     """
 
     events: tuple[str, ...]
     usual: int = 1
+    times: str = "numbers"
 
 
 @dataclass(frozen=True)
@@ -240,7 +242,8 @@ def _is_sound(part: Any) -> bool:
         return all(_is_count(size) for size in (part.height, part.width, part.channels))
     if isinstance(part, History):
         kinds = isinstance(part.events, tuple) and len(part.events) > 0 and _are_names(part.events, len(part.events))
-        return kinds and _is_count(part.usual) and part.usual <= len(part.events)
+        clock = part.times in ("dates", "numbers")
+        return kinds and clock and _is_count(part.usual) and part.usual <= len(part.events)
     if isinstance(part, Profile):
         parts = (part.columns, part.words, part.mean, part.spread)
         alike = all(isinstance(one, tuple) and 0 < len(one) == len(part.columns) for one in parts)
@@ -334,11 +337,16 @@ class Transition(NamedTuple):
 
 
 class Histories(NamedTuple):
-    """Past interactions of users: item indices and kinds of events from 1 on (0: none), and user features."""
+    """Past interactions of users: item indices and kinds of events from 1 on (0: none), user features, time gaps."""
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
     users: Any  # [B, F] float32; F is 0 if there are no user features
+    gaps: Any = None  # [B, H] int32: groups of the times after the events (`gap_groups`), 0: unknown; None: not read
+
+    def part(self, rows: slice) -> Histories:
+        """The histories of some rows."""
+        return Histories(*(None if values is None else values[rows] for values in self))
 
 
 class Act(NamedTuple):

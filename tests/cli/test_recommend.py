@@ -498,3 +498,24 @@ def test_a_command_that_needs_actions_names_those_for_lists(words, run, tmp_path
 def test_the_server_reads_the_notes_of_a_policy():
     assert _notes({"notes": ["Q has had no update"]}) == ["Q has had no update"]
     assert _notes({}) == _notes("damaged") == []
+
+
+def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, tmp_path, capsys):
+    """The table's lists are those of the same times by `recommend`; what is missing is named with its flag."""
+    whole, frame = listing("lists, gaps"), clicks(users=16)
+    whole.save(tmp_path / "policy")
+    words = ["recommend", str(tmp_path / "policy"), "--data", str(shop / "clicks.csv"), "--k", "2", "--out"]
+    words += [str(tmp_path / "lists.csv"), "--user", "u", "--item", "i", "--exclude-seen", "no"]
+    now = float(frame["t"].max()) + 7.0
+    for more, missing in (([], "times is missing"), (["--time", "t"], "now is missing")):
+        assert main([*words, *more]) == 2
+        assert f"this policy reads time gaps, and {missing}" in said(capsys)
+    assert main([*words, "--time", "t", "--now", "soon"]) == 2
+    assert "--now soon: expected a number" in said(capsys)
+    assert not (tmp_path / "lists.csv").exists()
+    assert main([*words, "--time", "t", "--now", str(now), "--because"]) == 0
+    mine = frame.filter(pl.col("u") == "u3").sort("t", maintain_order=True)
+    wanted = whole.recommend([mine["i"].to_list()], 2, exclude_seen=False, times=[mine["t"].to_list()], now=now)
+    found = pl.read_csv(tmp_path / "lists.csv").filter(pl.col("u") == "u3")
+    assert found["i"].to_list() == wanted.items[0].tolist()
+    assert found["score"].to_list() == pytest.approx(wanted.scores[0].tolist(), abs=1e-5)

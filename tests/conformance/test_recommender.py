@@ -119,6 +119,7 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "memory": (12, gathered),
     "targets": (2, gathered),
     "profile": (False, built),
+    "time_gaps": (True, built),
     "layers": (1, built, {"encoder": "attention"}),
     "heads": (2, told, {"encoder": "attention", "dropout": None}),
     "dropout": (0.6, learnt),
@@ -127,6 +128,9 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "begin": ("factors", built),
     "full_softmax": (5, told),
     "sampled_items": (2, told, {"full_softmax": 5}),
+    "item_loss": ("gbce", told),
+    "gbce_negatives": (2, told, {"item_loss": "gbce"}),
+    "gbce_calibration": (0.0, told, {"item_loss": "gbce"}),
     "pretrain_share": (0.5, planned),
     "joint": (False, stepped),
     "batch_size": (3, gathered),
@@ -272,7 +276,7 @@ def test_the_chosen_weight_is_not_worse_than_0():
 def test_the_weight_of_q_is_chosen_with_what_is_known_of_users(monkeypatch):
     log, asked = described().split(share=0.4).test, []
     found = Ranker.find
-    monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[-1]) or found(self, *given))
+    monkeypatch.setattr(Ranker, "find", lambda self, *given: asked.append(given[4]) or found(self, *given))
     QWeightSelection(log)(policy(small(), log))
     np.testing.assert_array_equal(asked[0], log.user_features[log.user[log.targets]])
 

@@ -20,8 +20,8 @@ from tidelog.training.runs.time_split import WEIGHTS, QWeightSelection, _best_we
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
 UNUSED = (
-    "Q adds nothing here: no gain over likelihood was shown on a held-out period, so its weight is 0, and lists are in "
-    "order of likelihood"
+    "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out period, so its "
+    "weight is 0"
 )
 HISTORIES = [["i1", "i2"], ["i7"], []]
 

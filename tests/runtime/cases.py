@@ -19,6 +19,7 @@ LISTS = {
     "lists, mean": {"encoder": "mean", "q_weight": 1.0},
     "lists, attention": {"encoder": "attention", "heads": 2},
     "lists, imagined": {"generator": "vae"},
+    "lists, gaps": {"time_gaps": True},
     "lists, features": {"content": True, "threshold": 0.0},
 }
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))

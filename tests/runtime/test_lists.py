@@ -14,11 +14,17 @@ from tidelog.policies.export import onnx
 from tidelog.policies.export.artefact import Logged, export, recheck
 from tidelog.policies.export.parity import random_masks, random_observations
 from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
+from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.session import load_onnx
 
-TRACED = ("lists, gru", "lists, attention", "lists, imagined")
+TRACED = ("lists, gru", "lists, gaps", "lists, attention", "lists, imagined")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
+
+
+def timed(name, count):
+    """Return the times of histories of one or two items each, for a policy that reads time gaps."""
+    return {"times": [[0.0, 40.0][:n] for n in count], "now": 100.0} if name == "lists, gaps" else {}
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +66,14 @@ def test_the_same_call_gives_the_same_lists(name, exported):
     for choices in ({}, {"candidates": [f"i{n}" for n in range(6)], "exclude": ["i5"], "exclude_seen": False}):
         k = 3 if choices else 1
         shown = HISTORIES if choices else HISTORIES[:3]
+        if name == "lists, gaps":
+            choices |= {"times": [[5.0 * n for n, _ in enumerate(one)] for one in shown], "now": 99.0}
         one, two = whole.recommend(shown, k, **choices), plain.recommend(shown, k, **choices)
         np.testing.assert_array_equal(one.items, two.items)
         np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
-    told = plain.recommend([["i1", "i2"]], 3, events=[["click", "buy"]])
-    assert told.items.tolist() == whole.recommend([["i1", "i2"]], 3, events=[["click", "buy"]]).items.tolist()
+    more = {"times": [[1.0, 2.0]], "now": 9.0} if name == "lists, gaps" else {}
+    told = plain.recommend([["i1", "i2"]], 3, events=[["click", "buy"]], **more)
+    assert told.items.tolist() == whole.recommend([["i1", "i2"]], 3, events=[["click", "buy"]], **more).items.tolist()
     with pytest.raises(SpecError, match="history 0 has the unknown item 'i77'"):
         plain.recommend([["i77"]])
     with pytest.raises(SpecError, match=r"ranks items of a catalogue. fix: call policy\.recommend"):
@@ -84,18 +93,24 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     session = onnxruntime.InferenceSession(exported(name)[0] / "policy.onnx", options)
     history = np.zeros((2, 8), np.int32)
     history[0, -2:] = 2, 3
-    item, score = session.run(["item", "score"], {"history": history, "event": (history > 0).astype(np.int32)})
+    feeds = {"history": history, "event": (history > 0).astype(np.int32)}
+    if name == "lists, gaps":
+        feeds["gap"] = np.zeros((2, 8), np.int32)
+        feeds["gap"][0, -2:] = gap_groups(np.array([40.0, 60.0]))
+    item, score = session.run(["item", "score"], feeds)
     wanted = listing(name).recommend(
-        [["i1", "i2"], []], item.shape[1], exclude_seen=False, events=[[described().events[0]] * 2, []]
+        [["i1", "i2"], []],
+        item.shape[1],
+        exclude_seen=False,
+        events=[[described().events[0]] * 2, []],
+        **timed(name, (2, 0)),
     )
     ids = np.asarray(described().items)
     np.testing.assert_array_equal(ids[item - 1], wanted.items)
     np.testing.assert_allclose(score, wanted.scores, atol=1e-4)
     mask = np.zeros((2, 10), bool)
     mask[:, [4, 7]] = True
-    item, score = session.run(
-        ["item", "score"], {"history": history, "event": (history > 0).astype(np.int32), "mask": mask}
-    )
+    item, score = session.run(["item", "score"], {**feeds, "mask": mask})
     assert [set(row[:2]) for row in item.tolist()] == [{5, 8}, {5, 8}]
     assert (item[:, 2:] == 0).all()
     assert np.isneginf(score[:, 2:]).all()
@@ -120,14 +135,16 @@ def test_the_onnx_reader_takes_what_the_numpy_reader_takes(exported):
 def test_who_a_user_is_changes_lists_alike_in_every_reader(name, exported):
     whole, plain = listing(name), runtime.load(exported(name)[0])
     users = [{"age": 245, "plan": "paid", "likes": ["a", "b"]}, {"age": 20.0, "plan": "free"}, None]
-    told = {reader: reader.recommend([["i1"]] * 3, 4, users=users) for reader in (whole, plain)}
+    told = {
+        reader: reader.recommend([["i1"]] * 3, 4, users=users, **timed(name, (1, 1, 1))) for reader in (whole, plain)
+    }
     if ONNX and name in TRACED:
-        told["onnx"] = load_onnx(exported(name)[0]).recommend([["i1"]] * 3, 4, users=users)
+        told["onnx"] = load_onnx(exported(name)[0]).recommend([["i1"]] * 3, 4, users=users, **timed(name, (1, 1, 1)))
     for made in told.values():
         np.testing.assert_array_equal(made.items, told[whole].items)
         np.testing.assert_allclose(made.scores, told[whole].scores, atol=1e-4)
     assert np.abs(told[plain].scores[0] - told[plain].scores[1]).max() > 1e-3
-    unknown = plain.recommend([["i1"]] * 3, 4)
+    unknown = plain.recommend([["i1"]] * 3, 4, **timed(name, (1, 1, 1)))
     np.testing.assert_array_equal(unknown.scores[2], told[plain].scores[2])
 
 

@@ -36,6 +36,8 @@ class Recommend:
     """the column of items; an empty cell is a user without a history"""
     time: Column | None = None
     """the column of times; without it, rows are in order"""
+    now: str | None = None
+    """the time of the lists, if the policy was trained with time gaps: a number or a date, as in the log"""
     event: Column | None = None
     """the column of the kind of event"""
     user_features: File | None = None
@@ -82,6 +84,7 @@ def run(words: list[str]) -> int:
         exclude_seen={"auto": None, "yes": True, "no": False}[options.exclude_seen],
         candidates=_candidates(options),
         because=options.because,
+        now=_now(policy, options.now),
         diversity=options.diversity,
         exclude=_lines(options.exclude),
         unknown=options.unknown,
@@ -112,6 +115,17 @@ def _unread(policy: Policy, options: Recommend) -> list[str]:
     if options.user_features is None and policy.ranker().features:
         notes.append("nothing is known of the users; --user-features names their table")
     return notes
+
+
+def _now(policy: Policy, text: str | None) -> Any:
+    """Return the time of the lists: a number where the log's times are numbers, else the text of a date."""
+    history: Any = policy.spec.observation["history"]
+    if text is None or history.times == "dates":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f"--now {text}: expected a number, as the log's times. fix: --now 1700000000") from None
 
 
 def _candidates(options: Recommend) -> list[str] | None:

@@ -182,6 +182,8 @@ class Policy(Acts):
         users: Any = None,
         unknown: str = "error",
         diversity: float = 0.0,
+        times: Any = None,
+        now: Any = None,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
@@ -189,23 +191,33 @@ class Policy(Acts):
         `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
         `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
         from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
-        against similarity within a list. The same input gives the same lists. SpecError where fewer than `k` items
-        remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
+        against similarity within a list. A policy with time gaps needs `times`, one for each step (in the unit of the
+        log, or dates), and `now`, the time of the lists: one for all or one per history. The same input gives the same
+        lists. SpecError where fewer than `k` items remain, or an id or value is unknown (`unknown="skip"` ignores it in
+        histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity,
+            diversity, times, now,
         )  # fmt: skip
 
     def because(
-        self, histories: Any, items: Any, *, events: Any = None, users: Any = None, unknown: str = "error"
+        self,
+        histories: Any,
+        items: Any,
+        *,
+        events: Any = None,
+        users: Any = None,
+        unknown: str = "error",
+        times: Any = None,
+        now: Any = None,
     ) -> Reasons:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
         Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
         without that item; Q is not part of it. SpecError for an unknown id.
         """
-        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown)
+        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
 
     def ranker(self, supervised: bool = False) -> Ranker:
         """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""

@@ -23,6 +23,7 @@ from tidelog.networks.arrays import float32, zeros
 from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
+from tidelog.runtime.ranking import GAPS
 
 MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, L, D]
 
@@ -160,13 +161,17 @@ def clipped_latents(key: jax.Array, shape: tuple[int, ...], limit: Any) -> jax.A
 
 
 class HistoryEncoder(eqx.Module):
-    """Item vectors [B, L, D], event kinds [B, L] (0 for none) and user features [B, F] -> states [B, L, D]."""
+    """Item vectors [B, L, D], event kinds [B, L] (0 for none) and user features [B, F] -> states [B, L, D].
+
+    With time gaps each step also reads the group [B, L] of the time from its event to the next one, or until now.
+    """
 
     events: jax.Array  # [kinds + 1, D]
     empty: jax.Array  # [D]
     body: Any
     norm: LayerNorm
     profile: jax.Array | None  # [F, D]: user features' weights, added to every state; initially zeros
+    gaps: jax.Array | None = None  # [GAPS, D]: groups of time gaps; initially zeros; None: not read
 
     @classmethod
     def create(
@@ -179,13 +184,15 @@ class HistoryEncoder(eqx.Module):
         layers: int,
         heads: int,
         features: int = 0,
+        time_gaps: bool = False,
     ) -> HistoryEncoder:
         """Return an encoder of states up to `length` steps long, with this number of user features."""
         body = make(generator, size, length, layers, heads)
         events = float32(0.1 * generator.standard_normal((kinds + 1, size)))
         empty = float32(generator.standard_normal(size))
         profile = zeros(features, size) if features else None
-        return cls(events, empty, body, LayerNorm(float32(np.ones(size)), zeros(size)), profile)
+        gaps = zeros(GAPS, size) if time_gaps else None
+        return cls(events, empty, body, LayerNorm(float32(np.ones(size)), zeros(size)), profile, gaps)
 
     def __call__(
         self,
@@ -195,9 +202,14 @@ class HistoryEncoder(eqx.Module):
         key: jax.Array | None = None,
         *,
         user: jax.Array | None = None,
+        gaps: jax.Array | None = None,
     ) -> jax.Array:
         valid = events > 0
         x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
+        if (self.gaps is None) != (gaps is None):
+            raise TypeError(f"gaps is {type(gaps).__name__}, but the encoder's gaps are {type(self.gaps).__name__}")
+        if self.gaps is not None and gaps is not None:
+            x = x + self.gaps[gaps]
         x = jnp.where(valid[..., None], x, 0.0)
         if dropout is not None and key is not None:
             x = drop(x, dropout, key)
@@ -324,6 +336,7 @@ def catalogue_node(table: Table, features: Any) -> Node:
 def encoder_node(part: HistoryEncoder) -> Node:
     """Return the node of a history encoder."""
     node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
+    node |= {} if part.gaps is None else {"kind": "timed_reader", "gaps": part.gaps}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 

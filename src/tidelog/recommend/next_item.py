@@ -22,11 +22,12 @@ from scipy import sparse
 
 from tidelog.algorithms.core.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
+from tidelog.losses.binary import calibrated_binary_error
 from tidelog.losses.imitation import pick
 from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table
-from tidelog.recommend.repeats import Places, Repeats, log_score, log_total
+from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores
 from tidelog.types import Histories
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
@@ -59,10 +60,13 @@ class StoredInteractions(NamedTuple):
     slate: jax.Array | None = None  # [M, S] int32
     user: jax.Array | None = None  # [M] int32: the event's user, counted from 0
     users: jax.Array | None = None  # [U, F]: features of each user
+    gap: jax.Array | None = None  # [M] int32: the group of the time until the user's next event
 
 
-def store_interactions(log: Interactions, targets: int, slates: bool, users: bool = False) -> StoredInteractions:
-    """Return a store of interactions whose windows have this number of targets, with slates and user features.
+def store_interactions(
+    log: Interactions, targets: int, slates: bool, users: bool = False, gaps: bool = False
+) -> StoredInteractions:
+    """Return a store of interactions whose windows have this number of targets; slates, user features, time gaps.
 
     The targets are baskets where most events of the log are in baskets.
     """
@@ -86,6 +90,7 @@ def store_interactions(log: Interactions, targets: int, slates: bool, users: boo
         slate=None if log.slate is None or not slates else int32(log.slate),
         user=int32(log.user) if users else None,
         users=from_host(log.user_features) if users else None,
+        gap=int32(log.gaps) if gaps else None,
     )
 
 
@@ -114,9 +119,10 @@ class HistoryWindows(NamedTuple):
     chosen: jax.Array  # [B, T] int32: the targets
     reward: jax.Array  # [B, T]
     discount: jax.Array  # [B, T]: 0 where the session ended
-    after: Histories | None  # items and events [B, L] up to the end of the basket
+    after: Histories | None  # items, events and gaps [B, L] up to the end of the basket
     slate: jax.Array | None  # [B, T, S] int32
     user: jax.Array | None = None  # [B, F]
+    gaps: jax.Array | None = None  # [B, L] int32: the group of the time until the next event
 
     def before(self, around: jax.Array) -> jax.Array:
         """Return what belongs to the state before each target [B, T, ...], out of all states' [B, A, ...]."""
@@ -148,11 +154,12 @@ class Windows:
         begin = start = store.start[rows]
         ends, after = late, None
         if store.baskets is None:
-            items, events = _up_to(store, start, rows, self.length + 1)
+            items, events, gaps = _up_to(store, start, rows, self.length + 1)
         else:
             begin, last = store.baskets.first[rows], store.baskets.last[rows]
-            items, events = _up_to(store, start, begin - 1, self.length)
-            after = Histories(*_up_to(store, start, last, self.length), None)
+            items, events, gaps = _up_to(store, start, begin - 1, self.length)
+            later = _up_to(store, start, last, self.length)
+            after = Histories(*later[:2], None, later[2])
             ends = jnp.broadcast_to(last[:, None], late.shape)
         valid = late >= begin[:, None]
         late, ends = jnp.where(valid, late, rows[:, None]), jnp.where(valid, ends, rows[:, None])
@@ -165,16 +172,20 @@ class Windows:
             after=after,
             slate=None if store.slate is None else store.slate[late],
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
+            gaps=gaps,
         )
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
 
 
-def _up_to(store: StoredInteractions, start: jax.Array, last: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
-    """Return items and events [B, length] up to the events `last` [B], of users whose first events are `start` [B]."""
+def _up_to(
+    store: StoredInteractions, start: jax.Array, last: jax.Array, length: int
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Return items, events and gaps [B, length] up to events `last` [B], of users with first events `start` [B]."""
     grid = last[:, None] + jnp.arange(1 - length, 1)
     exists = grid >= start[:, None]
     within = jnp.where(exists, grid, 0)
-    return jnp.where(exists, store.item[within], 0), jnp.where(exists, store.event[within], 0)
+    gaps = None if store.gap is None else jnp.where(exists, store.gap[within], 0)
+    return jnp.where(exists, store.item[within], 0), jnp.where(exists, store.event[within], 0), gaps
 
 
 # The catalogue and the model.
@@ -238,7 +249,7 @@ def read_windows(
 
     `A` is the number of targets, or 1 before a basket; one more with `around`.
     """
-    seen, targets = Histories(windows.items, windows.events, windows.user), windows.chosen.shape[1]
+    seen, targets = Histories(windows.items, windows.events, windows.user, windows.gaps), windows.chosen.shape[1]
     if windows.after is None:
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
@@ -265,7 +276,8 @@ def _read(
     width = seen.items.shape[1]
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
-    encoded = model.reader(vectors[:, read], seen.events[:, read], dropout, key, user=seen.users)
+    gaps = None if seen.gaps is None else seen.gaps[:, read]
+    encoded = model.reader(vectors[:, read], seen.events[:, read], dropout, key, user=seen.users, gaps=gaps)
     states = encoded[:, columns - read.start]
     ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
     items = jnp.where(ages > 0, seen.items[:, None], 0)
@@ -308,31 +320,87 @@ def sampled_error(
     return log_total(catalogue, places) - log_score(logit, items, places)
 
 
+class ItemErrors(NamedTuple):
+    """The error of each target, and the most likely items of the catalogue for the metrics."""
+
+    error: jax.Array  # [B, T]
+    top: jax.Array  # [B, T], or [B'] of some windows
+    examined: jax.Array | None  # bool: those that count, as `top`; None: all
+
+
+ItemLoss: TypeAlias = Callable[..., ItemErrors]  # (model, config, batch, facts, states, places, key) -> errors
+
+
+def softmax(
+    model: NextItemModel,
+    config: Any,
+    batch: Batch,
+    facts: ItemFacts,
+    states: jax.Array,
+    places: Places | None,
+    key: jax.Array,
+) -> ItemErrors:
+    """Return the cross-entropy over all items, or in a catalogue above `full_softmax` items over a sample."""
+    chosen = batch.data.chosen
+    if len(facts.cumulative) <= config.full_softmax:
+        logits = item_logits(states, model.table(None, facts.features))
+        error = next_item_error(logits, chosen, places)
+        top = jnp.broadcast_to(jnp.argmax(logits, axis=-1), chosen.shape)
+        return ItemErrors(error, top, batch.valid)
+    drawn = facts.draw(key, (config.sampled_items,))
+    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
+    logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
+    expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
+    others = states @ negative.vectors.T + negative.bias
+    hit = chosen[..., None] == drawn
+    error = sampled_error(logit, others, expected, hit, chosen, places)
+    return ItemErrors(error, *_examined(model, facts, states))
+
+
+def gbce(
+    model: NextItemModel,
+    config: Any,
+    batch: Batch,
+    facts: ItemFacts,
+    states: jax.Array,
+    places: Places | None,
+    key: jax.Array,
+) -> ItemErrors:
+    """Return the calibrated binary cross-entropy against `gbce_negatives` uniformly sampled items, one sample a batch.
+
+    An item's logit is its score over all its places, as in the softmax.
+    """
+    chosen, count = batch.data.chosen, len(facts.cumulative)
+    number = min(config.gbce_negatives, max(1, count - 1))
+    drawn = jax.random.randint(key, (number,), 1, count + 1)
+    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
+    logit = log_score(jnp.sum(states * positive.vectors, axis=-1) + positive.bias, chosen, places)
+    others = sampled_scores(states @ negative.vectors.T + negative.bias, drawn, places, count)
+    others = jnp.broadcast_to(others, (*chosen.shape, number))
+    counted = chosen[..., None] != drawn
+    error = calibrated_binary_error(logit, others, counted, number / count, config.gbce_calibration)
+    return ItemErrors(error, *_examined(model, facts, states))
+
+
+ITEM_LOSSES: Mapping[str, ItemLoss] = {"softmax": softmax, "gbce": gbce}
+
+
+def _examined(model: NextItemModel, facts: ItemFacts, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the most likely item after some windows, and that each counts."""
+    top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
+    return top, jnp.ones_like(top, bool)
+
+
 def next_item_loss(
     model: NextItemModel, config: Any, batch: Batch, facts: ItemFacts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the cross-entropy of the next items, over all items or over a sample; also the metrics.
+    """Return the error of the next items by `item_loss`; also the metrics.
 
     Coverage and entropy are those of the catalogue's most likely items, without repeated ones.
     """
-    windows: HistoryWindows = batch.data
     noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    states, _, places = read_windows(model, facts, config, windows, config.dropout, noise)
-    if len(facts.cumulative) <= config.full_softmax:
-        logits = item_logits(states, model.table(None, facts.features))
-        error = next_item_error(logits, windows.chosen, places)
-        top = jnp.broadcast_to(jnp.argmax(logits, axis=-1), windows.chosen.shape)
-        examined = batch.valid
-    else:
-        drawn = facts.draw(sample, (config.sampled_items,))
-        positive, negative = (model.table(items, facts.features) for items in (windows.chosen, drawn))
-        logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
-        expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
-        others = states @ negative.vectors.T + negative.bias
-        hit = windows.chosen[..., None] == drawn
-        error = sampled_error(logit, others, expected, hit, windows.chosen, places)
-        top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
-        examined = jnp.ones_like(top, bool)
+    states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise)
+    error, top, examined = config.item_loss(model, config, batch, facts, states, places, sample)
     coverage, entropy = coverage_and_entropy(top, examined, len(facts.cumulative))
     loss = batch.mean(error)
     return loss, {"imitation_loss": loss, "coverage": coverage, "entropy": entropy}

@@ -101,7 +101,8 @@ def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Arra
     """Return the states [B, D] at the end of histories [B, L], of which the encoder reads the last ones."""
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
-    state: jax.Array = params.next_item.reader(vectors, events, user=seen.users)[:, -1]
+    gaps = None if seen.gaps is None else seen.gaps[:, -config.history :]
+    state: jax.Array = params.next_item.reader(vectors, events, user=seen.users, gaps=gaps)[:, -1]
     return state
 
 
@@ -162,6 +163,7 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         history=algorithm.reach,
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
+        reads_gaps=params.next_item.reader.gaps is not None,
         width=algorithm.candidates,
         q_weight=float(params.weight),
         repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),

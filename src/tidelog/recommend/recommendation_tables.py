@@ -32,12 +32,14 @@ def recommend_for_table(
     k: int = 10,
     unknown: str = "error",
     because: bool = False,
+    now: Any = None,
     **choices: Any,
 ) -> pl.DataFrame:
     """Return a table of user, rank, item and score, users in order of their first rows, without rows that lack an item.
 
     With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
-    many times likelier it makes it (`Policy.because`). `user_features` is a table with one row per user; `choices` are
+    many times likelier it makes it (`Policy.because`). A policy with time gaps needs `time` and `now`, the time of the
+    lists. `user_features` is a table with one row per user; `choices` are
     those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing column, a missing
     user or time, or an unknown item, event or user.
     """
@@ -51,14 +53,20 @@ def recommend_for_table(
     names = list(dict.fromkeys(users.to_list()))
     histories: dict[str, list[str]] = {name: [] for name in names}
     done: dict[str, list[str | None]] = {name: [] for name in names}
+    gaps = policy.ranker().reads_gaps
+    moments = parse.moment(_column(table, time)).values.tolist() if gaps and time is not None else None
+    when: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         if items[int(row)] is not None:
             histories[users[int(row)]].append(items[int(row)])
             done[users[int(row)]].append(None if kinds is None else kinds[int(row)])
+            when[users[int(row)]].append(None if moments is None else moments[int(row)])
     events = None if kinds is None else [done[name] for name in names]
     who = None if user_features is None else _user_features(policy, table_of(user_features), user, names, unknown)
     before = [histories[name] for name in names]
-    lists = policy.recommend(before, k, events=events, users=who, unknown=unknown, **choices)
+    known: dict[str, Any] = {"events": events, "users": who, "unknown": unknown, "now": now}
+    known["times"] = None if moments is None else [when[name] for name in names]
+    lists = policy.recommend(before, k, **known, **choices)
     who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)
     places, scores = _free("rank", user, item), _free("score", user, item)
@@ -69,7 +77,7 @@ def recommend_for_table(
         scores: lists.scores.reshape(-1),
     }
     if because:
-        reasons = policy.because(before, lists.items, events=events, users=who, unknown=unknown)
+        reasons = policy.because(before, lists.items, **known)
         columns[_free("because", user, item)] = reasons.items.reshape(-1).tolist()
         columns[_free("times_likelier", user, item)] = reasons.times.reshape(-1)
     return pl.DataFrame(columns)

@@ -6,6 +6,7 @@ history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeat
 | step | loss (per event) | reads |
 |---|---|---|
 | table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
+| | with `item_loss` gbce: binary cross-entropies against sampled items, calibrated (`losses/binary.py`) | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
 | | `v_i` are items: the most likely above `threshold`, or nearest to generated vectors | **new** table, generator |
@@ -75,9 +76,11 @@ from tidelog.recommend.networks import (
 )
 from tidelog.recommend.next_item import (
     INITIAL_VECTORS,
+    ITEM_LOSSES,
     HistoryWindows,
     InitialVectors,
     ItemFacts,
+    ItemLoss,
     NextItemModel,
     States,
     Windows,
@@ -86,6 +89,7 @@ from tidelog.recommend.next_item import (
     item_facts,
     next_item_loss,
     read_windows,
+    softmax,
     with_item_vectors,
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams
@@ -430,14 +434,20 @@ class RecommenderBCQ:
     memory: int = static(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")
+    time_gaps: bool = static(False, help="the history encoder reads the times between events, and until now")
     layers: int = static(2, least=1, help="attention: blocks")
     heads: int = static(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
     content: bool = static(False, help="a tower over item features; it can rank new items")
     tower_hidden: tuple[int, ...] = fields.widths((128,), "the tower's hidden layers", group="network")
     begin: InitialVectors = static(at_random, choices=INITIAL_VECTORS, help="initial item vectors")
+    item_loss: ItemLoss = static(softmax, choices=ITEM_LOSSES, help="loss of table and reader: softmax or gbce")
     full_softmax: int = static(20_000, least=0, help="largest catalogue with a full cross-entropy over all items")
     sampled_items: int = static(1_024, least=1, help="sampled items of a cross-entropy over a larger catalogue")
+    gbce_negatives: int = static(256, least=1, help="gbce: uniformly sampled items of a batch")
+    gbce_calibration: float = number(
+        0.75, least=0.0, most=1.0, help="gbce: 1: sigmoids of scores are probabilities; 0: plain binary cross-entropy"
+    )
     pretrain_share: float = number(
         0.1, least=0.0, most=1.0, leaf=False, help="share of the steps that train table and reader alone, first"
     )
@@ -503,7 +513,8 @@ class RecommenderBCQ:
             )
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if self._reads_users(spec) else ()
-        return {"log": StoreSpec(("reward", "terminated", *slates, *users), targets=self.targets)}
+        gaps = ("time",) if self.time_gaps else ()
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *gaps), targets=self.targets)}
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pretraining phase, of `pretrain_share` of the run's updates, then the main phase."""
@@ -531,6 +542,7 @@ class RecommenderBCQ:
             layers=self.layers,
             heads=self.heads,
             features=0 if user is None else len(user.columns),
+            time_gaps=self.time_gaps,
         )
         critic = ItemCritics(tuple(Pair.create(random, size, size, self.hidden, 1) for _ in range(self.critics)))
         generation = latents = None
@@ -603,8 +615,8 @@ class RecommenderBCQ:
             return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
         if self.q_weight is None and params.weight == 0:
             return [
-                "Q adds nothing here: no gain over likelihood was shown on a held-out period, so its weight is 0, and "
-                "lists are in order of likelihood"
+                "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "
+                "period, so its weight is 0"
             ]
         return []
 

@@ -6,7 +6,7 @@ arXiv:1812.02646. An item that a user selected often and recently has many place
 an item the scores fall until they have no effect.
 
 Letters: `B` windows, `A` states of a window, `T` targets, `P` states, `L` earlier events, `N` items, `D` item vector
-size.
+size, `S` sampled items.
 """
 
 from __future__ import annotations
@@ -68,6 +68,25 @@ def log_score(logit: jax.Array, item: jax.Array, places: Places | None) -> jax.A
         return logit
     same = item[..., None] == places.items
     return jnp.logaddexp(logit, jax.nn.logsumexp(jnp.where(same, places.scores, NO_PLACE), axis=-1))
+
+
+def sampled_scores(others: jax.Array, sample: jax.Array, places: Places | None, items: int) -> jax.Array:
+    """Return the scores [B, A, S] of sampled items over all their places: `others` [B, A, S], `sample` [S] of `items`.
+
+    `places` has items [B, A, L] or [B, 1, L], and scores [B, A, L].
+    """
+    if places is None:
+        return others
+    count = len(sample)
+    slot = jnp.full(items + 1, count).at[sample].min(jnp.arange(count))  # an item twice in the sample has its first
+    top = jax.lax.stop_gradient(jnp.max(places.scores, axis=-1, keepdims=True))
+    weights = jnp.exp(places.scores - top)
+    at = jnp.broadcast_to(slot[places.items], weights.shape)
+    rows, states = (jnp.arange(size) for size in weights.shape[:2])
+    sums = jnp.zeros((*others.shape[:2], count + 1)).at[rows[:, None, None], states[:, None], at].add(weights)
+    repeated = sums[..., slot[sample]]
+    there = repeated > 0.0
+    return jnp.where(there, jnp.logaddexp(others, top + jnp.log(jnp.where(there, repeated, 1.0))), others)
 
 
 def with_places(logits: jax.Array, places: Places | None) -> jax.Array:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tidelog.runtime.networks import Array, Node, gru, layer_norm, linear, mlp
-from tidelog.runtime.ranking import RankingFunctions
+from tidelog.runtime.ranking import GAPS, RankingFunctions
 from tidelog.types import Histories
 
 Step: TypeAlias = Callable[..., Array]  # (carry, *now) -> carry
@@ -21,6 +21,7 @@ Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
 RANKING = "ranking"  # node kind of a ranking policy
 AGES = 56  # groups of ages: four for each doubling; an age of 2**14 events and more is in the last
 NO_PLACE = -1e30  # score of no event
+SHORTEST = -20  # binary logarithm of the shortest gap with a group of its own
 
 
 def ranking_functions(node: Node) -> RankingFunctions:
@@ -33,6 +34,7 @@ def ranking_functions(node: Node) -> RankingFunctions:
         history=reach(node),
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
+        reads_gaps=reads_gaps(node),
         width=node["width"],
         q_weight=node["q_weight"],
         repeat_share=node["repeat_share"],
@@ -45,6 +47,11 @@ def features_of(node: Node) -> int:
     return 0 if profile is None else profile.shape[0]
 
 
+def reads_gaps(node: Node) -> bool:
+    """Return whether the history encoder reads time gaps."""
+    return bool(node["reader"]["kind"] == "timed_reader")
+
+
 def reach(node: Node) -> int:
     """Return the number of events of a history."""
     return int(node["history"] if node["repeats"] is None else node["repeats"]["length"])
@@ -54,6 +61,19 @@ def age_groups(longest: int) -> np.ndarray[Any, Any]:
     """Return the group of each age 0 .. longest, in numbers of events; the last event has age 1."""
     ages = np.maximum(np.arange(longest + 1), 1)
     return np.minimum(np.floor(4 * np.log2(ages) + 1e-9), AGES - 1).astype(np.int32)
+
+
+def gap_groups(gaps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the group of each time gap [...], in seconds or the log's own unit: 0 for NaN (unknown), 1 for no gap.
+
+    Groups are on a logarithmic scale, two for each doubling, so one scale serves every unit; each has an embedding, as
+    the intervals of Li, Wang and McAuley 2020 (TiSASRec, doi:10.1145/3336191.3371786).
+    """
+    gaps = np.asarray(gaps, np.float64)
+    there = gaps > 0
+    steps = np.floor(2.0 * np.log2(np.where(there, gaps, 1.0)))
+    groups = np.where(there, np.clip(steps + 2 - 2 * SHORTEST, 2, GAPS - 1), 1)
+    return np.where(np.isnan(gaps), 0, groups).astype(np.int8)
 
 
 def rows(xp: Any, node: Node) -> Array:
@@ -116,6 +136,8 @@ def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Arr
     reader, real = node["reader"], events > 0
     vectors = _vectors(xp, node["catalogue"], items)
     steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
+    if reads_gaps(node):
+        steps = steps + reader["gaps"][seen.gaps[:, -node["history"] :]]
     body = reader["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
     state = xp.where(real[:, -1:], state, reader["empty"])

@@ -53,13 +53,18 @@ def diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, 
 
 
 def reasons(
-    ranker: Ranker, histories: Sequence[Sequence[int]], kinds: Sequence[Sequence[int]], items: NumpyArray, users: Any
+    ranker: Ranker,
+    histories: Sequence[Sequence[int]],
+    kinds: Sequence[Sequence[int]],
+    items: NumpyArray,
+    users: Any,
+    gaps: Sequence[Sequence[int]] | None = None,
 ) -> tuple[NumpyArray, NumpyArray]:
     """Return an item of each history, 0 for none, and how many times likelier it makes recommended items [B, K].
 
     Each item of the history is left out in turn, with all of its events: the reason is the one without which the
     recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it. `users` is [B, F] or
-    None.
+    None; an event that stays keeps its group of `gaps`.
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
     for i, (history, kind) in enumerate(zip(histories, kinds, strict=True)):
@@ -67,14 +72,16 @@ def reasons(
         latest = list(dict.fromkeys(seen[::-1].tolist()))[:MOST_REASONS]
         if not latest:
             continue
-        variants = np.zeros((1 + len(latest), len(seen)), np.int32), np.zeros((1 + len(latest), len(seen)), np.int32)
+        later = np.zeros(len(seen), np.int32) if gaps is None else np.asarray(gaps[i][-ranker.history :], np.int32)
+        variants = [np.zeros((1 + len(latest), len(seen)), np.int32) for _ in range(3)]
         for row, left_out in enumerate((0, *latest)):
             others = seen != left_out
             count = int(others.sum())
-            for to, values in zip(variants, (seen, done), strict=True):
+            for to, values in zip(variants, (seen, done, later), strict=True):
                 to[row, len(seen) - count :] = values[others]
         who = None if users is None else np.repeat(users[i : i + 1], len(variants[0]), axis=0)
-        likelihood = ranker.log_likelihood(*variants, np.repeat(items[i : i + 1], len(variants[0]), axis=0), who)
+        listed = np.repeat(items[i : i + 1], len(variants[0]), axis=0)
+        likelihood = ranker.log_likelihood(variants[0], variants[1], listed, who, variants[2])
         loss = likelihood[0] - likelihood[1:]  # [V - 1, K]
         largest = loss.argmax(axis=0)
         gain = np.take_along_axis(loss, largest[None], axis=0)[0]

@@ -18,7 +18,7 @@ from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import RANKING, ranking_functions, reach
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
-from tidelog.runtime.ranking import Ranker
+from tidelog.runtime.ranking import GAPS, Ranker
 from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
 from tidelog.runtime.recommender import Ranks, Recommender
 from tidelog.types import (
@@ -209,7 +209,8 @@ def check_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
         who = spec.observation.get("user")
         if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
             raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
-        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1)
+        latest = np.where(events > 0, GAPS - 1, 0)
+        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1, gaps=latest)
         return ranker
 
     return _fits(rank, where)

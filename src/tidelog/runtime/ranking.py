@@ -27,6 +27,7 @@ QUERIES = 256  # queries whose scores are in memory at once
 CANDIDATES = 500_000  # largest number of candidates before a merge
 NumpyArray = np.ndarray[Any, Any]
 ROWS = 1024  # histories encoded at once
+GAPS = 128  # groups of time gaps: unknown, none, then two for each doubling from 2**-20 units to 2**42
 MARKS = 1 << 26  # entries of the mask of allowed items in memory at once
 
 
@@ -58,6 +59,7 @@ class RankingFunctions(NamedTuple):
     width: int  # K: smallest number of scored items
     q_weight: float  # weight of the value in the score
     repeat_share: float  # share of the log's events whose item the user had before
+    reads_gaps: bool = False  # whether histories need time gaps
 
 
 class Ranker:
@@ -85,6 +87,11 @@ class Ranker:
         return self._functions.features
 
     @property
+    def reads_gaps(self) -> bool:
+        """Whether lists depend on the times between events, and until now."""
+        return self._functions.reads_gaps
+
+    @property
     def repeat_share(self) -> float:
         """The share of the log's events whose item the user had before."""
         return self._functions.repeat_share
@@ -101,11 +108,12 @@ class Ranker:
         k: int,
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
+        gaps: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError for fewer.
 
-        `users` [B, F] are user features; None means nothing is known. Supported items come first, by likelihood and Q;
-        the others follow by likelihood.
+        `users` [B, F] are user features, `gaps` [B, H] groups of time gaps; None means nothing is known. Supported
+        items come first, by likelihood and Q; the others follow by likelihood.
         """
         check_histories(histories, events, allowed, self.items, self._functions.kinds)
         who = user_array(users, len(histories), self.features)
@@ -116,7 +124,8 @@ class Ranker:
             marks = np.ones((len(histories[rows]), self.items + 1), bool) if allowed is None else allowed[rows].copy()
             marks[:, 0] = False
             refuse_too_few(marks, k, begin)
-            found = self.find(histories[rows], events[rows], k, marks, who[rows])
+            later = None if gaps is None else gaps[rows]
+            found = self.find(histories[rows], events[rows], k, marks, who[rows], later)
             parts.append(order_found(found, k, 0.0 if self._supervised else self._functions.q_weight, self._supervised))
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
@@ -127,14 +136,18 @@ class Ranker:
         return self._functions.table[:, :-1]
 
     def log_likelihood(
-        self, histories: NumpyArray, events: NumpyArray, items: NumpyArray, users: NumpyArray | None = None
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        items: NumpyArray,
+        users: NumpyArray | None = None,
+        gaps: NumpyArray | None = None,
     ) -> NumpyArray:
         """Return the log-likelihood of items [B, K] after histories [B, H], over the whole catalogue."""
         check_histories(histories, events, None, self.items, self._functions.kinds)
-        seen, done = (fit_length(part, self.history) for part in (histories, events))
-        whole = Histories(seen, done, user_array(users, len(histories), self.features))
+        whole = self._whole(histories, events, users, gaps)
         parts = [
-            self._log_likelihood(Histories(*(part[i : i + QUERIES] for part in whole)), items[i : i + QUERIES])
+            self._log_likelihood(whole.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
             for i in range(0, len(histories), QUERIES)
         ]
         return np.concatenate(parts)
@@ -159,15 +172,22 @@ class Ranker:
         k: int,
         allowed: NumpyArray,
         users: NumpyArray | None = None,
+        gaps: NumpyArray | None = None,
     ) -> Found:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
-        seen, done = (fit_length(part, self.history) for part in (histories, events))
-        whole = Histories(seen, done, user_array(users, len(histories), self.features))
+        whole = self._whole(histories, events, users, gaps)
         parts = [
-            self._find(Histories(*(part[i : i + ROWS] for part in whole)), k, allowed[i : i + ROWS])
-            for i in range(0, len(histories), ROWS)
+            self._find(whole.part(slice(i, i + ROWS)), k, allowed[i : i + ROWS]) for i in range(0, len(histories), ROWS)
         ]
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+    def _whole(
+        self, histories: NumpyArray, events: NumpyArray, users: NumpyArray | None, gaps: NumpyArray | None
+    ) -> Histories:
+        """Return the last `history` steps of histories, left-padded."""
+        seen, done = (fit_length(part, self.history) for part in (histories, events))
+        later = fit_length(gap_array(gaps, histories), self.history) if self.reads_gaps else None
+        return Histories(seen, done, user_array(users, len(histories), self.features), later)
 
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
@@ -286,6 +306,18 @@ def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray
             f"users have shape {list(users.shape)}, expected finite [{rows}, {features}]. fix: reshape them"
         )
     return users.astype(np.float32)
+
+
+def gap_array(gaps: NumpyArray | None, histories: NumpyArray) -> NumpyArray:
+    """Return groups of time gaps [B, H], zeros where nothing is known; SpecError for another shape or group."""
+    if gaps is None:
+        return np.zeros(histories.shape, np.int32)
+    if gaps.shape != histories.shape or (gaps.size and (gaps.min() < 0 or gaps.max() >= GAPS)):
+        raise SpecError(
+            f"gaps have shape {list(gaps.shape)}: expected {list(histories.shape)} of groups 0 to {GAPS - 1}. "
+            "fix: use gap_groups"
+        )
+    return gaps
 
 
 def _again(items: NumpyArray) -> NumpyArray:

@@ -34,6 +34,7 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "repeats": "age event gate match length",
         "catalogue": "weight bias tower features",
         "reader": "events empty body norm profile",
+        "timed_reader": "events empty body norm profile gaps",
         "mean": "linear",
         "recurrent": "unit linear",
         "attention": "positions blocks",

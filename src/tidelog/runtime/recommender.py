@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.memory import shortage
 from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons, whole_ranker
 from tidelog.runtime.ranking import MARKS, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
@@ -61,6 +63,10 @@ class Ranks(Protocol):
     def width(self) -> int:
         """The smallest number of scored items for a list."""
 
+    @property
+    def reads_gaps(self) -> bool:
+        """Whether lists depend on the times between events, and until now."""
+
     def rank(
         self,
         histories: NumpyArray,
@@ -68,8 +74,12 @@ class Ranks(Protocol):
         k: int,
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
+        gaps: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
-        """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F]."""
+        """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F].
+
+        `gaps` [B, H] are groups of time gaps.
+        """
 
 
 def excludes_seen(ranker: Ranks) -> bool:
@@ -99,6 +109,8 @@ class Recommender:
         users: Any = None,
         unknown: str = "error",
         diversity: float = 0.0,
+        times: Any = None,
+        now: Any = None,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
@@ -106,23 +118,32 @@ class Recommender:
         `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
         `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
         from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
-        against similarity within a list. SpecError where fewer than `k` items remain, or an id or value is unknown
-        (`unknown="skip"` ignores it in histories and users).
+        against similarity within a list. A policy with time gaps needs `times`, one for each step (in the unit of the
+        log, or dates), and `now`, the time of the lists: one for all or one per history. SpecError where fewer than `k`
+        items remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity,
+            diversity, times, now,
         )  # fmt: skip
 
     def because(
-        self, histories: Any, items: Any, *, events: Any = None, users: Any = None, unknown: str = "error"
+        self,
+        histories: Any,
+        items: Any,
+        *,
+        events: Any = None,
+        users: Any = None,
+        unknown: str = "error",
+        times: Any = None,
+        now: Any = None,
     ) -> Reasons:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
         Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
         without that item. SpecError for an unknown id, and for lists of an ONNX file.
         """
-        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown)
+        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
 
     def ranker(self) -> Ranks:
         """Return the ranker of item indices."""
@@ -145,6 +166,8 @@ def recommend(
     users: Any = None,
     unknown: str = "error",
     diversity: float = 0.0,
+    times: Any = None,
+    now: Any = None,
 ) -> Recommendations:
     """Return the best `k` items after each history; see `Policy.recommend`.
 
@@ -158,7 +181,7 @@ def recommend(
         raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True, False or None. fix: use True")
     if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
         raise SpecError(f"diversity = {diversity!r:.80}: expected a number from 0 to 1. fix: use 0.3")
-    items, kinds, who = _read(ranker, vocabulary, histories, events, users, unknown)
+    items, kinds, who, gaps = _read(ranker, vocabulary, histories, events, users, unknown, times, now)
     offered = _offered(vocabulary, candidates, exclude)
     most = max(1, MARKS // (ranker.items + 1))
     problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
@@ -173,12 +196,13 @@ def recommend(
         refuse_too_few(allowed, int(k), begin)
         read, done = (_left_padded(part[rows], ranker.history) for part in (items, kinds))
         mine = None if who is None else who[rows]
+        later = {} if gaps is None else {"gaps": _left_padded(gaps[rows], ranker.history)}
         if diversity:
             whole = whole_ranker(ranker, "diversity")
-            pool = whole.rank(read, done, pool_size(int(k), allowed), allowed, mine)
+            pool = whole.rank(read, done, pool_size(int(k), allowed), allowed, mine, **later)
             parts.append(diverse(*pool, whole.vectors, int(k), diversity))
         else:
-            parts.append(ranker.rank(read, done, int(k), allowed, mine))
+            parts.append(ranker.rank(read, done, int(k), allowed, mine, **later))
     recommended, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 
@@ -191,32 +215,47 @@ def because(
     events: Any = None,
     users: Any = None,
     unknown: str = "error",
+    times: Any = None,
+    now: Any = None,
 ) -> Reasons:
     """Return the reason of each recommended item [B, k]; see `Recommender.because`."""
     whole = whole_ranker(ranker, "because()")
-    seen, kinds, who = _read(ranker, vocabulary, histories, events, users, unknown)
+    seen, kinds, who, gaps = _read(ranker, vocabulary, histories, events, users, unknown, times, now)
     listed = [vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))]
     if len(listed) != len(seen) or len({len(row) for row in listed}) != 1 or not listed[0]:
         raise SpecError(
             f"{len(seen)} histories with lists of {[len(row) for row in listed][:5]} items: expected one list for each "
             "history, of equal lengths. fix: pass lists.items of recommend(...)"
         )
-    found, times = reasons(whole, seen, kinds, np.asarray(listed, np.int64), who)
+    found, times = reasons(whole, seen, kinds, np.asarray(listed, np.int64), who, gaps)
     return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], times)
 
 
 def _read(
-    ranker: Ranks, vocabulary: Vocabulary, histories: Any, events: Any, users: Any, unknown: str
-) -> tuple[list[list[int]], list[list[int]], NumpyArray | None]:
-    """Return histories as indices of items and of kinds of events, and user features [B, F] where there are any."""
+    ranker: Ranks,
+    vocabulary: Vocabulary,
+    histories: Any,
+    events: Any,
+    users: Any,
+    unknown: str,
+    times: Any,
+    now: Any,
+) -> tuple[list[list[int]], list[list[int]], NumpyArray | None, list[list[int]] | None]:
+    """Return histories as indices of items and of kinds of events, user features [B, F], and groups of time gaps."""
     if not isinstance(unknown, str) or unknown not in ("error", "skip"):
         raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
     items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
+    gaps = None
+    if ranker.reads_gaps:
+        known = [vocabulary.known(history) for history in histories]
+        gaps = history_gaps(known, times, now, vocabulary.times)
+    elif times is not None or now is not None:
+        raise SpecError("this policy does not read times. fix: drop times= and now=, or train with time_gaps=True")
     if users is None:
-        return items, kinds, None
+        return items, kinds, None, gaps
     if vocabulary.users is None or not ranker.features:
         raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
-    return items, kinds, vocabulary.users.read(users, len(items), unknown == "skip")
+    return items, kinds, vocabulary.users.read(users, len(items), unknown == "skip"), gaps
 
 
 def encode_histories(
@@ -253,6 +292,57 @@ def encode_histories(
         rows.append([item for item, _ in pairs])
         kinds.append([kind for _, kind in pairs])
     return rows, kinds
+
+
+def history_gaps(known: list[list[bool]], times: Any, now: Any, clock: str) -> list[list[int]]:
+    """Return the groups of the times after the known events of each history: to its next one, or until now.
+
+    SpecError without times, and for times that are of another kind than the log's, not in order, or after now.
+    """
+    if times is None or now is None:
+        raise SpecError(
+            f"this policy reads time gaps, and {'times' if times is None else 'now'} is missing. fix: pass times=, one "
+            f"time per item ({clock}, as in the log), and now=, the time of the lists (--time and --now)"
+        )
+    if not _is_list(times) or len(times) != len(known):
+        raise SpecError(f"times is not a list of {len(known)} lists. fix: pass one list of times per history")
+    ends = list(now) if _is_list(now) else [now] * len(known)
+    if len(ends) != len(known):
+        raise SpecError(f"now has {len(ends)} times for {len(known)} histories. fix: pass one time, or one per history")
+    groups = []
+    for i, (mine, there) in enumerate(zip(times, known, strict=True)):
+        if not _is_list(mine) or len(mine) != len(there):
+            raise SpecError(f"times of history {i} are not {len(there)} times. fix: one time per item")
+        kept = [one for one, is_known in zip(mine, there, strict=True) if is_known]
+        moments = [_moment(one, clock, f"times of history {i}") for one in (*kept, ends[i])]
+        steps = np.diff(np.asarray(moments, np.dtype("datetime64[us]") if clock == "dates" else np.float64))
+        seconds = steps / np.timedelta64(1, "s") if clock == "dates" else steps
+        if (seconds < 0).any():
+            raise SpecError(
+                f"times of history {i} decrease, or are later than now. fix: the latest last, and now= after all"
+            )
+        groups.append(gap_groups(seconds).tolist())
+    return groups
+
+
+def _moment(value: Any, clock: str, where: str) -> Any:
+    """Return a time as a number, or as a date in UTC; SpecError for another kind than the log's."""
+    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if clock == "numbers" and number and math.isfinite(value):
+        return float(value)
+    try:
+        if clock == "dates" and isinstance(value, str):
+            value = datetime.fromisoformat(value.strip())
+        if clock == "dates" and isinstance(value, datetime) and value.tzinfo is not None:
+            value = value.astimezone(UTC).replace(tzinfo=None)
+        if clock == "dates" and isinstance(value, date | np.datetime64):
+            moment = np.asarray(value, "datetime64[us]")[()]
+            if not np.isnat(moment):
+                return moment
+    except ValueError:
+        pass  # refused below, with the value
+    expected = "a date, as 2026-01-31T12:00:00" if clock == "dates" else "a finite number in the log's unit of time"
+    raise SpecError(f"{where} have {value!r:.80}: expected {expected}. fix: use the log's kind of time")
 
 
 def _is_list(value: Any) -> bool:
@@ -305,7 +395,7 @@ class Vocabulary:
         ids[:] = spec.action.ids
         short = all(type(one) is int or len(str(one)) <= LONGEST for one in spec.action.ids)
         self.ids = np.asarray(spec.action.ids) if short else ids  # [N]
-        self.kinds, self.usual = kinds.events, kinds.usual
+        self.kinds, self.usual, self.times = kinds.events, kinds.usual, kinds.times
         self._place = {str(one): i + 1 for i, one in enumerate(spec.action.ids)}
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
         who: Any = spec.observation.get("user")
@@ -320,6 +410,10 @@ class Vocabulary:
                 raise SpecError(f"{where} has the unknown item {one!r}; {self._guess(str(one))}")
             indices.append(place)
         return indices
+
+    def known(self, ids: Iterable[Any]) -> list[bool]:
+        """Return whether the log has each item."""
+        return [str(one) in self._place for one in ids]
 
     def events(self, words: Sequence[Any], where: str) -> list[int]:
         """Return indices of kinds of events."""

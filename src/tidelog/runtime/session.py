@@ -15,13 +15,13 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError, install
 from tidelog.runtime.artefact_files import ONNX, Saved
-from tidelog.runtime.history_encoders import RANKING, features_of, reach
+from tidelog.runtime.history_encoders import RANKING, features_of, reach, reads_gaps
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.onnx_guard import RefusedModel, refuse_foreign
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
-from tidelog.runtime.ranking import ROWS, check_histories, fit_length, refuse_too_few, user_array
+from tidelog.runtime.ranking import ROWS, check_histories, fit_length, gap_array, refuse_too_few, user_array
 from tidelog.runtime.recipe import Recipe, no_noise, noise_of, restore_arrays
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
@@ -97,6 +97,7 @@ class _Lists:
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
         self._saved, self._session, self.items = saved, session, items
         self.width, self.history, self.features = min(node["width"], items), reach(node), features_of(node)
+        self.reads_gaps = reads_gaps(node)
         self._kinds, self.repeat_share = len(node["reader"]["events"]) - 1, node["repeat_share"]
 
     def rank(
@@ -106,6 +107,7 @@ class _Lists:
         k: int,
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
+        gaps: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """Return the best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
         check_histories(histories, events, allowed, self.items, self._kinds)
@@ -117,11 +119,13 @@ class _Lists:
         refuse_too_few(marks, k)
         seen, done = (fit_length(part, self.history) for part in (histories, events))
         who = user_array(users, len(histories), self.features)
+        later = fit_length(gap_array(gaps, histories), self.history) if self.reads_gaps else None
         parts = []
         for start in range(0, len(seen), ROWS):
             rows = slice(start, start + ROWS)
             feeds = {"history": seen[rows], "event": done[rows], "mask": marks[rows, 1:]}
             feeds |= {"user": who[rows]} if self.features else {}
+            feeds |= {} if later is None else {"gap": later[rows]}
             parts.append(_run(self._session, self._saved, ["item", "score"], feeds))
         items, scores = (np.concatenate(column)[:, :k] for column in zip(*parts, strict=True))
         if items.shape != (len(seen), k):

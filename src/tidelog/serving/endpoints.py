@@ -27,8 +27,8 @@ MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
 ONE = ("observation", "mask", "memory", "seed")
 MANY = ("observations", "masks", "memories", "seed")
 CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown", "diversity")
-ONE_LIST = ("history", "events", "user", *CHOICES, "because")
-MANY_LISTS = ("histories", "events", "users", *CHOICES, "because")
+ONE_LIST = ("history", "events", "user", *CHOICES, "because", "times", "now")
+MANY_LISTS = ("histories", "events", "users", *CHOICES, "because", "times", "now")
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
 QUICK_ROWS = 8  # rows of a quick answer
 QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
@@ -173,6 +173,10 @@ class RecommendEndpoint:
             choices["events"] = _rows(body["events"], "events", single)
         if body.get(fields[2]) is not None:
             choices["users"] = _users(body[fields[2]], fields[2], single)
+        if body.get("times") is not None:
+            choices["times"] = _times([body["times"]] if single else body["times"])
+        if body.get("now") is not None:
+            choices["now"] = _times([[body["now"]]])[0][0]
         if type(body.get("because", False)) is not bool:
             raise RequestError(UNFIT, "'because' is not true or false. fix: send true")
         return ListRequest(histories, len(histories), single, choices, body.get("because", False))
@@ -187,7 +191,11 @@ class RecommendEndpoint:
         lists = self.policy.recommend(asked.histories, **asked.choices)
         answer = {"items": lists.items.tolist(), "scores": lists.scores.tolist()}
         if asked.because:
-            known = {name: asked.choices[name] for name in ("events", "users", "unknown") if name in asked.choices}
+            known = {
+                name: asked.choices[name]
+                for name in ("events", "users", "unknown", "times", "now")
+                if name in asked.choices
+            }
             reasons = self.policy.because(asked.histories, answer["items"], **known)
             answer |= {"because": reasons.items.tolist(), "times_likelier": reasons.times.tolist()}
         return {name: values[0] for name, values in answer.items()} if asked.single else answer
@@ -205,6 +213,16 @@ def _rows(value: Any, name: str, single: bool) -> list[list[Any]]:
                 UNFIT, f"'{where}' is not a list (the latest last). fix: send [] for a user without history"
             )
         _check_ids(row, where)
+    return rows
+
+
+def _times(rows: Any) -> list[list[Any]]:
+    """Return lists of times, one per user: numbers or dates in text."""
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise RequestError(UNFIT, "'times' is not a list with one time per item. fix: send numbers or dates")
+    for one in (one for row in rows for one in row):
+        if type(one) not in (int, float, str) or (type(one) is int and abs(one) > LARGEST):
+            raise RequestError(UNFIT, f"a time is {one!r:.40}: expected a number or a date. fix: send the log's times")
     return rows
 
 
@@ -277,6 +295,10 @@ IN_JSON = {  # what an error says for Python and the command line, and for a req
     "a mapping or None": "an object or null",
     "or None": "or null",
     "use None": "send null",
+    "times=, one time per item": '"times", one time per item',
+    "and now=, the time of the lists (--time and --now)": 'and "now", the time of the lists',
+    "drop times= and now=, or train with time_gaps=True": 'drop "times" and "now", or train with time gaps',
+    "now= after": '"now" after',
     "mask=": '"mask"',
     "use a bool array": "send true and false",
 }

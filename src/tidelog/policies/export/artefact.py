@@ -54,7 +54,8 @@ class Logged(NamedTuple):
             raise SpecError("these interactions have other items, events or users than the policy's. fix: pass its own")
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         items, events = log.histories(rows, READ)
-        return cls({"item": items, "event": events, "user": log.features_of(log.user[rows])})
+        gaps = log.history_gaps(rows, READ)
+        return cls({"item": items, "event": events, "user": log.features_of(log.user[rows]), "gap": gaps})
 
 
 def has_onnx() -> bool:

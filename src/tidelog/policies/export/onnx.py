@@ -34,6 +34,7 @@ from tidelog.runtime.history_encoders import (
     item_scores,
     place_scores,
     reach,
+    reads_gaps,
     rows,
     states,
 )
@@ -199,16 +200,19 @@ def _own_units(result: PolicyOutputs, spec: Spec) -> PolicyOutputs:
 def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
 
-    With user features, `user` [B, F] is also an input, zeros by default. Items are counted from 1; where fewer items
-    are allowed than the list's length, the list ends in 0 with a score of -inf.
+    With user features, `user` [B, F] is also an input, zeros by default; with time gaps `gap` [B, H], the groups of
+    `gap_groups`. Items are counted from 1; where fewer items are allowed than the list's length, the list ends in 0
+    with a score of -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
     width = min(node["width"], count)
     table = jnp.asarray(np.asarray(rows(np, _on_host(node["catalogue"])), np.float32))  # [N + 1, Q]
 
-    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *user: jax.Array) -> tuple[jax.Array, jax.Array]:
-        state = states(jnp, node, Histories(history, event, *(user or (None,))), _scan_loop)
+    def program(history: jax.Array, event: jax.Array, mask: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
+        named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
+        seen = Histories(history, event, named.get("user"), named.get("gap"))
+        state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
         if node["repeats"] is not None:
@@ -227,6 +231,8 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     features = features_of(node)
     if features:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
+    if reads_gaps(node):
+        inputs.append(Input("gap", steps, "int32"))
     return OnnxGraph(inputs, program, ["item", "score"])
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tidelog.errors import ExportError
 from tidelog.runtime.observations import column_names, fill_features
+from tidelog.runtime.ranking import GAPS
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec
 
 ROWS = 256  # number of random observations, and largest number of logged ones
@@ -106,7 +107,8 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     who: Any = spec.observation.get("user")
     user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
     items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
-    return {"item": items, "event": events, "user": user}
+    gaps = np.where(read, generator.integers(0, GAPS, (rows, READ)), 0).astype(np.int32)
+    return {"item": items, "event": events, "user": user, "gap": gaps}
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -149,7 +151,7 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
         k = min(LENGTH, ranker.width, ranker.items)
-        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"])
+        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"], leaves["gap"])
         return {"action": items[None], "score": scores}
     memory = reader.start(_count(leaves)) if reader.is_recurrent else None
     actions = [reader.act(leaves, None, mask, memory)[0] for _ in range(STEPS if reader.is_recurrent else 1)]

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError
-from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.log import Interactions, following_gaps
 
 Ints: TypeAlias = NDArray[np.int32]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -76,6 +76,7 @@ class Cases:
     kind: Ints  # [C] kind of the event; 0 for a basket of several kinds
     user_features: NDArray[np.float32] | None = None  # [C, F] user features
     history_counts: Ints | None = None  # [C] number of earlier events, also beyond the history length
+    gaps: NDArray[np.int8] | None = None  # [C, H] groups of the times after the history's events, 0 for none
 
     def __len__(self) -> int:
         return len(self.user)
@@ -104,7 +105,9 @@ def next_events(log: Events, rows: NDArray[Any], length: int | None = 50) -> Cas
     rows = _numbers(rows)
     history, events = histories(log, rows, length)
     items, rewards = log.item[rows, None], log.reward[rows, None]
-    return Cases(log.user[rows], history, events, items, rewards, log.event[rows], *_user_columns(log, rows))
+    return Cases(
+        log.user[rows], history, events, items, rewards, log.event[rows], *_user_columns(log, rows, history.shape[1])
+    )
 
 
 def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> Cases:
@@ -129,7 +132,7 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
     history, events = histories(log, first, length)
     kind = np.where(mixed, 0, log.event[first])
-    return Cases(log.user[first], history, events, targets, rewards, kind, *_user_columns(log, first))
+    return Cases(log.user[first], history, events, targets, rewards, kind, *_user_columns(log, first, history.shape[1]))
 
 
 def held_out_cases(log: Interactions, most: int, length: int | None = None) -> Cases:
@@ -160,10 +163,16 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple
     return np.where(exists, log.item[place], 0).astype(np.int32), np.where(exists, log.event[place], 0).astype(np.int32)
 
 
-def _user_columns(log: Events, rows: NDArray[Any]) -> tuple[NDArray[np.float32] | None, Ints]:
-    """User features of events [C, F], and the number of earlier events of the user [C]."""
+def _user_columns(
+    log: Events, rows: NDArray[Any], length: int
+) -> tuple[NDArray[np.float32] | None, Ints, NDArray[np.int8]]:
+    """User features of events [C, F], the number of earlier events of the user [C], and the gaps after these [C, H]."""
     user_features = None if log.user_features is None else log.user_features[log.user[rows]]
-    return user_features, _earlier(log, rows)
+    count, back = _earlier(log, rows), np.arange(length, 0, -1)
+    exists = back <= count[:, None]
+    gaps = following_gaps(np.asarray(log.user), np.asarray(log.time))
+    known = np.where(exists, gaps[np.where(exists, rows[:, None] - back, 0)], 0).astype(np.int8)
+    return user_features, count, known
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

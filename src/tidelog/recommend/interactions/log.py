@@ -28,6 +28,7 @@ from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind
 from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
+from tidelog.runtime.history_encoders import gap_groups
 from tidelog.schema import typed
 from tidelog.types import Catalogue, History, Profile, Spec
 
@@ -96,7 +97,8 @@ class Interactions:
         """The observation is a history, plus user features if there are any; the action is an item of the catalogue."""
         items = Catalogue(tuple(self.items.tolist()), self.feature_names)
         usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
-        observation: dict[str, Any] = {"history": History(self.events, usual)}
+        clock = "dates" if self.time.dtype.kind == "M" else "numbers"
+        observation: dict[str, Any] = {"history": History(self.events, usual, clock)}
         if self.profile is not None:
             observation["user"] = self.profile
         return Spec(observation, items)  # type: ignore[arg-type]
@@ -121,6 +123,11 @@ class Interactions:
         """[M] int64: the number of earlier events of the same user."""
         place: Values = np.arange(len(self)) - self.starts[self.user]
         return place
+
+    @cached_property
+    def gaps(self) -> Values:
+        """[M] int8: the group (`gap_groups`) of the time from each event to the user's next one; 0 for the last."""
+        return following_gaps(self.user, self.time)
 
     @cached_property
     def counts(self) -> Values:
@@ -166,6 +173,13 @@ class Interactions:
         exists = grid >= self.starts[self.user[rows]][:, None]
         within = np.where(exists, grid, 0)
         return np.where(exists, self.item[within], 0), np.where(exists, self.event[within], 0)
+
+    def history_gaps(self, rows: Values, length: int = 50) -> Values:
+        """Groups [B, H] int32 of the times after the events of `histories`; the last ends at the event itself."""
+        rows = np.asarray(rows, np.int64)
+        grid = rows[:, None] - np.arange(length, 0, -1)
+        exists = grid >= self.starts[self.user[rows]][:, None]
+        return np.where(exists, self.gaps[np.where(exists, grid, 0)], 0).astype(np.int32)
 
     def features_of(self, users: Values) -> Values:
         """Features of users, by number: [B, F] float32; `F` is 0 without user features."""
@@ -243,6 +257,13 @@ class Interactions:
         unit = {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
         body = {"names": self.names() | unit, "columns": entries, "report": self.report.to_json()}
         INTERACTIONS.write(Path(path), files, body)
+
+
+def following_gaps(user: Values, time: Values) -> Values:
+    """Return the groups [M] int8 of the times from events to the next one of the user; 0 for a user's last event."""
+    steps = np.diff(time)
+    seconds = steps / np.timedelta64(1, "s") if steps.dtype.kind == "m" else steps.astype(np.float64)
+    return gap_groups(np.append(np.where(user[1:] == user[:-1], seconds, np.nan), np.nan))
 
 
 def saved_fields(path: str | Path) -> dict[str, Any]:

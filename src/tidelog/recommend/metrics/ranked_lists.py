@@ -176,9 +176,9 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
         rows = slice(begin, begin + batch)
         history, events = cases.history[rows], cases.events[rows]
         allowed = unseen(history, size) if exclude_seen else None
-        items, _ = ranker.rank(
-            history, events, k, allowed, None if cases.user_features is None else cases.user_features[rows]
-        )
+        who = None if cases.user_features is None else cases.user_features[rows]
+        gaps = {"gaps": cases.gaps[rows]} if cases.gaps is not None and getattr(ranker, "reads_gaps", False) else {}
+        items, _ = ranker.rank(history, events, k, allowed, who, **gaps)
         parts.append(_check_lists(np.asarray(items), len(history), k, size, allowed))
     return np.concatenate(parts)
 

@@ -92,7 +92,8 @@ class TimeSplit:
 def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
-    return store_interactions(log, store_spec.targets, "slate" in store_spec.columns, "user" in store_spec.columns)
+    slates, users, gaps = (name in store_spec.columns for name in ("slate", "user", "time"))
+    return store_interactions(log, store_spec.targets, slates, users, gaps)
 
 
 def check_list_options(
@@ -144,7 +145,7 @@ class QWeightSelection:
         cases = held_out_cases(self.log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        scores = ranker.find(cases.history, cases.events, k, allowed, self.log.features_of(cases.user))
+        scores = ranker.find(cases.history, cases.events, k, allowed, self.log.features_of(cases.user), cases.gaps)
         weights = _weights(policy)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
         best = _best_weight([earned for earned, _ in results], cases.user)

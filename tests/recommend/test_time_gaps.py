@@ -1,0 +1,162 @@
+"""Time gaps: one scale for every unit; training, evaluation and lists read the same groups."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.algorithms.recommenders import after, described, policy, small
+from tests.recommend.test_next_item import gathered
+from tests.runtime.cases import listing
+from tests.serving.test_app import asked
+from tidelog import SpecError, runtime
+from tidelog.policies.policy import Policy
+from tidelog.recommend.interactions.held_out import next_baskets, next_events
+from tidelog.recommend.metrics.ranked_lists import lists
+from tidelog.recommend.next_item import Windows, store_interactions
+from tidelog.runtime.history_encoders import gap_groups
+
+
+def paced():
+    """The small log with longer pauses the longer a user is there."""
+    log = described()
+    return replace(log, time=log.time + 50.0 * log.place**2)
+
+
+TIMES = {"times": [[0.0, 40.0]], "now": 100.0}
+
+
+def test_groups_by_hand():
+    # unknown, none, 2**-20 and less, 1: 2 * 20 + 2; twice as long is two groups on; the last group has no end
+    found = gap_groups(np.array([np.nan, 0.0, 2.0**-20, 1e-9, 1.0, 1.5, 2.0, 3600.0, 1e300]))
+    assert found.tolist() == [0, 1, 2, 2, 42, 43, 44, 42 + int(2 * np.log2(3600)), 127]
+
+
+def test_a_log_has_the_time_until_each_next_event_in_seconds_or_its_own_unit():
+    log = paced()
+    last = np.append(log.user[1:] != log.user[:-1], True)
+    assert (log.gaps[last] == 0).all()
+    np.testing.assert_array_equal(log.gaps[:-1][~last[:-1]], gap_groups(np.diff(log.time))[~last[:-1]])
+    assert len(np.unique(log.gaps)) > 3
+    dates = replace(log, time=np.datetime64("2026-01-01", "us") + (log.time * 1e6).astype("timedelta64[us]"))
+    np.testing.assert_array_equal(dates.gaps, log.gaps)
+    assert (log.spec.observation["history"].times, dates.spec.observation["history"].times) == ("numbers", "dates")
+
+
+def test_windows_and_cases_have_the_gap_that_ends_at_the_target():
+    log = paced()
+    store = store_interactions(log, 3, slates=False, gaps=True)
+    rows = np.asarray(Windows(6, 3, 0.9).rows(store)[1])
+    data = gathered(Windows(6, 3, 0.9), store, rows).data
+    found, cases = np.asarray(data.gaps), next_events(log, rows, 6)
+    np.testing.assert_array_equal(found[:, :-1], cases.gaps)
+    np.testing.assert_array_equal(found[:, :-1], log.history_gaps(rows, 6))
+    known = cases.history[:, -1] > 0
+    np.testing.assert_array_equal(cases.gaps[known, -1], gap_groups(log.time[rows] - log.time[rows - 1])[known])
+    baskets = replace(log, time=np.floor(log.time / 40))
+    case = next_baskets(baskets, np.arange(len(log)) >= 0, 9)
+    assert (case.gaps == 0).all()  # the first basket of each user has no history
+
+
+def test_the_reader_learns_from_gaps_and_lists_depend_on_them():
+    h, log = small(time_gaps=True, learning_rate=0.1), paced()
+    state = after(h, log, updates=3)
+    assert np.abs(np.asarray(state.next_item.reader.gaps)).max() > 0.0
+    assert (np.asarray(state.next_item.reader.gaps)[0] == 0).all()  # unknown adds nothing
+    whole = policy(h, log, state)
+    one, two = (whole.recommend([["i1", "i2"]], 3, times=[[0.0, 40.0]], now=now) for now in (140.0, 1e6))
+    assert np.abs(one.scores - two.scores).max() > 1e-6
+    reasons = whole.because([["i1", "i2"]], one.items, **TIMES)
+    assert reasons.times.shape == (1, 3)
+
+
+def test_evaluation_gives_the_reader_the_times_that_recommend_reads():
+    whole, log = listing("lists, gaps"), paced()
+    rows = np.flatnonzero(log.place == 4)[:5]
+    cases = next_events(log, rows, 8)
+    before = [list(log.item_ids(log.item[row - 4 : row])) for row in rows]
+    events = [[log.events[kind - 1] for kind in log.event[row - 4 : row]] for row in rows]
+    times, now = [log.time[row - 4 : row].tolist() for row in rows], log.time[rows].tolist()
+    who = log.features_of(log.user[rows])
+    mine = whole.recommend(before, 3, exclude_seen=False, events=events, times=times, now=now)
+    others = lists(whole.ranker(), replace(cases, user_features=np.zeros_like(who)), 3, len(log.items) + 1)
+    np.testing.assert_array_equal(mine.items, log.items[others - 1])
+    ignored = lists(whole.ranker(), replace(cases, user_features=np.zeros_like(who), gaps=None), 3, len(log.items) + 1)
+    assert (ignored != others).any()
+
+
+def test_http_answers_as_numpy_does_and_says_what_is_missing(tmp_path):
+    plain = runtime.load(listing("lists, gaps").save(tmp_path / "policy"))
+    wanted = plain.recommend([["i1", "i2"]], 3, **TIMES)
+
+    def answer(**more):
+        return asked(plain, ("POST", "/recommend", {"json": {"history": ["i1", "i2"], "k": 3, **more}}))[0]
+
+    assert answer(times=TIMES["times"][0], now=100.0).json()["items"] == wanted.items[0].tolist()
+    missing = answer()
+    assert missing.status_code == 422
+    assert "this policy reads time gaps, and times is missing" in missing.text
+    assert answer(times=[True, 2], now=3).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "times is missing. fix: pass times="),
+        ({"times": [[1, 2]]}, "now is missing"),
+        ({"times": [[1]], "now": 3}, "times of history 0 are not 2 times"),
+        ({"times": [[2, 1]], "now": 3}, "times of history 0 decrease"),
+        ({"times": [[1, 2]], "now": 1}, "later than now"),
+        ({"times": [[1, "2026-01-01"]], "now": 3}, "expected a finite number in the log's unit"),
+        ({"times": [[1, float("nan")]], "now": 3}, "expected a finite number"),
+        ({"times": [[1, 2]], "now": [3, 4]}, "now has 2 times for 1 histories"),
+    ],
+)
+def test_times_that_do_not_fit_are_refused(more, said):
+    with pytest.raises(SpecError, match=said):
+        listing("lists, gaps").recommend([["i1", "i2"]], 3, **more)
+
+
+def test_a_policy_without_gaps_refuses_times():
+    with pytest.raises(SpecError, match="does not read times"):
+        listing("lists, gru").recommend([["i1"]], 3, times=[[1]], now=2)
+
+
+def test_unknown_items_are_left_out_with_their_times():
+    whole = listing("lists, gaps")
+    one = whole.recommend([["i1", "i77", "i2"]], 3, unknown="skip", times=[[0.0, 20.0, 40.0]], now=100.0)
+    np.testing.assert_array_equal(one.scores, whole.recommend([["i1", "i2"]], 3, **TIMES).scores)
+
+
+def test_dates_are_read_with_their_zones():
+    log = described()
+    dated = replace(log, time=np.datetime64("2026-01-01", "us") + (log.time * 1e6).astype("timedelta64[us]"))
+    numbered = listing("lists, gaps")
+    whole = Policy(numbered.algorithm, dated.spec, numbered.scaler, numbered.params)
+    numbers = numbered.recommend([["i1", "i2"]], 3, **TIMES)
+    times = [["2026-01-01T00:00:00", np.datetime64("2026-01-01T00:00:40")]]
+    found = whole.recommend([["i1", "i2"]], 3, times=times, now="2026-01-01T01:01:40+01:00")
+    np.testing.assert_array_equal(found.scores, numbers.scores)
+    with pytest.raises(SpecError, match="expected a date"):
+        whole.recommend([["i1", "i2"]], 3, **TIMES)
+
+
+@pytest.mark.full
+def test_a_resumed_run_with_gaps_and_gbce_equals_one_that_was_not_cut(tmp_path):
+    h = small(time_gaps=True, item_loss="gbce", gbce_negatives=4)
+    paced().save(tmp_path / "log")
+    log = tl.open_interactions(tmp_path / "log")
+    whole = tl.fit(h, log, 6, every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
+    resumed = tl.resume(tmp_path / "run", checkpoint=3)
+    for one, two in zip(whole.learners(), resumed.learners(), strict=True):
+        for mine, other in zip(jax.tree.leaves(one.state), jax.tree.leaves(two.state), strict=True):
+            np.testing.assert_array_equal(_data(mine), _data(other))
+    assert np.abs(np.asarray(whole.learners()[0].state.next_item.reader.gaps)).max() > 0.0
+    assert resumed.metrics == whole.metrics
+
+
+def _data(leaf):
+    return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
