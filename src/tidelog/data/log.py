@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
+from tidelog.data.figure import log_figure
 from tidelog.data.io.storage import save
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.statistics import Statistics, describe
@@ -23,6 +24,9 @@ from tidelog.errors import LogError
 from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_LISTED = 8  # names in a table of a notebook
 
@@ -101,6 +105,13 @@ class Log(LogColumns):
             "warnings": f"{len(self.report.warnings):,}",
         }
         return facts_table("Log", facts)
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: histograms of returns and episode lengths, and the actions.
+
+        Needs the extra `plot`; ConfigError without it.
+        """
+        return log_figure(self)
 
     def statistics(self) -> Statistics:
         """Compute statistics of lengths, returns, actions, propensities and features."""
