@@ -13,6 +13,7 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log
 from tidelog.data.statistics import episode_returns
 from tidelog.ope.estimators.support import Estimates
+from tidelog.policies.statistics import Interval
 
 __all__ = ["log", "origin", "saved"]
 
@@ -98,6 +99,14 @@ def test_guesses_of_an_unsupported_policy_are_called_so(tmp_path):
     drawn_file(figure, tmp_path / "wild.png")
 
 
+def test_a_verdict_without_estimates_shows_the_logger_alone(tmp_path):
+    for logger in (Interval(0.62, 0.57, 0.67), Interval(np.nan, np.nan, np.nan)):
+        figure = verdict("unsupported", estimates=Estimates([]), logger=logger).plot()
+        assert figure.axes[0].get_xlabel() == "mean return per episode"
+        assert len(figure.axes[0].get_yticklabels()) == 1
+        drawn_file(figure, tmp_path / "alone.png")
+
+
 def test_a_log_shows_its_returns_lengths_and_actions(log, tmp_path):
     figure = log.plot()
     returns, lengths, actions = figure.axes
@@ -117,14 +126,14 @@ def test_logs_of_other_kinds_have_figures_too(tmp_path):
     rng = np.random.default_rng(0)
     doses = Log.from_arrays(
         observation=rng.normal(size=(40, 2)), action=rng.uniform(-1, 1, (40, 8)), reward=rng.normal(size=(40, 2)),
-        episode=np.arange(40) // 4, reward_unit="$ in $",
+        episode=np.arange(40) // 4, reward_unit=r"$\no formula$",
     )  # fmt: skip
     figure = doses.plot()
     titles = [one.get_title() for one in figure.axes]
     assert titles[:3] == ["Returns of reward 0", "Returns of reward 1", "Episode lengths"]
     assert titles[3:] == [f"Actions, {place} of 8" for place in range(1, 7)]
     drawn_file(figure, tmp_path / "doses.png")
-    many = Log.from_arrays(observation=np.arange(60.0), action=np.array([f"_$a^{one}$" for one in range(60)]),
+    many = Log.from_arrays(observation=np.arange(60.0), action=np.array([rf"_$\a^{one}$" for one in range(60)]),
                            reward=np.full(60, 2.5))  # fmt: skip
     figure = many.plot()
     assert len(figure.axes[-1].patches) == 20

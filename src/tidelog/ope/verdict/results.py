@@ -111,7 +111,7 @@ class Verdict:
         without it.
         """
         title = f"Verdict: {self.decision}. {self.advice}"
-        guesses = self.decision == "unsupported"
+        guesses = self.decision == "unsupported" and len(self.estimates) > 0
         return verdict_figure(title, self.estimates, self.deciding, self.logger, self.reward_unit, guesses=guesses)
 
     @property
