@@ -21,7 +21,18 @@ from tidelog.algorithms.names import ALGORITHMS
 SOURCE = Path(tidelog.__file__).parent
 ROOT = Path(__file__).parents[1]
 FLOORS = (  # a room may import itself, the rooms of its own floor, and all floors above it in this list
-    ("types", "errors", "disk", "terminal_text", "folders", "input_files", "memory", "notebooks", "number_text"),
+    (
+        "types",
+        "errors",
+        "disk",
+        "terminal_text",
+        "folders",
+        "input_files",
+        "memory",
+        "notebooks",
+        "number_text",
+        "figures",
+    ),
     ("schema",),
     ("runtime",),
     ("data", "envs", "losses"),

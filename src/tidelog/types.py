@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.errors import SpecError
+from tidelog.notebooks import rows_table
 
 if TYPE_CHECKING:
     import jax
@@ -176,6 +177,16 @@ _KINDS: dict[str, type[Any]] = {
 }
 
 
+MOST_NAMES = 8  # of a part, in a table of a notebook
+
+
+def in_words(part: Leaf | ActionSpace) -> str:
+    """The kind of a part of the observation, or of the action, and the first of its names."""
+    names = [str(name) for name in getattr(part, "names", ())]
+    listed = f" ({', '.join(names[:MOST_NAMES])}{', ...' if len(names) > MOST_NAMES else ''})" if names else ""
+    return f"{type(part).__name__}{listed}"
+
+
 @dataclass(frozen=True)
 class Spec:
     """The observation leaves by name, the action space, the number of reward components, and whether masks exist."""
@@ -184,6 +195,16 @@ class Spec:
     action: ActionSpace
     rewards: int | None = None  # K components; None: one number
     masked: bool = False  # whether each row has a mask of allowed actions
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        rows = [*((f"observation: {name}", in_words(leaf)) for name, leaf in self.observation.items())]
+        rows += [
+            ("action", in_words(self.action)),
+            ("rewards", "one number" if self.rewards is None else f"{self.rewards} numbers"),
+        ]
+        rows.append(("mask of allowed actions", "yes" if self.masked else "no"))
+        return rows_table("Spec", ("part", "kind"), rows)
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists that `from_json` reads back."""

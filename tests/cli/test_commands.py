@@ -14,6 +14,7 @@ from tests.training.runs import bc, begin, stop_at, write_record
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, demo
+from tidelog.cli.completion import words_by_command
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.declared import remember
@@ -381,3 +382,36 @@ def test_train_says_which_algorithms_there_are(tidelog):
 def test_the_next_command_judges_all_members_at_once(here, tidelog):
     done = tidelog("train", "bc", *DATA, *SMALL, "--steps", 4, "--seeds", 3, "--out", "three")
     assert "next: tidelog judge three --all-members --sample" in done.said
+
+
+def test_acting_collecting_and_converting_give_scripts_one_document(run, here, tidelog):
+    done = tidelog("act", run, "--data", "visits.csv", "--out", "actions.csv", "--json")
+    rows = len(pl.read_csv("actions.csv"))
+    assert json.loads(done.out) == {
+        "out": "actions.csv",
+        "rows": rows,
+        "skipped": 0,
+        "acting": tl.load(run).policy().acting or "mode",
+    }
+    assert f"{rows:,} rows with their actions" in done.err
+    done = tidelog("collect", "--env", "treatment", "--episodes", 3, "--out", "random", "--json")
+    log = tl.open_log("random")
+    expected = {"log": "random", "steps": log.steps, "episodes": 3, "returns": log.statistics().returns}
+    assert json.loads(done.out) == expected
+    assert "3 episodes, mean return" in done.err
+    done = tidelog("data", "convert", *DATA, "--out", "log.npz", "--json")
+    assert json.loads(done.out) == {"written": "log.npz"}
+    assert Path("log.npz").exists()
+    done = tidelog("export", run, "--no-onnx", "--out", "policy", "--json")
+    assert json.loads(done.out) == {"policy": str(run), "out": "policy", "checked": False}
+    done = tidelog("export", "policy", "--check", "--json")
+    assert json.loads(done.out) == {"policy": "policy", "out": None, "checked": True}
+    assert "gives the same answers" in done.err
+
+
+PRINTS_NO_RESULT = {"serve"}  # answers over HTTP, until it is ended
+
+
+def test_every_command_that_prints_results_has_json():
+    flags = {name: words for name, words in words_by_command().items() if "--help" in words and name}
+    assert {name for name, words in flags.items() if "--json" not in words} == PRINTS_NO_RESULT

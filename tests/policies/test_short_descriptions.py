@@ -3,12 +3,16 @@
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tests.ope.cases import best_treatments, mostly, treated
+from tests.report.crafted import verdict
 from tests.training.runs import bc, begin, finish
 from tidelog import BC, IQL, judge
 from tidelog.notebooks import facts_table, rows_table
+from tidelog.ope.estimators.support import Estimates
+from tidelog.runtime.recommender import Recommendations
 
 MOST = 1500  # characters
 HOSTILE = "<script>alert('x')</script>&\"<img src=x onerror=y>"
@@ -85,6 +89,27 @@ def test_notebooks_show_small_tables(policies, log, tmp_path):
     ):
         found = Tables(shown._repr_html_())
         assert found.tags <= {"p", "b", "table", "tr", "th", "td"}
+        for part in parts:
+            assert part in found.text
+
+
+def test_specs_estimates_and_lists_are_tables(log):
+    estimates, items = verdict().estimates, np.array([["a", HOSTILE], ["b", "c"]] + [["x", "y"]] * 12)
+    lists = Recommendations(items, np.linspace(1.0, 0.0, 28, dtype=np.float32).reshape(14, 2))
+    names = (HOSTILE, *log.spec.action.names[1:])
+    spec = replace(log.spec, action=replace(log.spec.action, names=names), observation={**log.spec.observation,
+                   HOSTILE: log.spec.observation["numeric"]})  # fmt: skip
+    for shown, parts in (
+        (spec, ["Spec", "observation: numeric", "Vector (", "Discrete (", "one number", HOSTILE]),
+        (estimates, ["Estimates on", *(row.name for row in estimates), estimates.rows()[0][2]]),
+        (Estimates([replace(estimates[0], note=HOSTILE)]), [HOSTILE]),
+        (Estimates([]), ["No estimates"]),
+        (lists, ["14 lists of 2 items; the first 10 lists", "a (1)", f"{HOSTILE} (0.963)"]),
+    ):
+        source = shown._repr_html_()
+        found = Tables(source)
+        assert found.tags <= {"p", "b", "table", "tr", "th", "td"}
+        assert source.count("<tr>") <= 11 + (shown is estimates) * len(estimates)
         for part in parts:
             assert part in found.text
 

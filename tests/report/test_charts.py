@@ -22,7 +22,7 @@ from tidelog.report.charts import (
     shares,
     short,
 )
-from tidelog.report.learning_part import MOST_POINTS, over_seeds, thin
+from tidelog.training.runs.curves import MOST_POINTS, over_seeds, thin
 
 RANGES = [(0.0, 1.0), (-3.0, 17.0), (1e-9, 2e-9), (1e6, 1e6 + 3), (-3e38, 3e38), (5.0, 5.0), (0.0, 0.0)]
 

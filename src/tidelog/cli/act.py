@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import tyro
 
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import print_line, print_notes
+from tidelog.cli.tables import json_only, print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
@@ -54,11 +55,22 @@ class Act:
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace these files if they exist"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Write actions for a table."""
     options = parse(Act, words, "act")
+    with json_only(options.json):
+        facts = _act(options)
+    if options.json:
+        print_json(facts)
+    return 0
+
+
+def _act(options: Act) -> dict[str, Any]:
+    """Write the actions, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
     if ARRAYS in (target.suffix, *(Path(one).suffix for one in ([source] if isinstance(source, str) else source))):
         return _on_arrays(options, source, target)
@@ -70,6 +82,7 @@ def run(words: list[str]) -> int:
     if options.probabilities and skipped_file is not None:
         raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
     check_targets(target, skipped_file, overwrite=options.overwrite)
+    skipped = 0
     if skipped_file is None:
         acted = act_on_table(
             policy,
@@ -79,15 +92,15 @@ def run(words: list[str]) -> int:
             probabilities=options.probabilities,
         )
     else:
-        acted = _known(policy, options, skipped_file)
+        acted, skipped = _known(policy, options, skipped_file)
     note = write_table(acted, target, options.csv_safe)
     print_way(policy)
     print_notes([note] if note else [])
     print_line(f"{len(acted):,} rows with their actions: {target}")
-    return 0
+    return {"out": str(target), "rows": len(acted), "skipped": skipped, "acting": policy.acting}
 
 
-def _on_arrays(options: Act, source: str | list[str], target: Path) -> int:
+def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str, Any]:
     """Write actions for the arrays of one npz file."""
     if not isinstance(source, str):
         raise ConfigError("--data names several files: expected one .npz file. fix: call tidelog act for each file")
@@ -112,10 +125,9 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> int:
     if isinstance(policy.spec.action, Discrete) and policy.spec.action.names:
         codes = ", ".join(f"{code} = {name}" for code, name in enumerate(policy.spec.action.names))
         print_notes([f"actions are codes: {codes}"])
-    print_line(
-        f"{len(arrays['policy_action' if 'policy_action' in arrays else 'action']):,} rows with their actions: {target}"
-    )
-    return 0
+    rows = len(arrays["policy_action" if "policy_action" in arrays else "action"])
+    print_line(f"{rows:,} rows with their actions: {target}")
+    return {"out": str(target), "rows": rows, "skipped": 0, "acting": policy.acting}
 
 
 def _policy(options: Act) -> Policy:
@@ -126,8 +138,8 @@ def _policy(options: Act) -> Policy:
     return policy
 
 
-def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
-    """Act on the rows whose categories the log has; write the others to a separate file."""
+def _known(policy: Policy, options: Act, skipped_file: Path) -> tuple[pl.DataFrame, int]:
+    """Act on the rows whose categories the log has; write the others to a file, and return their number."""
     acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
     if acted is None:
         raise SpecError(
@@ -136,7 +148,7 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> pl.DataFrame:
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])
     print_line(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
-    return acted
+    return acted, len(skipped)
 
 
 def open_policy(path: str, member: int | None = None) -> Policy:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import Env, Folder, parse
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import json_only, print_json, print_line
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.storage import LOG
@@ -37,6 +37,8 @@ class Collect:
     """take the policy's most likely actions"""
     overwrite: bool = False
     """replace the log in the folder of --out"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -49,5 +51,9 @@ def run(words: list[str]) -> int:
     log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)
     log.save(target, overwrite=options.overwrite)
     returns = log.statistics().returns or {}
-    print_line(f"{log.steps:,} steps in {len(log.episodes):,} episodes, mean return {returns['mean']:.4g}: {target}")
+    with json_only(options.json):
+        count = len(log.episodes)
+        print_line(f"{log.steps:,} steps in {count:,} episodes, mean return {returns['mean']:.4g}: {target}")
+    if options.json:
+        print_json({"log": str(target), "steps": log.steps, "episodes": count, "returns": returns})
     return 0

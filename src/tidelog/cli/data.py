@@ -13,7 +13,7 @@ from tidelog.algorithms.auto import updates_of_events
 from tidelog.algorithms.names import names
 from tidelog.cli.flags import File, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
-from tidelog.cli.tables import print_notes
+from tidelog.cli.tables import print_json, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
@@ -88,6 +88,8 @@ class Convert:
     """for tables: the mapping file"""
     overwrite: bool = False
     """replace this log if it exists"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -211,7 +213,10 @@ def _validate_source(options: Validate, source: Source) -> int:
 def _convert(words: list[str]) -> int:
     options = parse(Convert, words, "data convert")
     written = convert(source_of(options.data, "--data"), options.out, options.columns, options.overwrite)
-    _say(f"written: {written}")
+    if options.json:
+        print_json({"written": str(written)})
+    else:
+        _say(f"written: {written}")
     return 0
 
 

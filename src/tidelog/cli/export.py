@@ -11,7 +11,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import print_line, print_notes, table
+from tidelog.cli.tables import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
@@ -59,17 +59,30 @@ class Export:
     """print the result only, without progress"""
     check: bool = False
     """write nothing: repeat the comparison for a saved policy, and require its stated bound"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Export a policy, or check an export."""
     options = parse(Export, words, "export")
+    with json_only(options.json):
+        written = _export(options)
+    if options.json:
+        out = None if written is None else str(written)
+        print_json({"policy": str(options.policy), "out": out, "checked": options.check})
+    return 0
+
+
+def _export(options: Export) -> Path | None:
+    """Export a policy and return its path; None for a check, which writes nothing."""
     folder = Path(options.policy)
     if not folder.exists():
         raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
     record = Record.read(folder) if (folder / "run.json").exists() else None
     if options.check:
-        return _check(options, folder, record)
+        _check(options, folder, record)
+        return None
     target = _target(options, folder, record)
     if options.to != "onnx":
         check_target(target)
@@ -100,7 +113,7 @@ def run(words: list[str]) -> int:
             )
     if options.quiet:
         print_line(f"exported: {target}")
-        return 0
+        return target
     _show(comparison, not_compared)
     for line in _onnx_lines(target):
         print_line(line)
@@ -108,7 +121,7 @@ def run(words: list[str]) -> int:
         print_line(f"no ONNX file. fix: {install('onnx')}")
     print_notes(policy.notes())
     print_line(f"exported: {target}")
-    return 0
+    return target
 
 
 def _onnx_lines(target: Path) -> list[str]:
@@ -133,7 +146,7 @@ def check_signing(key: str, to: str) -> None:
     sign(b"", Path(key))
 
 
-def _check(options: Export, folder: Path, record: Record | None) -> int:
+def _check(options: Export, folder: Path, record: Record | None) -> None:
     if record is not None:
         raise ConfigError(f"{folder} is a run folder: --check expects an exported policy")
     logged = None
@@ -144,7 +157,6 @@ def _check(options: Export, folder: Path, record: Record | None) -> int:
         )
     _show(recheck(folder, logged), None if logged else "no log: name one with --data")
     print_line(f"{folder} gives the same answers in all runtimes")
-    return 0
 
 
 def _target(options: Export, folder: Path, record: Record | None) -> Path:

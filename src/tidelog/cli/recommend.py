@@ -10,7 +10,7 @@ import tyro
 
 from tidelog.cli.act import open_policy
 from tidelog.cli.flags import Column, File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import print_line, print_notes
+from tidelog.cli.tables import json_only, print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
@@ -64,6 +64,8 @@ class Recommend:
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace the output file if it exists"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -89,11 +91,14 @@ def run(words: list[str]) -> int:
         exclude=_lines(options.exclude),
         unknown=options.unknown,
     )
-    note = write_table(lists, target, options.csv_safe)
-    print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
-    print_line(f"lists of {options.k} items for {lists[options.user].n_unique():,} users: {target}")
-    if options.exclude_seen == "auto":
-        print_line(seen_line(policy.ranker()))
+    note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
+    with json_only(options.json):
+        print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
+        print_line(f"lists of {options.k} items for {users:,} users: {target}")
+        if options.exclude_seen == "auto":
+            print_line(seen_line(policy.ranker()))
+    if options.json:
+        print_json({"out": str(target), "users": users, "k": options.k, "rows": len(lists)})
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
+from tidelog.data.figure import log_figure
 from tidelog.data.io.storage import save
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.statistics import Statistics, describe
@@ -22,9 +23,10 @@ from tidelog.data.validation.errors import action_count
 from tidelog.errors import LogError
 from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, in_words
 
-MOST_LISTED = 8  # names in a table of a notebook
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,8 +94,8 @@ class Log(LogColumns):
         facts = {
             "steps": f"{self.steps:,} in {len(self.episodes):,} episodes",
             "ends": f"{int(self.terminated.sum()):,} terminated, {int(self.truncated.sum()):,} truncated",
-            "observation": "\n".join(f"{name}: {_in_words(leaf)}" for name, leaf in self.spec.observation.items()),
-            "action": _in_words(self.spec.action),
+            "observation": "\n".join(f"{name}: {in_words(leaf)}" for name, leaf in self.spec.observation.items()),
+            "action": in_words(self.spec.action),
             "mean reward of a step": "no rewards"
             if means is None
             else ", ".join(map(three_digits, means)) + in_unit(self.reward_unit),
@@ -101,6 +103,13 @@ class Log(LogColumns):
             "warnings": f"{len(self.report.warnings):,}",
         }
         return facts_table("Log", facts)
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: histograms of returns and episode lengths, and the actions.
+
+        Needs the extra `plot`; ConfigError without it.
+        """
+        return log_figure(self)
 
     def statistics(self) -> Statistics:
         """Compute statistics of lengths, returns, actions, propensities and features."""
@@ -133,13 +142,6 @@ class Log(LogColumns):
         from tidelog.data.io.export import save_npz
 
         save_npz(self, path, overwrite)
-
-
-def _in_words(part: Leaf | ActionSpace) -> str:
-    """The kind of a part of the observation, or of the action, and the first of its names."""
-    names = [str(name) for name in getattr(part, "names", ())]
-    listed = f" ({', '.join(names[:MOST_LISTED])}{', ...' if len(names) > MOST_LISTED else ''})" if names else ""
-    return f"{type(part).__name__}{listed}"
 
 
 def assemble(raw: RawLog, report: Report) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.types import Codes, Discrete, Image, MultiDiscrete
 
+_BINS = 30
 _CHUNK = 65_536
 _PIXELS = 1 << 22
 _MOST_COUNTED = 1_000_000  # codes
@@ -87,6 +88,27 @@ def summary(values: Values) -> dict[str, Any]:
     measures = {"min": wide.min(axis=0), "mean": wide.mean(axis=0)}
     measures |= {"median": np.median(wide, axis=0), "max": wide.max(axis=0)}
     return {name: np.asarray(value).tolist() for name, value in measures.items()}
+
+
+class Bins(NamedTuple):
+    """Counts [B] between edges [B + 1]; `whole` if every bin is one whole number."""
+
+    counts: Values
+    edges: Values
+    whole: bool
+
+
+def bins(values: Values) -> Bins:
+    """Bins of finite numbers: one per whole number if there are few, else thirty of equal width."""
+    values = np.asarray(values, np.float64)
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return Bins(np.array([len(values)]), np.array([low, high]), low % 1 == 0)
+    if high - low < _BINS and bool((values % 1 == 0).all()):
+        edges = np.arange(low, high + 2) - 0.5
+        return Bins(np.bincount((values - low).astype(np.int64)), edges, True)
+    counts, edges = np.histogram(values / 2, _BINS, (low / 2, high / 2))
+    return Bins(counts, edges * 2, False)
 
 
 def moments(values: Any) -> tuple[Values, Values]:

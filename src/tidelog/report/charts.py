@@ -15,10 +15,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from tidelog.data.statistics import Bins, bins
 from tidelog.number_text import three_digits, with_ends
 from tidelog.policies.statistics import Interval
 
@@ -125,29 +126,7 @@ def named_ticks(ticks: Sequence[float]) -> list[tuple[float, str]]:
 
 _SMALL, _HEIGHT, _FOOT = 280, 96, 34
 _HEAD = 18  # height of the name of a vertical axis
-_BINS = 30
 _LINE = 17
-
-
-class Bins(NamedTuple):
-    """Counts [B] between edges [B + 1]; `whole` if every bin is one whole number."""
-
-    counts: Values
-    edges: Values
-    whole: bool
-
-
-def bins(values: Values) -> Bins:
-    """Bins of finite numbers: one per whole number if there are few, else thirty of equal width."""
-    values = np.asarray(values, np.float64)
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        return Bins(np.array([len(values)]), np.array([low, high]), low % 1 == 0)
-    if high - low < _BINS and bool((values % 1 == 0).all()):
-        edges = np.arange(low, high + 2) - 0.5
-        return Bins(np.bincount((values - low).astype(np.int64)), edges, True)
-    counts, edges = np.histogram(values / 2, _BINS, (low / 2, high / 2))
-    return Bins(counts, edges * 2, False)
 
 
 def histogram(name: str, values: Values, counted: str = "rows") -> str:

@@ -1,41 +1,22 @@
-"""Learning curves of runs, one chart per metric. Letters: `S` seeds, `T` reports, `R` resamples."""
+"""Learning curves of runs, one chart per metric."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tidelog.errors import ConfigError, nearest
 from tidelog.number_text import three_digits
 from tidelog.report.charts import Curve, Values, curves
 from tidelog.report.frame import figure, folded, grid, heading, legend, paragraph, section
 from tidelog.report.saved import SavedRun, ranks
+from tidelog.training.runs.curves import HELD_OUT, LEVEL, MOST_POINTS, MOST_SEEDS, kinds_of, over_seeds, series, thin
 from tidelog.training.runs.run import overfitting
-from tidelog.training.runs.sinks import KEYS
 
-HELD_OUT = "held_out/"
-MOST_POINTS = 120  # points of a curve; more than a chart of this width can show
-MOST_SEEDS = 10  # largest number of seeds that are drawn separately
 MOST_LINES = 8  # algorithms with their own colour
 _MOST_NAMED = 4  # largest number of curves in a chart whose last values are listed
-_RESAMPLES = 4000
-_LEVEL = 0.95
-
-Rows = Sequence[Mapping[str, Any]]
-
-
-def series(rows: Rows, metric: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Updates [T] and values [S, T] of one metric; ConfigError if no report has it."""
-    reports = [row for row in rows if metric in row]
-    if not reports:
-        raise ConfigError(f"no report has the metric '{metric}': {nearest(metric, rows[0] if rows else ())}")
-    members = sorted({row["member"] for row in reports})
-    updates = sorted({row["update"] for row in reports})
-    table = {(row["member"], row["update"]): row[metric] for row in reports}
-    return np.asarray(updates), np.asarray([[table.get((m, u), np.nan) for u in updates] for m in members])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +59,8 @@ def learning(runs: Sequence[SavedRun]) -> str:
     """The section: training and held-out losses, then evaluations, then all other metrics."""
     lines = lines_of(runs)
     own = {name for run in runs for name in run.record.options.own_evaluators}
-    losses, evaluations, others = list[str](), list[str](), list[str]()
-    seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row if name not in KEYS]
-    for metric in dict.fromkeys(name.removeprefix(HELD_OUT) for name in seen):  # as its training loss is called
-        evaluated = metric.startswith(("play/", "collect/return")) or metric in own
-        (evaluations if evaluated else losses if "loss" in metric else others).append(metric)
+    seen = [name for line in lines for row in line.rows[:1] + line.rows[-1:] for name in row]
+    losses, evaluations, others = kinds_of(seen, own)
     held_out = "events" if all(map(ranks, runs)) else "episodes"
     kinds = {
         f"Losses in training and on held-out {held_out}": losses,
@@ -108,7 +86,7 @@ def _explained(lines: Sequence[Line], held_out: str) -> str:
     text = f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}."
     if counts == [1]:
         return f"{text} There is only one seed, so the effect of chance is unknown. fix: train several seeds."
-    text += f" Thick: the mean over seeds; thin: each seed; the band: a {_LEVEL:.0%} bootstrap interval of the mean."
+    text += f" Thick: the mean over seeds; thin: each seed; the band: a {LEVEL:.0%} bootstrap interval of the mean."
     return text + (" With fewer than five seeds such a band is too narrow for its level." if counts[0] < 5 else "")
 
 
@@ -135,38 +113,6 @@ def _curves(metric: str, line: Line, *, alone: bool) -> Iterator[Curve]:
         if alone:
             label = "held out" if dashed else "in training"
         yield Curve(label, line.colour, updates, mean, low, high, shown, dashed)
-
-
-def thin(updates: Values, values: Values) -> tuple[Values, Values]:
-    """At most `MOST_POINTS` of [T] and [S, T]: means of neighbours, over finite values."""
-    values = np.where(np.isfinite(values), values, np.nan)
-    if len(updates) <= MOST_POINTS:
-        return updates, values
-    groups = np.array_split(np.arange(len(updates)), MOST_POINTS)
-    means = np.stack([_mean(values[:, group]) for group in groups], axis=1)
-    return np.array([updates[group].mean() for group in groups]), means
-
-
-def over_seeds(values: Values) -> tuple[Values, Values | None, Values | None]:
-    """Mean [T] over seeds [S, T], and the ends of its percentile bootstrap interval (None for one seed)."""
-    mean = _mean(values.T)
-    if len(values) < 2:
-        return mean, None, None
-    generator = np.random.default_rng(0)
-    seeds = len(values)
-    counts = generator.multinomial(seeds, np.full(seeds, 1 / seeds), size=_RESAMPLES).astype(np.float64)  # [R, S]
-    there = np.isfinite(values)
-    total, size = counts @ np.where(there, values, 0.0), counts @ there
-    drawn = np.where(size > 0, total / np.maximum(size, 1), mean)  # a resample of missing seeds only: use the mean
-    low, high = np.quantile(drawn, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2], axis=0)
-    return mean, low, high
-
-
-def _mean(values: Values) -> Values:
-    """Mean [S] of the finite values in [S, T]; NaN if none is finite."""
-    there = np.isfinite(values)
-    size = there.sum(axis=1)
-    return np.where(size > 0, np.where(there, values, 0.0).sum(axis=1) / np.maximum(size, 1), np.nan)
 
 
 def _last(mean: Values) -> str:

@@ -14,6 +14,7 @@ import numpy as np
 
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.memory import shortage
+from tidelog.notebooks import rows_table
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons, whole_ranker
@@ -26,6 +27,7 @@ MOST = 1e38  # largest 32-bit number, about
 FEW = 20  # values that an error lists
 LONGEST = 128  # largest number of characters of ids in a text array
 MOST_GUESSES = 2_000  # largest catalogue with a search for the nearest id
+MOST_SHOWN = 10  # lists, and items of each, in a table of a notebook
 MOST_LISTED = 50  # items from which on an error does not list all ids
 UNKNOWN_ITEMS = "fix: unknown='skip' (--unknown skip) ignores unknown items"
 
@@ -38,6 +40,19 @@ class Recommendations(NamedTuple):
 
     items: NumpyArray  # [B, k]
     scores: NumpyArray  # [B, k] float32
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks, with the first lists and the first items of each."""
+        lists, length = self.items.shape
+        more = [f"the first {MOST_SHOWN} items" if length > MOST_SHOWN else "",
+                f"the first {MOST_SHOWN} lists" if lists > MOST_SHOWN else ""]  # fmt: skip
+        title = "; ".join([f"Recommendations: {lists:,} lists of {length:,} items", *filter(None, more)])
+        shown = zip(self.items[:MOST_SHOWN, :MOST_SHOWN], self.scores[:MOST_SHOWN, :MOST_SHOWN], strict=True)
+        rows = [
+            (place, *(f"{item} ({score:.3g})" for item, score in zip(items.tolist(), scores.tolist(), strict=True)))
+            for place, (items, scores) in enumerate(shown)
+        ]
+        return rows_table(title, ("list", *map(str, range(1, min(length, MOST_SHOWN) + 1))), rows)
 
 
 class Ranks(Protocol):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.notebooks import rows_table
 from tidelog.number_text import three_digits
 from tidelog.ope.estimators.ratios import cluster_sums, required_part
 from tidelog.ope.estimators.sequential import LARGEST_LOG, log_weights
@@ -84,6 +85,12 @@ class Estimates(Sequence[Estimate]):
         if which not in by_name:
             raise ConfigError(f"unknown estimate '{which}': {nearest(which, by_name)}")
         return by_name[which]
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        title = f"Estimates on {self._rows[0].support.episodes:,} episodes" if self._rows else "No estimates"
+        head = ("estimator", "estimate", "interval", "effective sample size", "largest weight", "note")
+        return rows_table(title, head, self.rows())
 
     def rows(self) -> list[list[str]]:
         """Cells of a printed table: name, estimate, interval, effective sample size, largest weight, note."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,12 @@ from tidelog.notebooks import facts_table, rows_table
 from tidelog.number_text import amount, in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
+from tidelog.ope.verdict.figure import verdict_figure
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import DOES, advice_on
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 
@@ -99,6 +103,16 @@ class Verdict:
             "reasons": "\n".join(self.reasons),
         }
         return facts_table(f"Verdict: {self.decision}", facts)
+
+    def plot(self) -> Figure:
+        """Return a matplotlib figure: every estimate with its interval, and the logger; the deciding one is marked.
+
+        The axis is the mean return per episode, in the log's unit of rewards. Needs the extra `plot`; ConfigError
+        without it.
+        """
+        title = f"Verdict: {self.decision}. {self.advice}"
+        guesses = self.decision == "unsupported" and len(self.estimates) > 0
+        return verdict_figure(title, self.estimates, self.deciding, self.logger, self.reward_unit, guesses=guesses)
 
     @property
     def blocks_gate(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -25,6 +25,7 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.runs.evaluation import evaluate
+from tidelog.training.runs.figure import config_name, run_figure
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.record import Record
@@ -33,6 +34,9 @@ from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
 from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
 LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
@@ -104,6 +108,16 @@ class Run:
             f"last {name}": f"{value:.4g}" for row in rows for name, value in [*row.items()][3 : 3 + MOST_METRICS]
         }
         return facts_table(f"Run of {self.name}", {**self._facts(), **metrics})
+
+    def plot(self, metrics: Sequence[str] = ()) -> Figure:
+        """Return a matplotlib figure: losses and returns over updates, all members, the chosen checkpoint.
+
+        `metrics` names other ones. Needs the extra `plot`; ConfigError without it, and for a metric that no report has.
+        """
+        configs, seeds = self.record.configs, len(self.record.options.seeds)
+        names = [config_name(self.name, configs, place) for place in range(len(configs))]
+        own = self.record.options.own_evaluators
+        return run_figure(self.metrics, names, seeds, own, self._selection.chosen(self.metrics), metrics)
 
     def _facts(self) -> dict[str, str]:
         seeds, options = len(self.record.options.seeds), self.record.options

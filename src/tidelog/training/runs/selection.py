@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,6 +19,14 @@ class SelectionMemory(msgspec.Struct, forbid_unknown_fields=True):
 
     best: dict[Count, Finite]  # by member
     waited: dict[Count, Count]  # reports since the best one, by member
+
+
+class Chosen(NamedTuple):
+    """The report whose policy a run keeps as its best."""
+
+    metric: str
+    update: int
+    value: float
 
 
 class Selection:
@@ -60,6 +68,14 @@ class Selection:
     def best_member(self) -> int | None:
         """Return the member with the best report of all members."""
         return max(self.best, key=lambda m: self._sign * self.best[m]) if self.best else None
+
+    def chosen(self, rows: Sequence[Mapping[str, Any]]) -> Chosen | None:
+        """Return the best report of all members among the metrics of a run; None without `best=`."""
+        name, member = self._name, self.best_member()
+        if name is None or member is None:
+            return None
+        mine = (row for row in rows if row["member"] == member and row.get(name) == self.best[member])
+        return next((Chosen(name, row["update"], self.best[member]) for row in mine), None)
 
     def memory(self) -> SelectionMemory:
         """Return the state for a checkpoint."""
