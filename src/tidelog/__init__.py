@@ -67,6 +67,7 @@ __all__ = [
     "read_npz",
     "read_ogbench",
     "read_reagent",
+    "refit",
     "register",
     "resume",
     "rollout",
@@ -135,6 +136,7 @@ if TYPE_CHECKING:
     from tidelog.training.finetune import finetune
     from tidelog.training.fit import fit
     from tidelog.training.learn import learn
+    from tidelog.training.refit import refit
     from tidelog.training.resume import load
     from tidelog.training.runs.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
@@ -191,6 +193,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "training.finetune": ("finetune",),
     "training.fit": ("fit",),
     "training.learn": ("learn",),
+    "training.refit": ("refit",),
     "training.resume": ("load",),
     "sweeps.resume": ("resume",),
     "sweeps.sweep": ("Sweep", "sweep"),

@@ -23,6 +23,7 @@ COMMANDS = {
     "train": "learn a policy from a log, or in an environment",
     "sweep": "train with many settings, and compare them",
     "finetune": "continue training of an offline run in an environment",
+    "refit": "learn from the whole log with the settings of a run's policy",
     "resume": "continue an interrupted run or sweep",
     "evaluate": "play a run's policies, or compare them with a log",
     "judge": "decide whether to trust a policy before anyone uses it",

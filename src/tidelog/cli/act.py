@@ -95,7 +95,7 @@ def _act(options: Act) -> dict[str, Any]:
         acted, skipped = _known(policy, options, skipped_file)
     note = write_table(acted, target, options.csv_safe)
     print_way(policy)
-    print_notes([note] if note else [])
+    print_notes([*policy.notes(), *([note] if note else [])])
     print_line(f"{len(acted):,} rows with their actions: {target}")
     return {"out": str(target), "rows": len(acted), "skipped": skipped, "acting": policy.acting}
 
@@ -121,6 +121,7 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
     arrays, objects = act_on_arrays(policy, source, options.seed, probabilities=options.probabilities)
     write_arrays(arrays, target)
     print_way(policy)
+    print_notes(policy.notes())
     print_notes([f"arrays of objects are not copied: {', '.join(objects)}"] if objects else [])
     if isinstance(policy.spec.action, Discrete) and policy.spec.action.names:
         codes = ", ".join(f"{code} = {name}" for code, name in enumerate(policy.spec.action.names))

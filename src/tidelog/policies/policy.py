@@ -107,8 +107,10 @@ class Policy(Acts):
         return repr(self.algorithm)
 
     def notes(self) -> list[str]:
-        """Return notes for the user about this policy, from the algorithm's `policy_notes(params)` if it has one."""
-        return list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
+        """Return notes for the user about this policy: of a refit, and the algorithm's `policy_notes(params)`."""
+        notes = list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
+        refit = self.origin.get("refit")
+        return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
     def start(self, count: int = 1) -> Memory:
         """Return a memory for `count` parallel episodes at their start; SpecError for a feed-forward policy."""

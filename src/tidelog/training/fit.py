@@ -37,7 +37,7 @@ from tidelog.training.runs.options import (
     evaluators,
     reports_every,
 )
-from tidelog.training.runs.record import Record, new_folder
+from tidelog.training.runs.record import Record, RefitOf, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
@@ -114,6 +114,23 @@ def fit(
         keep=keep,
         together=together,
     )
+    run = begin(algorithms, log, options, out, own_evaluators=own_evaluators, sinks=sinks, overwrite=overwrite)
+    return run.train(progress) if train else run
+
+
+def begin(
+    algorithms: list[Any],
+    log: Log | Interactions,
+    options: Options,
+    out: Path | None,
+    *,
+    own_evaluators: Mapping[str, Any] | None = None,
+    sinks: Sequence[Sink] = (),
+    overwrite: bool = False,
+    refit_of: RefitOf | None = None,
+) -> Run:
+    """Return a run over a log before its first update, with its folder if `out` is set."""
+    own_evaluators = dict(own_evaluators or {})
     check_memory(algorithms, len(options.seeds), log.spec, log)
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
@@ -128,20 +145,21 @@ def fit(
         ]
     else:
         check_rewards(algorithms[0], parts.log)
-    if warm_start:
-        learners = [load_warm_start(algorithms[0], learner, warm_start) for learner in learners]
+    if options.warm_start:
+        learners = [load_warm_start(algorithms[0], learner, options.warm_start) for learner in learners]
     check_environments(
-        Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), episodes
+        Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
     )
     validation = validation_of(parts, algorithms[0], scaler)
-    if best is not None:
+    if options.best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
-        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(episodes, own_evaluators)])
-    engine = Engine(members, learners, options.steps, stores=stores, together=together)
-    record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, _sketches(parts, warm_start))
+        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
+    engine = Engine(members, learners, options.steps, stores=stores, together=options.together)
+    sketches = _sketches(parts, options.warm_start)
+    record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, sketches, refit_of)
     folder = new_folder(out, record, overwrite)
-    run = Run(
+    return Run(
         record,
         engine,
         folder,
@@ -150,7 +168,6 @@ def fit(
         sinks=sinks,
         q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
     )
-    return run.train(progress) if train else run
 
 
 def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:

@@ -129,12 +129,15 @@ class Options:
     restart_schedules: bool | None = option(
         None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
     )
+    stop_after: int | None = option(
+        None, help="updates after which a refit ends, on schedules of `steps` updates", verbs=()
+    )
     save_seconds: float = option(30.0, help="seconds between two checkpoints", flag=float)
     keep: int = option(3, help="number of checkpoints in the run folder")
     together: bool | None = option(None, help="members under one vmap; default: on accelerators")
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience",) if getattr(self, name) is not None]
+        optional = [name for name in ("patience", "stop_after") if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
@@ -145,6 +148,8 @@ class Options:
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
         if not 1 <= self.steps <= LARGEST:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
+        if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
+            raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
         if self.split_seed < 0:
             raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
         if self.every < 1:
@@ -175,6 +180,11 @@ class Options:
             raise ConfigError(f"save_seconds = {self.save_seconds}: expected 0 or more seconds between checkpoints")
         if self.keep < 1:
             raise ConfigError(f"keep = {self.keep}: expected at least 1 checkpoint")
+
+    @property
+    def last(self) -> int:
+        """The number of steps at which training ends."""
+        return self.steps if self.stop_after is None else self.stop_after
 
 
 def options_of(verb: str) -> list[Any]:

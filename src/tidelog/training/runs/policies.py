@@ -39,5 +39,7 @@ def member_policy(path: Path, record: Record, index: int, algorithm: Any = None)
     own_algorithm = record.algorithms(algorithm)[index // len(record.options.seeds)]
     state = fill(own_algorithm.init(record.spec, jax.random.key(0), record.options.steps), arrays, str(file))
     origin = record.origin(run=path.name, update=update, member=index)
-    policy = Policy(own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin)
+    policy = Policy(
+        own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin, record.acting
+    )
     return as_declared(path, policy)

@@ -27,11 +27,12 @@ from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.folders import digest
 from tidelog.input_files import parse_saved, read_regular
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.runtime.way_of_acting import Acting
 from tidelog.schema import Count, Finite, typed
 from tidelog.training.runs.evaluation import SAMPLED
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Options
-from tidelog.types import Discrete, Spec
+from tidelog.types import Catalogue, Discrete, Spec
 
 SCHEMA, FILE = 3, "run.json"
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
@@ -48,6 +49,15 @@ class Distillation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RefitOf:
+    """The policy whose settings a run takes over, to learn from a whole log (`refit`)."""
+
+    run: str | None = None  # its folder, if it has one
+    verdict: str | None = None  # the line on the verdict that the policy carried
+    acting: Acting | None = None  # the declared way of acting of that policy
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrainingData:
     """What a run learns from: a log, an environment, or an environment after a log (fine-tuning)."""
 
@@ -60,6 +70,7 @@ class TrainingData:
     start: Distillation | None = None
     finetuned: bool = False
     finetuned_from: str | None = None  # the folder of the run over the log, if it had one
+    refit_of: RefitOf | None = None
 
 
 class RunFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +113,7 @@ class Record:
         scaler: Scaler,
         held_out: list[Any],
         sketches: dict[str, Any],
+        refit_of: RefitOf | None = None,
     ) -> Record:
         """Create the record of a run that learns from a log."""
         data = TrainingData(
@@ -109,6 +121,7 @@ class Record:
             origin=None if log.origin is None else dict(log.origin),
             steps=log.steps,
             episodes=len(log.episodes),
+            refit_of=refit_of,
         )
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
@@ -130,6 +143,25 @@ class Record:
     def is_finetuned(self) -> bool:
         """Whether the run learned from a log and continues in an environment."""
         return self.data.finetuned
+
+    @property
+    def refit_note(self) -> str | None:
+        """What a user of a refit must know, or None for another run."""
+        source = self.data.refit_of
+        if source is None:
+            return None
+        about = f"a refit: it learnt from the whole log with the settings of {source.run or 'a run in memory'}"
+        if isinstance(self.spec.action, Catalogue):
+            return f"{about}; no held-out events are left to measure its lists. fix: measure them on newer events"
+        found = "nobody had judged that policy" if source.verdict is None else f'of that policy: "{source.verdict}"'
+        return (
+            f"{about}; {found}. No verdict is on the refit itself. fix: judge it on newer data (tidelog judge --data)"
+        )
+
+    @property
+    def acting(self) -> Acting | None:
+        """The way of acting that a refit takes over; None for another run."""
+        return None if self.data.refit_of is None else self.data.refit_of.acting
 
     @property
     def beginning(self) -> str | None:
@@ -219,7 +251,14 @@ class Record:
         """
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
-        return {**facts, "data": self.data.fingerprint, "chosen_by": metric if chosen else None, **self.sketches}
+        again = {} if self.refit_note is None else {"refit": self.refit_note}
+        return {
+            **facts,
+            "data": self.data.fingerprint,
+            "chosen_by": metric if chosen else None,
+            **self.sketches,
+            **again,
+        }
 
     def judge_command(self, folder: Path) -> str:
         """Return the command that judges the run's policies: all members at once, by sampled actions if discrete."""

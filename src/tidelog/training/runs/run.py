@@ -124,7 +124,7 @@ class Run:
         members = f"{len(self.members)} members" if len(self.members) > 1 else "1 member"
         return {
             "members": f"{members} ({seeds} seed{'s' if seeds > 1 else ''})",
-            "done": f"{self.done:,} of {options.steps:,} {self.unit}",
+            "done": f"{self.done:,} of {options.last:,} {self.unit}",
             "where": "in memory" if self.folder is None else f"in {self.folder}",
         }
 
@@ -132,13 +132,18 @@ class Run:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         distillation, algorithm = self.record.beginning, self.members[0].algorithm
         notes = [*self._engine.notes(), *([] if distillation is None else [distillation])]
+        refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
-        return [*notes, *(settings or (self.policy().notes() if self.finished else []))]
+        notes += [
+            *([] if refit is None else [refit]),
+            *(settings or (self.policy().notes() if self.finished else [])),
+        ]
+        return list(dict.fromkeys(notes))
 
     @property
     def finished(self) -> bool:
         """Whether all steps are done, or patience ended the run."""
-        return self.done >= self.record.options.steps or self._selection.exhausted
+        return self.done >= self.record.options.last or self._selection.exhausted
 
     def policy(self, seed: int | None = None, member: int | None = None) -> Policy:
         """Return the current policy of a member: by its number as in the metrics, or by its seed; default: the first.
@@ -168,6 +173,14 @@ class Run:
     def learners(self) -> list[Any]:
         """Return copies of the learner states of all members."""
         return [_copy(learner) for learner in self._engine.learners]
+
+    def take_over(self, policy: Policy) -> None:
+        """Begin with what a held-out period chose for the policy of another run: the weight of Q in lists."""
+        for member in self.members if ranks(policy.algorithm) else ():
+            weight = policy.algorithm.q_metrics(policy.params)["q_weight"]
+            self._engine.replace_state(
+                member.index, member.algorithm.with_q_weight(self._engine.state(member.index), weight)
+            )
 
     def held_out_lists(self) -> QWeightSelection | None:
         """Return the held-out period of interactions, with the log before it; None without one."""
@@ -199,7 +212,9 @@ class Run:
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
         params = member.algorithm.policy_params(self._engine.state(member.index))
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
-        policy = Policy(member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin)
+        policy = Policy(
+            member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin, self.record.acting
+        )
         return policy if self.folder is None else as_declared(self.folder, policy)
 
     def train(self, progress: bool | None = None) -> Run:
@@ -245,8 +260,8 @@ class Run:
                 stack.enter_context(locked(self.folder))
                 self._prepare_folder(self.folder)
             sinks = self._open_sinks(stack)
-            yield from self._train(interrupts, sinks, self.record.options.steps if until is None else until)
-        yield Progress("done", self.done, self.record.options.steps, unit=self.unit)
+            yield from self._train(interrupts, sinks, self.record.options.last if until is None else until)
+        yield Progress("done", self.done, self.record.options.last, unit=self.unit)
 
     def _prepare_folder(self, folder: Path) -> None:
         """Delete checkpoints of later updates, then what only they need, and half-written files.
@@ -276,16 +291,16 @@ class Run:
         return [*self._files, *self._sinks]
 
     def _train(self, interrupts: Interrupts, sinks: list[Sink], until: int) -> Iterator[Progress]:
-        settings, pace = self.record.options, _Pace(settings_steps=self.record.options.steps)
+        settings, pace = self.record.options, _Pace(settings_steps=self.record.options.last)
         saved, reporting = time.monotonic(), _Reporting()
         if self.finished:  # the process may have ended between the last checkpoint and `close`
             self._engine.close()
         while not self.finished and self.done < until:
             if self._engine.needs_compiling():
-                yield Progress("compiling", self.done, settings.steps, unit=self.unit)
+                yield Progress("compiling", self.done, settings.last, unit=self.unit)
                 self._engine.compile()
                 pace.restart()
-            boundary = min(settings.steps, (self.done // settings.every + 1) * settings.every)
+            boundary = min(settings.last, (self.done // settings.every + 1) * settings.every)
             taken = self._advance(pace.chunk, min(boundary, until) - self.done)
             self._check_finite()
             pace.add_chunk(taken)
@@ -293,7 +308,7 @@ class Run:
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
                 if self._screen is not None and self._measures:
-                    self._screen.show(Progress("validating", self.done, settings.steps, unit=self.unit))
+                    self._screen.show(Progress("validating", self.done, settings.last, unit=self.unit))
                 with reporting:
                     rows = self._report(sinks, self._select_q_weights())
             due = time.monotonic() - saved >= settings.save_seconds
@@ -304,11 +319,11 @@ class Run:
             if self.finished:
                 self._engine.close()
             rate = self._engine.rate(pace.rate)
-            reports = 0 if self.finished else math.ceil(settings.steps / settings.every) - self.done // settings.every
-            left = ((settings.steps - self.done) / rate if rate else 0.0) + reports * reporting.seconds
+            reports = 0 if self.finished else math.ceil(settings.last / settings.every) - self.done // settings.every
+            left = ((settings.last - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
-            yield Progress("training", self.done, settings.steps, every, left, live, rows, self.unit, unmeasured)
+            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured)
             interrupts.leave()
             pace.restart()
 

@@ -1,0 +1,63 @@
+"""`tidelog refit RUN`: the settings of a run's policy once more, on the whole log, before the policy is used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from tidelog.cli.environment_flags import SinkName, free_folder, sink_of
+from tidelog.cli.flags import Folder, Repeated, RunFolder, parse, source_of
+from tidelog.cli.tables import train_and_show
+from tidelog.cli.targets import check_targets, is_run
+from tidelog.errors import ConfigError
+from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.training.refit import refit
+from tidelog.training.runs.record import Record
+
+
+@dataclass
+class Refit:
+    """Learn from all episodes with the settings, the seed and the number of updates of a run's policy.
+
+    A run holds episodes out to choose and to judge its policy; a refit learns from these too, and so has no verdict.
+    """
+
+    run: tyro.conf.Positional[RunFolder]
+    """the run folder (its best policy if there is one, else its first member)"""
+    data: Repeated = ()
+    """a newer log with the same columns; default: the log of the run, read again"""
+    member: int | None = None
+    """the member, counted from 0 as in `tidelog judge`"""
+    out: Folder | None = None
+    """the new run folder; default: runs/<algorithm>-refit, with a number if it exists"""
+    overwrite: bool = False
+    """replace the run in the folder of --out"""
+    sink: tuple[SinkName, ...] = ()
+    """additional destinations of metrics"""
+    quiet: bool = False
+    """print the result only, without progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
+
+
+def run(words: list[str]) -> int:
+    """Refit a run and print the result."""
+    options = parse(Refit, words, "refit")
+    record = Record.read(Path(options.run))
+    folder = Path(options.out) if options.out else free_folder(f"{record.algorithm}-refit")
+    check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
+    log = None
+    if options.data:
+        if record.data.origin is None:
+            raise ConfigError(
+                "--data: the run's log was created in memory, so that its columns are unknown. fix: use "
+                "tl.refit(run, out, log=log) in Python"
+            )
+        log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
+    sinks = [sink_of(kind, folder) for kind in options.sink]
+    training = refit(
+        options.run, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
+    )
+    return train_and_show(training, options.quiet, options.json)
