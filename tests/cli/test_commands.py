@@ -415,3 +415,25 @@ PRINTS_NO_RESULT = {"serve"}  # answers over HTTP, until it is ended
 def test_every_command_that_prints_results_has_json():
     flags = {name: words for name, words in words_by_command().items() if "--help" in words and name}
     assert {name for name, words in flags.items() if "--json" not in words} == PRINTS_NO_RESULT
+
+
+def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, tidelog):
+    done = tidelog("refit", run, "--out", here / "final", "--member", 1)
+    assert done.code == 0, done.said
+    assert "a refit: it learnt from the whole log" in done.said
+    assert "next: tidelog judge" in done.out
+    assert "--data OTHER_LOG" in done.out
+    acted = tidelog("act", here / "final", "--data", here / "visits.csv", "--out", here / "actions.csv")
+    assert "No verdict is on the refit itself" in acted.said
+    table.with_columns(pl.col("patient") + 1000).write_csv(here / "newer.csv")
+    newer = tidelog("refit", run, "--data", here / "newer.csv", "--out", here / "newer", "--json")
+    facts = json.loads(newer.out)
+    assert (newer.code, facts["done"], facts["finished"]) == (0, 42, True)
+    content = json.loads((here / "newer" / "run.json").read_text())
+    assert content["data"]["origin"]["source"] == str(here / "newer.csv")
+    assert content["held_out_episodes"] == []
+    table.rename({"strain": "load"}).write_csv(here / "other.csv")
+    refused = tidelog("refit", run, "--data", here / "other.csv", "--out", here / "other")
+    assert refused.code == 2
+    assert "strain" in refused.said
+    assert not (here / "other").exists()

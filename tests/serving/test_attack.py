@@ -4,6 +4,7 @@ import json
 import random
 import signal
 import socket
+import sys
 import time
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from benchmarks import serving_attack as attacks
 from tests.serving.bodies import ROW
 from tests.serving.test_server import served
+from tidelog.serving import connections
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +152,29 @@ def test_a_stop_resets_nobody(saved, pairs):
     assert got["answers after the signal"] > 0
     assert set(got) <= {"answers", "answers after the signal", "stops", "stops with status 0", "stops within 3 s"}, got
     assert got["stops with status 0"] == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the packet filter is of Linux")
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_a_client_that_comes_while_the_server_stops_is_not_heard_and_then_refused(family):
+    with socket.socket(family) as listening:
+        try:
+            listening.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        listening.listen()
+        place = listening.getsockname()[:2]
+        with socket.create_connection(place) as early:
+            assert connections._hear_no_new_client(listening)
+            with pytest.raises(TimeoutError):
+                socket.create_connection(place, timeout=0.2)
+            (one,) = connections._connected(listening)
+            early.sendall(b"still heard")
+            one.setblocking(True)
+            assert one.recv(20) == b"still heard"
+            one.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(place, timeout=5)
 
 
 @pytest.mark.full

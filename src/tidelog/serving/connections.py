@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import re
 import socket
+import struct
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -31,6 +34,11 @@ BARE = re.compile(rb"(?<!\r)\n|\r(?!\n)")
 FOLDED = re.compile(rb"\n[ \t]")
 ONCE = (b"content-length", b"transfer-encoding", b"host")
 LINGER = 1.0  # seconds in which a client reads its last answer and ends the connection
+HANDSHAKE = 0.1  # seconds in which the system connects the clients that have begun to connect
+SO_ATTACH_FILTER = 26  # of Linux; the socket module has no name for it
+# A packet filter of Linux, as (operation, jump if true, jump if false, value): it drops the first packet of a new
+# connection, the one whose flags (byte 13 of TCP) have SYN (0x02) without ACK (0x10), and keeps every other one.
+NO_NEW_CLIENT = ((0x30, 0, 0, 13), (0x54, 0, 0, 0x12), (0x15, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF))
 MOST_DISCARDED = 16_000_000  # bytes that are read and dropped in this time
 
 
@@ -295,13 +303,17 @@ class GracefulServer(uvicorn.Server):
     """uvicorn's server with a stop that answers every client that is connected.
 
     Clients that the system has connected already are accepted; each answer says `Connection: close`; idle connections
-    are closed after LINGER, everything else after the time limit.
+    are closed after LINGER, everything else after the time limit. On Linux no client can connect between the last
+    accepted one and the close: new ones are not heard, and are refused when they try again, a second later.
     """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Answer open requests and close; 0 connections are left."""
         loop, state, seconds = asyncio.get_running_loop(), self.server_state, self.config.timeout_graceful_shutdown or 1
         state.default_headers.append((b"connection", b"close"))
+        heard = [one for one in sockets or [] if not _hear_no_new_client(one)]
+        if not heard:
+            await asyncio.sleep(HANDSHAKE)
         clients = [client for one in sockets or [] for client in _connected(one)]
         for server in self.servers:
             server.close()
@@ -326,6 +338,19 @@ class GracefulServer(uvicorn.Server):
         return self.config.http_protocol_class(  # type: ignore[call-arg]
             config=self.config, server_state=self.server_state, app_state=self.lifespan.state
         )
+
+
+def _hear_no_new_client(listening: socket.socket) -> bool:
+    """Let the system drop the first packet of every new connection; False where it cannot (not Linux)."""
+    steps = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in NO_NEW_CLIENT))
+    program = struct.pack("HL", len(NO_NEW_CLIENT), ctypes.addressof(steps))
+    if sys.platform != "linux" or listening.family not in (socket.AF_INET, socket.AF_INET6):
+        return False
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
+    except OSError:
+        return False
+    return True
 
 
 def _connected(listening: socket.socket) -> list[socket.socket]:
