@@ -58,7 +58,7 @@ def test_it_is_the_run_on_all_episodes_until_the_chosen_update(path, chosen, ori
 
 
 def test_it_stops_before_the_end_of_its_schedules_and_resumes_to_there(origin, tmp_path):
-    run = stop_at(begin(bc(schedule="cosine"), origin, tmp_path / "run"), 14)
+    run = stop_at(begin(bc(schedule="cosine"), origin, tmp_path / "run", data_share=0.5), 14)
     run._save()
     again = tl.refit(run, tmp_path / "refit", train=False)
     assert again.record.options.steps == STEPS
