@@ -19,9 +19,9 @@ from tidelog.training.runs.record import Record
 
 @dataclass
 class Refit:
-    """Learn from all episodes with the settings, the seed and the number of updates of a run's policy.
+    """Learn from the whole log with the settings of a run's policy.
 
-    A run holds episodes out to choose and to judge its policy; a refit learns from these too, and so has no verdict.
+    The result learns from the held-out episodes too, and so has no verdict.
     """
 
     run: tyro.conf.Positional[RunFolder]
