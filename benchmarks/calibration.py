@@ -36,8 +36,8 @@ from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.support import Support
 from tidelog.ope.evidence.target import as_policy, kernel_density, kernel_draws
 from tidelog.ope.verdict.checks import Finding, Reuse
+from tidelog.ope.verdict.comparison import Settings, comparisons_of
 from tidelog.ope.verdict.decide import Undecided, apply_limits, evaluate, reported_difference
-from tidelog.ope.verdict.judge import Settings, comparisons_of
 from tidelog.ope.verdict.limits import Limits
 from tidelog.policies.rollout import log_of
 from tidelog.policies.statistics import Interval

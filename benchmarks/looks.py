@@ -23,8 +23,8 @@ from tidelog.data.log import Log
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.intervals import adaptive_deviate, critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.target import as_policy
+from tidelog.ope.verdict.comparison import Settings, comparisons_of
 from tidelog.ope.verdict.decide import apply_limits, evaluate
-from tidelog.ope.verdict.judge import Settings, comparisons_of
 from tidelog.ope.verdict.limits import Limits
 
 COMMAND = "python -m benchmarks.looks"

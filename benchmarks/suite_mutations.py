@@ -769,7 +769,7 @@ MUTATIONS = [
     ),
     Mutation(
         "judge: intervals never become wider",
-        "ope/verdict/judge.py",
+        "ope/verdict/look.py",
         "np.maximum(widenings, 1.0), together.tolist()",
         "np.minimum(widenings, 1.0), together.tolist()",
         "tests/ope/test_ledger.py tests/ope/test_together.py",
@@ -1289,7 +1289,7 @@ MUTATIONS = [
     # looks
     Mutation(
         "looks: a choice among shown results costs nothing",
-        "ope/verdict/judge.py",
+        "ope/verdict/look.py",
         "adaptive_deviate(error / count, before) if before else normal_deviate(error)",
         "normal_deviate(error)",
         "tests/ope/test_ledger.py",

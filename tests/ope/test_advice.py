@@ -11,8 +11,9 @@ from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments,
 from tests.ope.test_verdict import clicked
 from tidelog.ope.assumptions.partial_identification import ActionCount
 from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, habit_finding, has_density
+from tidelog.ope.verdict.comparison import Comparison
 from tidelog.ope.verdict.decide import Case, decide
-from tidelog.ope.verdict.judge import Comparison, judge
+from tidelog.ope.verdict.judge import judge
 
 ASKED = "record the probability"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.ope.noise import Table, noise, random_policies
 from tidelog import ConfigError, SpecError, Verdicts, judge
 from tidelog.ope.evidence import policy_evidence as gathering
-from tidelog.ope.verdict import judge as judging
+from tidelog.ope.verdict import comparison as judging
 from tidelog.ope.verdict.limits import Limits
 
 QUICK = Limits(replicates=1000)
