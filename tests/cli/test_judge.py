@@ -322,3 +322,18 @@ def test_a_bad_outcome_that_cannot_be_reported_is_said(run, tidelog):
     done = tidelog("judge", run, "--sample", "--bad-outcome", 0.5, *QUICK)
     shown = "A return of 0.5 or less has a probability of" in done.said
     assert shown != ("--bad-outcome 0.5: no probability is reported, because the verdict is unsupported" in done.said)
+
+
+def test_the_first_steps_are_judged_and_open_no_gate(run, tidelog):
+    done = tidelog("judge", run, "--sample", "--first-steps", 2, "--gate", *QUICK)
+    assert done.code == 3, done.said
+    content = json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())
+    assert content["context"]["first_steps"] == 2
+    assert "over its first 2 decisions" in content["estimand"]
+    assert "later decisions" in done.said
+    assert "the gate stays closed" in done.out
+    whole = tidelog("judge", run, "--sample", *QUICK)
+    assert "these episodes were judged once before" in whole.said
+    refused = tidelog("judge", run, "--sample", "--first-steps", 0, *QUICK)
+    assert refused.code == 2
+    assert "first_steps = 0: expected a whole number of at least 1. fix: use first_steps=5" in refused.said

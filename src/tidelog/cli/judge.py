@@ -68,6 +68,9 @@ class Judge:
     """smooth deterministic continuous actions with noise of this share of half of each action's range"""
     discount: float = 1.0
     """discount of the estimated return"""
+    first_steps: int | None = None
+    """judge the return of this many first decisions of an episode, where long episodes cannot be weighed; the gate then
+    stays closed"""
     model: Literal["auto", "tabular", "neural"] = "auto"
     """the value model: a table if there are few observations, else networks"""
     cvar: float | None = None
@@ -287,6 +290,7 @@ def _judge_policies(
         options.propensities,
         options.seed,
         discount=options.discount,
+        first_steps=options.first_steps,
         limits=options.limits,
         bandwidth=options.bandwidth,
         model=options.model,

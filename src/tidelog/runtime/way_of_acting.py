@@ -217,14 +217,29 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
     return dict(value)
 
 
-def advice_on(decision: Any, acting: Any, known_overlap: bool = True) -> str:
+def advice_on(decision: Any, acting: Any, known_overlap: bool = True, first_steps: int | None = None) -> str:
     """Return what to do with a policy, by the verdict and the way of acting; an unknown decision advises nothing.
 
     `known_overlap`: whether it is known, or stated, that the policy did not learn from the judged episodes.
+    `first_steps`: the number of decisions of an episode that were judged; None: all.
     """
     text = ADVICE.get(str(decision), "").format(does=DOES.get(str(acting), "acts as it was judged"))
-    only = "Use it only if it did not learn from the judged episodes: then"
-    return text if known_overlap else text.replace("Use it:", only, 1)
+    use = "Use it"
+    if first_steps is not None:
+        use = f"Use it for the {first_decisions(first_steps)} of an episode only"
+        there = f"over the {first_decisions(first_steps)} of an episode"
+        text = text.replace("than the logged decisions", f"than the logged decisions {there}").replace(
+            "how good it is", f"how good it is {there}"
+        )
+    use += (
+        "" if known_overlap else f"{', and' if first_steps else ''} only if it did not learn from the judged episodes"
+    )
+    return text.replace("Use it:", f"{use}:" if known_overlap else f"{use}: then", 1)
+
+
+def first_decisions(count: int) -> str:
+    """Return the words for the judged part of an episode."""
+    return "first decision" if count == 1 else f"first {count:,} decisions"
 
 
 def verdict_line(verdict: Mapping[str, Any] | None) -> str:

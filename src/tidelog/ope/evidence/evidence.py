@@ -14,6 +14,10 @@ from numpy.typing import NDArray
 from tidelog.errors import SpecError
 
 Floats = NDArray[np.float64]
+BY_STEP = (  # fields of `Evidence` with one row per step
+    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
+    "action", "supported",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)

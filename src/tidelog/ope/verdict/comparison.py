@@ -48,6 +48,7 @@ class Settings(NamedTuple):
     model: str | None
     alpha: float = ALPHA  # share of worst episodes whose mean return is reported
     bad_outcome: float | None = None  # a return at or below this is bad
+    first_steps: int | None = None  # number of judged decisions of an episode; None: all
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +94,24 @@ class Comparison:
 
 
 def comparisons_of(
-    policies: Mapping[str, Any], log: Log, settings: Settings, returns: Floats, progress: Progress | None = None
+    policies: Mapping[str, Any],
+    log: Log,
+    settings: Settings,
+    returns: Floats,
+    progress: Progress | None = None,
+    whole: Log | None = None,
 ) -> list[Comparison]:
-    """Evidence about each policy, or the reasons for its absence; `returns` [E] are the logger's."""
+    """Evidence about each policy, or the reasons for its absence; `returns` [E] are the logger's.
+
+    `whole` has the whole episodes, by which it is known what a policy learnt from, if `log` has their first steps.
+    """
     comparisons: list[Comparison] = []
     shared: LoggerModel | None = None
     clones: dict[bool, Evidence | None] = {}  # by whether the clone is sampled
     propensities, densities = settings.propensities, isinstance(log.spec.action, Continuous)
     for position, (name, policy) in enumerate(policies.items()):
         sample = is_sampled(policy, settings.sample)
-        reuse = reuse_of(policy, log)
+        reuse = reuse_of(policy, log if whole is None else whole)
         refused = violated_preconditions(
             policy,
             log,

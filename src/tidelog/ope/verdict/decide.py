@@ -25,7 +25,7 @@ from tidelog.ope.estimators.intervals import Confidence, interval
 from tidelog.ope.estimators.ratios import Ratios
 from tidelog.ope.estimators.sequential import CELLS, logged_return
 from tidelog.ope.estimators.support import Estimates, Support, effective_number, episode_weights
-from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.ope.evidence.evidence import BY_STEP, Evidence, Floats
 from tidelog.ope.verdict.checks import (
     CLOSER,
     Finding,
@@ -48,10 +48,6 @@ METHOD = "bca"
 RARE = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
 ROUNDING = 1e-6  # relative to the largest sum of an episode's absolute rewards; models are 32-bit
-BY_STEP = (
-    "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
-    "action", "supported",
-)  # fmt: skip
 SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
 
 

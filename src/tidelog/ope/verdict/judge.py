@@ -32,6 +32,7 @@ from tidelog.ope.estimators.risk import ALPHA, Risk, check_risk, risk_of, tail_s
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.evidence.episodes import check_kind, check_log, check_seed
 from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence.first_steps import check_first_steps, cut_log
 from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import overlap_finding
@@ -41,9 +42,11 @@ from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.look import LookResult, look_at
 from tidelog.ope.verdict.results import CAVEAT, Verdict, Verdicts, combine_verdicts, named_policies
+from tidelog.ope.verdict.shorter_question import with_shorter_question
 from tidelog.ope.verdict.verdict_text import caveats
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
+from tidelog.runtime.way_of_acting import first_decisions
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import this_machine
 from tidelog.types import Continuous, Discrete
@@ -65,6 +68,7 @@ def judge(
     *,
     discount: float = 1.0,
     limits: Limits | None = None,
+    first_steps: int | None = None,
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
@@ -87,6 +91,7 @@ def judge(
     *,
     discount: float = 1.0,
     limits: Limits | None = None,
+    first_steps: int | None = None,
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
@@ -108,6 +113,7 @@ def judge(
     *,
     discount: float = 1.0,
     limits: Limits | None = None,
+    first_steps: int | None = None,
     bandwidth: float | None = None,
     model: str = "auto",
     level: float | None = None,
@@ -125,6 +131,7 @@ def judge(
     these. This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict.
     A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
     `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N].
+    `first_steps` judges the return of that many first decisions of an episode, another quantity than the whole return.
     `bandwidth`, as a share of half of each action's range, adds noise to deterministic continuous actions.
     `verdict.risk` holds the distribution of returns: `cvar` is the share of worst episodes whose mean is reported,
     `bad_outcome` a return whose probability is reported. `ledger` is the file that counts looks at these episodes, None
@@ -150,21 +157,25 @@ def judge(
     name = str((context or {}).get("name", "policy"))
     policies = {one: as_policy(each, log.spec) for one, each in (several or {name: policy}).items()}
     check_log(log, discount)
+    check_first_steps(log, first_steps)
     for known in policies.values():
         check_fit(known, log)
     _check_memory(log, len(policies))
     kind = model_of(model, needed=True)
-    settings = Settings(sample, propensities, seed, float(discount), limits, bandwidth, kind, cvar, bad_outcome)
+    settings = Settings(
+        sample, propensities, seed, float(discount), limits, bandwidth, kind, cvar, bad_outcome, first_steps
+    )
     counting = _ledger(ledger, log)
     fingerprint = log.fingerprint() if counting is None else counting.fingerprint
     source = log.report.source if log.origin is None else source_text(log.origin)
     facts = {"fingerprint": fingerprint, "source": source, "steps": log.steps, "episodes": len(log.episode_ids)}
-    log, dependence = with_detected_clusters(log)
+    whole, dependence = with_detected_clusters(log)
+    log = whole if first_steps is None else cut_log(whole, first_steps)
     factors = float(discount) ** np.asarray(log.step, np.float64)
     returns = np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1])
     with Screen("judging", progress if isinstance(progress, bool) else None if progress is None else False) as screen:
         tell = progress if callable(progress) else screen.tell
-        comparisons = comparisons_of(policies, log, settings, returns, tell)
+        comparisons = comparisons_of(policies, log, settings, returns, tell, whole)
     looked = look_at(comparisons, settings, counting)
     verdicts = []
     for one, widening in zip(comparisons, looked.widenings.tolist(), strict=True):
@@ -195,7 +206,7 @@ def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | Non
 
 def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
     """Context of a verdict: its subject and settings."""
-    entries = {
+    entries: dict[str, Any] = {
         "policy": one.facts,
         "log": dict(facts),
         "seed": settings.seed,
@@ -206,6 +217,8 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
         "limits": asdict(settings.limits),
         "versions": this_machine(),
     }
+    if settings.first_steps is not None:
+        entries["first_steps"] = settings.first_steps
     gathered = one.gathered
     if gathered is None:
         return entries
@@ -252,6 +265,7 @@ def _verdict(
         case = one.case(settings, widening)
         outcome, deciding = decide(case), case.deciding
         assumed = caveats(case, outcome)
+        outcome = outcome._replace(findings=with_shorter_question(outcome.findings, case))
         risk, risk_reason = verdict_risk(
             case.policy,
             outcome.decision,
@@ -272,7 +286,9 @@ def _verdict(
     notes = (*context.get("notes", ()), *context["dependence"], *named, *impossible, *looked.notes, *looser)
     unknown = [CAVEAT] if context["overlap_unknown"] else []
     loose = [f"limits looser than the defaults: {len(limits.looser())}"] if looser else []
-    context = {**context, "conditions": [*unknown, *looked.conditions, *loose]}
+    first = settings.first_steps
+    part = [] if first is None else [f"of an episode, only the {first_decisions(first)} counted"]
+    context = {**context, "conditions": [*part, *unknown, *looked.conditions, *loose]}
     facts = verdict_text.VerdictFacts(
         episodes=len(log.episode_ids),
         steps=log.steps,
@@ -285,13 +301,17 @@ def _verdict(
         caveats=assumed,
         tail=tail_sentence(outcome.decision, risk),
         unit=unit,
+        first_steps=first,
+        left_out=context["log"]["steps"] - log.steps,
     )
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     return Verdict(
         decision=outcome.decision,
         reasons=(*verdict_text.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),
         paragraph=verdict_text.paragraph(outcome.decision, outcome.findings, facts),
-        estimand=verdict_text.estimand(lengths, cut, context["discount"], context["sample"], context["bandwidth"]),
+        estimand=verdict_text.estimand(
+            lengths, cut, context["discount"], context["sample"], context["bandwidth"], settings.first_steps
+        ),
         deciding=deciding,
         difference=outcome.difference,
         logger=outcome.logger,

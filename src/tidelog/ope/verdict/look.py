@@ -121,7 +121,7 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
 
 def _look_settings(settings: Settings) -> dict[str, Any]:
     """Settings that distinguish looks: those that change the estimate, not the limits."""
-    propensities = settings.propensities
+    propensities, first = settings.propensities, settings.first_steps
     numbers = None if propensities is None or isinstance(propensities, str) else np.asarray(propensities)
     return {
         "propensities": propensities if numbers is None else hashed(numbers.tolist())[:32],
@@ -130,4 +130,5 @@ def _look_settings(settings: Settings) -> dict[str, Any]:
         "bandwidth": settings.bandwidth,
         "model": settings.model,
         "horizon": settings.limits.horizon,
+        **({} if first is None else {"first_steps": first}),  # absent as in ledgers of before
     }

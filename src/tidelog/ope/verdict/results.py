@@ -22,7 +22,7 @@ from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.verdict.figure import verdict_figure
 from tidelog.policies.statistics import Interval
-from tidelog.runtime.way_of_acting import DOES, advice_on
+from tidelog.runtime.way_of_acting import DOES, advice_on, first_decisions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,9 +72,14 @@ class Verdict:
         return "sample" if self.context.get("sample") else "mode"
 
     @property
+    def first_steps(self) -> int | None:
+        """The number of decisions of an episode that were judged; None: all."""
+        return self.context.get("first_steps")
+
+    @property
     def advice(self) -> str:
         """What to do with the policy, in one sentence."""
-        return advice_on(self.decision, self.acting, not self.context.get("overlap_unknown"))
+        return advice_on(self.decision, self.acting, not self.context.get("overlap_unknown"), self.first_steps)
 
     @property
     def outcome(self) -> str:
@@ -119,6 +124,10 @@ class Verdict:
         """Reasons why a gate stays closed, one sentence each; empty for *better* without objections."""
         if self.decision != "better":
             return (f"the verdict is '{self.decision}'",)
+        if self.first_steps is not None:
+            judged = first_decisions(self.first_steps)
+            was = "was" if self.first_steps == 1 else "were"
+            return (f"only the {judged} of an episode {was} judged; what follows may be worse",)
         return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
 
     @property

@@ -20,6 +20,7 @@ from tidelog.ope.verdict.checks import Finding
 from tidelog.ope.verdict.decide import Case, Outcome
 from tidelog.ope.verdict.results import NEXT_STEP, OVERLAP_UNKNOWN, Decision, percent
 from tidelog.policies.statistics import Interval
+from tidelog.runtime.way_of_acting import first_decisions
 
 HOW = {
     "counts": "by counting the logger's actions at equal observations",
@@ -41,12 +42,17 @@ class VerdictFacts(NamedTuple):
     tail: str = ""  # sentence if the worst episodes disagree with the mean
     caveats: tuple[str, ...] = ()  # assumptions of the answer, as sentences without a full stop
     unit: str | None = None  # of rewards
+    first_steps: int | None = None  # judged decisions of an episode; None: all
+    left_out: int = 0  # later decisions
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
     """Paragraph with the comparison, its result, its reliability and the next step."""
     decisions = f" ({facts.steps:,} decisions)" if facts.steps != facts.episodes else ""
-    comparison = f"The policy was compared with the logger on {facts.episodes:,} recorded episodes{decisions}."
+    part = "" if facts.first_steps is None else f"the {first_decisions(facts.first_steps)} of "
+    comparison = f"The policy was compared with the logger on {part}{facts.episodes:,} recorded episodes{decisions}."
+    if facts.first_steps is not None:
+        comparison += f" {_sentence(later(facts.first_steps, facts.left_out, facts.steps))}."
     parts = [comparison, _outcome(decision, findings, facts), *_reliability(decision, facts)]
     advice = _next(decision, findings, facts)
     return " ".join(part for part in parts if part) + (f"{NEXT_STEP}{'; '.join(advice)}." if advice else "")
@@ -55,6 +61,8 @@ def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFac
 def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> tuple[str, ...]:
     """Reasons, one sentence each, the deciding one first; then the assumptions."""
     assumed = facts.caveats if facts.overlap_known else (*facts.caveats, OVERLAP_UNKNOWN)
+    if facts.first_steps is not None:
+        assumed = (later(facts.first_steps, facts.left_out, facts.steps), *assumed)
     if findings:
         return (*(finding.sentence for finding in findings), *assumed)
     where = {"better": "above 0", "worse": "below 0", "no difference shown": "on both sides of 0"}[decision]
@@ -64,13 +72,32 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts
     )
 
 
-def estimand(lengths: NDArray[np.int64], cut: int, discount: float, sample: bool, bandwidth: float | None) -> str:
+def later(first_steps: int, left_out: int, judged: int) -> str:
+    """What a verdict on the first steps says about the other ones."""
+    share = left_out / (left_out + judged)
+    return (
+        f"{left_out:,} later decisions ({share:.1%} of all) and what follows from them are in no number: the policy "
+        f"may be worse after the {first_decisions(first_steps)}"
+    )
+
+
+def estimand(
+    lengths: NDArray[np.int64],
+    cut: int,
+    discount: float,
+    sample: bool,
+    bandwidth: float | None,
+    first_steps: int | None = None,
+) -> str:
     """Description of the estimated quantity; `lengths` [E] of the episodes, `cut` of them truncated."""
     what = "the sum of an episode's rewards" if discount == 1.0 else f"the sum of rewards discounted by {discount:g}"
     until = (
         "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
     )
     after = f"; {cut:,} episodes were cut off, and rewards after that are not counted" if cut else ""
+    if first_steps is not None:
+        until = f"over its {first_decisions(first_steps)}"
+        after = "; an episode that ends before has fewer, and rewards after them are not counted"
     acts = "samples its actions" if sample else "always takes its most likely action"
     noise = f", with noise of {bandwidth:g} of half of each action's range" if bandwidth is not None else ""
     return f"mean of {what} {until}{after}; the policy {acts}{noise}"
@@ -112,17 +139,19 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFact
     if decision == "unsupported":
         return " ".join(["Any number for it would be a guess.", *_sentences(findings)])
     sides = {"better": "more", "worse": "less"}
+    first = facts.first_steps
+    per = "per episode" if first is None else f"in the {first_decisions(first)} of an episode"
     mean = f"the logger's mean is {amount(facts.logger.estimate, facts.unit)}"
     number = f"{_span(facts.difference, facts.unit)} with {percent(facts.level)} confidence; {mean}"
     if decision == "no difference shown" and facts.difference == (0.0, 0.0, 0.0):
         return f"By every measure the policy does what the logger did ({mean})."
     if decision == "no difference shown":
         difference = amount(facts.difference.estimate, facts.unit, sign=True)
-        gap = f"The estimated difference is {difference} per episode ({number})"
+        gap = f"The estimated difference is {difference} {per} ({number})"
         return " ".join([f"{gap}.", *_sentences(findings)]) if findings else f"{gap}, which chance alone can explain."
     return (
-        f"The policy would earn about {amount(abs(facts.difference.estimate), facts.unit)} {sides[decision]} per "
-        f"episode than the logger did (difference {number})."
+        f"The policy would earn about {amount(abs(facts.difference.estimate), facts.unit)} {sides[decision]} {per} "
+        f"than the logger did (difference {number})."
     )
 
 

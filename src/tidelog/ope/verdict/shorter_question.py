@@ -1,0 +1,53 @@
+"""The advice to judge the first steps of episodes only, where whole episodes cannot be weighed and these can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.evidence.first_steps import cut_evidence
+from tidelog.ope.verdict.checks import Finding, support_findings
+from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
+
+OF_PRODUCTS = ("effective_sample_size", "largest_weight", "pareto_k", "mean_weight", "weight", "horizon")
+WITH_THEM = (
+    "carrying_episodes",
+    "earning_episodes",
+)  # rare rewards too can be seen often enough where weights are even
+MOST_TRIED = 5  # numbers of steps that are decided
+
+
+def with_shorter_question(findings: Sequence[Finding], case: Case) -> list[Finding]:
+    """The findings, with this advice first where their only reasons are weights of whole episodes."""
+    found, rules = list(findings), {finding.rule for finding in findings}
+    if not rules & {*OF_PRODUCTS} or rules - {*OF_PRODUCTS, *WITH_THEM}:
+        return found
+    steps = supported_steps(case)
+    if steps is None:
+        return found
+    part = "the first decision" if steps == 1 else f"only the first {steps} decisions"
+    advice = (
+        f"judge {part} of each episode, which the log can weigh and which says nothing about later ones "
+        f"(first_steps={steps}, --first-steps {steps})"
+    )
+    return [found[0]._replace(advice=f"{advice}; {found[0].advice}"), *found[1:]]
+
+
+def supported_steps(case: Case) -> int | None:
+    """The largest number of first steps that the log can decide; None if it is not found.
+
+    The values of actions are those of whole episodes, so that this is a forecast of the verdict on these steps.
+    """
+    supported = (
+        part
+        for steps in range(min(case.policy.horizon - 1, case.limits.horizon), 0, -1)
+        if not support_findings(
+            Supports(part := cut_evidence(case.policy, steps)).of("wdr"), case.limits, estimated=part.estimated
+        )
+    )
+    for part in islice(supported, MOST_TRIED):
+        shorter = case._replace(policy=part, cloning=None)
+        if apply_limits(evaluate(shorter, Supports(part)), case.limits, case.reuse)[0] != "unsupported":
+            return part.horizon
+    return None
