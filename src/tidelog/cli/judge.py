@@ -62,8 +62,9 @@ class Judge:
     """for a run folder: the member, counted from 0 as in `tidelog evaluate`"""
     all_members: bool = False
     """for run folders: judge all members at once"""
-    propensities: Literal["logged", "estimated"] | None = None
-    """require the log's propensities, or always estimate them; default: those of the log if it has any"""
+    propensities: Literal["logged", "estimated", "trees", "best"] | None = None
+    """require the log's propensities, or always estimate them: by the default model, by boosted trees (extra `trees`),
+    or by the one that predicts other episodes better; default: those of the log if it has any"""
     bandwidth: float | None = None
     """smooth deterministic continuous actions with noise of this share of half of each action's range"""
     discount: float = 1.0

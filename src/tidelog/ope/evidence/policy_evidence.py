@@ -31,7 +31,7 @@ from tidelog.ope.assumptions.independence import (
 )
 from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.propensities import Propensities, propensities_of, with_time
+from tidelog.ope.evidence.propensities import Fit, Propensities, estimates_by_classifier, propensities_of, with_time
 from tidelog.ope.evidence.shrinkage import shrunk
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models.function_approximation import feature_ratios, network_values
@@ -59,6 +59,7 @@ class PolicyEvidence:
     smoothing: float | None  # value of the smoothed policy minus that of the policy, by the model
     notes: tuple[str, ...] = ()  # for the reader of the numbers
     propensities_by: str | None = None  # how propensities were estimated, if they were
+    propensities_fit: Fit | None = None  # and how well
     history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
     drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
 
@@ -132,6 +133,7 @@ def evidence_of(
         smoothing,
         notes,
         known.by,
+        known.fit,
         logger.history,
         logger.drift,
     )
@@ -151,16 +153,16 @@ def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: 
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     when = relative_time(log)
     changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
-    estimated = log.propensity is None if source is None else isinstance(source, str) and source == "estimated"
+    by_classifier, asked = estimates_by_classifier(source), isinstance(source, str) and source == "estimated"
+    estimated = log.propensity is None if source is None else by_classifier or asked
     if when is None or not changed or not estimated or not isinstance(log.spec.action, Discrete | Continuous):
         return LoggerModel(propensities_of(log, plan.folds, source, states=plan.states, seed=seed), history, drift)
 
     def left(states: States) -> list[Dependence]:
         return [one for one in time_dependence(log, plan.folds, states, seed=seed) if one.outcome == LOGGER]
 
-    shown, states = with_time(
-        log, plan.states, plan.folds, when, lambda states: not any(one.fails for one in left(states))
-    )
+    table = None if by_classifier else plan.states
+    shown, states = with_time(log, table, plan.folds, when, lambda states: not any(one.fails for one in left(states)))
     others = [one for one in drift if one.outcome != LOGGER]
     others += [] if states is None else left(states)
     known = propensities_of(shown, plan.folds, source, states=states, seed=seed)

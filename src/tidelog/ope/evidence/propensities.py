@@ -8,6 +8,7 @@ fold of episodes gets a model of the logger, fitted on the other folds:
   `(1 - (1 - p)^(n + 1)) / p`, so weights use `(k + 1) / (n + 1)`. The probabilities of all actions, which sum to 1, are
   their shares in each state, shrunk towards their shares in the whole log by `m` pseudo-steps; `m` maximises the
   leave-one-out likelihood of the training steps;
+* if asked for, boosted trees or another classifier (`classifiers.py`), calibrated as networks are;
 * otherwise behaviour cloning, early-stopped on part of the training episodes and calibrated on that part by maximum
   likelihood: one temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one
   factor on the standard deviation for continuous ones.
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -40,6 +41,7 @@ from tidelog.errors import ConfigError, SpecError
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.independence import time_basis
+from tidelog.ope.evidence.classifiers import BEST, SMALLEST, TREES, check_classifier, is_classifier, log_chances
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
@@ -47,9 +49,9 @@ from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete, Vector
 
-By = Literal["counts", "network"]
-SMALLEST = 1e-6  # of estimated probabilities
+By = Literal["counts", "network", "trees", "classifier"]
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
+CALIBRATED = 1.5  # largest factor by which the mean weight of a uniform choice may differ from 1
 CALIBRATION = 0.2  # share of the training episodes that select the checkpoint and the temperature
 EPOCHS, BATCH, FEWEST, MOST = 15, 256, 1_000, 15_000  # updates of cloning: this many passes, within these limits
 PATIENCE = 10  # reports; a run makes 50
@@ -102,6 +104,19 @@ class Clone:
         return Target(self.logged, actions=drawn.astype(np.float32))
 
 
+class Fit(NamedTuple):
+    """How well models predict the logger's actions in episodes that they never saw."""
+
+    loss: float  # mean negative logarithm of the probability of a logged action, in nats
+    constant: float  # the same where every step gets the shares of actions in the other folds
+    mean_weight: float  # of a uniform choice among the actions: 1 if the probabilities are calibrated
+
+    @property
+    def calibrated(self) -> bool:
+        """Whether weights are right on average within a factor of 1.5."""
+        return 1.0 / CALIBRATED <= self.mean_weight <= CALIBRATED
+
+
 @dataclass(frozen=True, eq=False)
 class Propensities:
     """Probabilities of the logger's actions, and the clones behind them, one per fold."""
@@ -111,6 +126,7 @@ class Propensities:
     estimated: bool  # whether `logged` was estimated
     clones: tuple[Clone, ...]
     by: By | None = None  # the kind of model that estimated `logged`
+    fit: Fit | None = None  # how well it predicts discrete actions
 
 
 def propensities_of(
@@ -125,11 +141,14 @@ def propensities_of(
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
     `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them;
-    numbers [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError for
-    anything else, SpecError if it is not possible.
+    "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better than the default
+    model; numbers [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError
+    for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
         return source
+    if estimates_by_classifier(source):
+        return _by_classifier(log, folds, source, states, seed, progress)
     recorded = _recorded(log, source)
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
@@ -139,14 +158,67 @@ def propensities_of(
         )
     count = int(folds.max()) + 1
     clones = () if not able else _clones(log, folds, range(count), states, seed, progress)
+    return _of_clones(log, folds, clones, recorded, "network" if states is None else "counts")
+
+
+def estimates_by_classifier(source: Any) -> bool:
+    """Whether propensities are estimated by trees or a classifier, also where they are recorded."""
+    return source in (TREES, BEST) if isinstance(source, str) else is_classifier(source)
+
+
+def _by_classifier(
+    log: Log, folds: Ordinals, source: Any, states: States | None, seed: int, progress: Callable[[int], None] | None
+) -> Propensities:
+    """Propensities of trees or a classifier; with "best" those of the default model if these fit better."""
+    check_classifier(source)
+    if not isinstance(log.spec.action, Discrete):
+        raise SpecError(
+            f"propensities by a classifier: expected discrete actions, found {type(log.spec.action).__name__}. fix: "
+            "use propensities='estimated'"
+        )
+    own = not isinstance(source, str)
+    clones = []
+    for fold in range(int(folds.max()) + 1):
+        clones.append(clone_by_classifier(log, without(folds, fold), seed + fold, source if own else TREES))
+        if progress is not None:
+            progress(fold)
+    found = _of_clones(log, folds, tuple(clones), None, "classifier" if own else "trees")
+    if own or source == TREES:
+        return found
+    other = propensities_of(log, folds, "estimated", states=states, seed=seed, progress=progress)
+    return min((other, found), key=_misfit)
+
+
+def _misfit(found: Propensities) -> tuple[bool, float]:
+    """What a better model has less of: first miscalibrated weights, then the loss on other episodes."""
+    if found.fit is None:
+        raise TypeError("propensities of discrete actions have a fit")
+    return not found.fit.calibrated, found.fit.loss
+
+
+def _of_clones(log: Log, folds: Ordinals, clones: tuple[Clone, ...], recorded: Floats | None, by: By) -> Propensities:
+    """Propensities of the steps from the clones of their folds, unless they are recorded."""
     chances = [clone.probabilities for clone in clones]
     all_actions = None
     if chances and all(one is not None for one in chances):
         all_actions = out_of_fold(log, folds, [one for one in chances if one is not None], log.position)
     if recorded is not None:
         return Propensities(recorded, all_actions, False, clones)
-    by: By = "network" if states is None else "counts"
-    return Propensities(out_of_fold(log, folds, [clone.logged for clone in clones]), all_actions, True, clones, by)
+    logged = out_of_fold(log, folds, [clone.logged for clone in clones])
+    fit_of = None if all_actions is None else _fit_of(log, folds, all_actions, logged)
+    return Propensities(logged, all_actions, True, clones, by, fit_of)
+
+
+def _fit_of(log: Log, folds: Ordinals, all_actions: Floats, logged: Floats) -> Fit:
+    """How well cross-fitted probabilities [N, A] predict the logged actions; weights divide by `logged` [N]."""
+    action, of = np.asarray(log.action), fold_of_steps(log, folds)
+    counts = np.zeros((int(of.max()) + 1, all_actions.shape[1]))
+    np.add.at(counts, (of, action), 1.0)
+    others = counts.sum(0) - counts + 1.0  # [F, A]
+    shares = others / others.sum(1, keepdims=True)
+    loss = -np.log(all_actions[np.arange(log.steps), action]).mean()
+    possible = all_actions.shape[1] if log.action_mask is None else np.asarray(log.transitions.mask).sum(1)
+    return Fit(float(loss), float(-np.log(shares[of, action]).mean()), float((1.0 / (possible * logged)).mean()))
 
 
 TIME_BINS = (1, 2, 4, 8, 16, 32)  # candidate numbers of time bins of a table, each bin with equally many rows
@@ -194,7 +266,8 @@ def _recorded(log: Log, source: Any) -> Floats | None:
     if source is None or isinstance(source, str):
         if source not in (None, "logged", "estimated"):
             raise ConfigError(
-                f"propensities = {source!r}: expected None, 'logged', 'estimated', or one number per step"
+                f"propensities = {source!r}: expected None, 'logged', 'estimated', 'trees', 'best', a classifier, or "
+                "one number per step"
             )
         if source == "logged" and log.propensity is None:
             raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
@@ -297,6 +370,24 @@ def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
     possible = np.isfinite(arrays[0]).sum(1, keepdims=True)
     supported = (chances * possible >= CLEAR) & (mine.steps >= ENOUGH)
     return Clone(chances[position, action], chances, supported=supported, rows=mine.steps)
+
+
+def clone_by_classifier(log: Log, learnt: Ordinals, seed: int, source: Any = TREES) -> Clone:
+    """Boosted trees or another classifier on these episodes, calibrated on some of them."""
+    mine, held = learnt, None
+    if len(np.unique(log.clusters[learnt])) > 1:
+        mine, held = log.split_ordinals(1.0 - CALIBRATION, seed, learnt)
+    logits = log_chances(source, log, mine, held, seed)
+    if log.action_mask is not None:
+        logits = np.where(np.asarray(log.action_mask), logits, -np.inf)
+    position, action = np.asarray(log.position), np.asarray(log.action)
+    rows = np.isin(np.asarray(log.episode), mine if held is None else held)
+    temperature = 1.0 if held is None else best_temperature(logits[position[rows]], action[rows])
+    chances = tempered(logits, temperature)
+    possible = np.isfinite(logits).sum(1, keepdims=True)
+    steps = int(np.isin(np.asarray(log.episode), learnt).sum())
+    supported = (chances * possible >= CLEAR) & (steps >= ENOUGH)
+    return Clone(chances[position, action], chances, supported=supported, rows=steps)
 
 
 def best_temperature(logits: Floats, action: NDArray[Any]) -> float:

@@ -24,6 +24,7 @@ from tidelog.ope.assumptions.independence import ENDS, LOGGER, NEXT, REWARDS, De
 from tidelog.ope.assumptions.partial_identification import ActionCount
 from tidelog.ope.estimators.support import Support
 from tidelog.ope.evidence.episodes import clusters_of
+from tidelog.ope.evidence.propensities import estimates_by_classifier
 from tidelog.ope.verdict.limits import Limits
 from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous, MultiDiscrete
@@ -86,8 +87,9 @@ def violated_preconditions(
         sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"
         findings.append(Finding("rewards", sentence, "check that the reward column is the right one"))
     findings += [*_no_density(policy, log, sample, bandwidth), *_cut_actions(log)]
-    recorded = log.propensity is not None and not (isinstance(propensities, str) and propensities == "estimated")
-    passed = propensities is not None and not isinstance(propensities, str)
+    estimated = estimates_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
+    recorded = log.propensity is not None and not estimated
+    passed = propensities is not None and not isinstance(propensities, str) and not estimated
     return findings if recorded or passed else [*findings, *_no_propensities(log)]
 
 

@@ -131,6 +131,8 @@ def judge(
     these. This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict.
     A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
     `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N].
+    "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
+    other episodes better.
     `first_steps` judges the return of that many first decisions of an episode, another quantity than the whole return.
     `bandwidth`, as a share of half of each action's range, adds noise to deterministic continuous actions.
     `verdict.risk` holds the distribution of returns: `cvar` is the share of worst episodes whose mean is reported,
@@ -226,6 +228,8 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
     entries |= {"propensities": "estimated" if gathered.policy.estimated else "recorded", "model": gathered.model}
     entries |= {"history": [test._asdict() for test in gathered.history]}
     entries |= {"drift": [test._asdict() for test in gathered.drift]}
+    fit = gathered.propensities_fit
+    entries |= {} if fit is None else {"propensities_fit": fit._asdict()}
     return entries | {"propensities_by": gathered.propensities_by}
 
 
@@ -296,6 +300,7 @@ def _verdict(
         difference=outcome.difference,
         logger=outcome.logger,
         estimated_by=context.get("propensities_by"),
+        propensities_fit=None if one.gathered is None else one.gathered.propensities_fit,
         notes=notes,
         overlap_known=not context["overlap_unknown"],
         caveats=assumed,

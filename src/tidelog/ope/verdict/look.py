@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.ope.estimators.intervals import Confidence, adaptive_deviate, critical_values, normal_deviate, spent_error
+from tidelog.ope.evidence.classifiers import is_classifier
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.ope.verdict.comparison import Comparison, Settings
 from tidelog.ope.verdict.ledger import Ledger, RecordedLook, hashed, policy_identity
@@ -122,6 +123,8 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
 def _look_settings(settings: Settings) -> dict[str, Any]:
     """Settings that distinguish looks: those that change the estimate, not the limits."""
     propensities, first = settings.propensities, settings.first_steps
+    if is_classifier(propensities):
+        propensities = f"classifier {hashed(repr(propensities))[:32]}"
     numbers = None if propensities is None or isinstance(propensities, str) else np.asarray(propensities)
     return {
         "propensities": propensities if numbers is None else hashed(numbers.tolist())[:32],

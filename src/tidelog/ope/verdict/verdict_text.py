@@ -16,6 +16,7 @@ from tidelog.number_text import amount, three_digits
 from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
 from tidelog.ope.estimators.sequential import returns
+from tidelog.ope.evidence.propensities import Fit
 from tidelog.ope.verdict.checks import Finding
 from tidelog.ope.verdict.decide import Case, Outcome
 from tidelog.ope.verdict.results import NEXT_STEP, OVERLAP_UNKNOWN, Decision, percent
@@ -25,6 +26,8 @@ from tidelog.runtime.way_of_acting import first_decisions
 HOW = {
     "counts": "by counting the logger's actions at equal observations",
     "network": "by a network that was trained to imitate the logger",
+    "trees": "by boosted trees that were trained to imitate the logger",
+    "classifier": "by a classifier that was trained to imitate the logger",
 }
 
 
@@ -44,6 +47,7 @@ class VerdictFacts(NamedTuple):
     unit: str | None = None  # of rewards
     first_steps: int | None = None  # judged decisions of an episode; None: all
     left_out: int = 0  # later decisions
+    propensities_fit: Fit | None = None  # how well estimated propensities predict discrete actions
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
@@ -69,6 +73,16 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts
     return (
         f"the {percent(facts.level)} interval of the difference lies {where}",
         *assumed,
+    )
+
+
+def quality(fit: Fit) -> str:
+    """How well estimated probabilities predict the logger's decisions in episodes that their model never saw."""
+    share = 1.0 - fit.loss / fit.constant if fit.constant > 0.0 else 0.0
+    known = f"{share:.0%} less than" if share > 0.0 else "no less than"
+    return (
+        f"in other episodes they miss the logged decisions by {fit.loss:.2f} nats on average, {known} the "
+        f"{fit.constant:.2f} of always stating the same shares"
     )
 
 
@@ -164,6 +178,7 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
     if facts.estimated_by is not None:
         how = HOW[facts.estimated_by]
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
+        sentences += [] if facts.propensities_fit is None else [f"{_sentence(quality(facts.propensities_fit))}."]
     if not facts.overlap_known:
         sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     return sentences

@@ -1,0 +1,225 @@
+"""Propensities by boosted trees and by other classifiers: better on tables of words, calibrated, chosen, refused."""
+
+import builtins
+import sys
+
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.ope.cases import QUICK
+from tidelog.ope.evidence import classifiers
+from tidelog.ope.evidence.episodes import episode_folds
+from tidelog.ope.evidence.propensities import Fit, clone_by_classifier, propensities_of
+from tidelog.ope.verdict.checks import violated_preconditions
+from tidelog.ope.verdict.judge import judge
+from tidelog.ope.verdict.ledger import Ledger
+from tidelog.types import MultiDiscrete
+
+sklearn = pytest.importorskip("sklearn")
+from sklearn.base import BaseEstimator  # noqa: E402
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+
+
+def shop(count=3_000, seed=0):
+    """A table of words and numbers, and a logger with sharp rules: each row's true chances [N, 3]."""
+    rng = np.random.default_rng(seed)
+    words, age = rng.integers(0, 12, (count, 2)), rng.uniform(20, 80, count)
+    favourite = np.where((words[:, 0] % 3 == 0) & (age > 50), 0, np.where(words[:, 1] % 2 == 0, 1, 2))
+    chances = np.full((count, 3), 0.05) + 0.85 * np.eye(3)[favourite]
+    action = (chances.cumsum(1) > rng.random((count, 1))).argmax(1)
+    reward = (action == favourite) + 0.1 * rng.normal(size=count)
+    log = tl.Log.from_arrays(
+        observation={"number": age[:, None], "word": words}, categorical=["word"], action=action, actions=3,
+        reward=reward, episode=np.arange(count), terminated=np.ones(count, bool),
+    )  # fmt: skip
+    return log, chances
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_rounds():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classifiers, "ROUNDS", 60)
+        yield
+
+
+@pytest.fixture(scope="module")
+def log():
+    return shop()[0]
+
+
+@pytest.fixture(scope="module")
+def trees(log):
+    return propensities_of(log, episode_folds(log, 2, 0), "trees")
+
+
+class Mostly:
+    """Takes an action mostly, whatever it sees."""
+
+    def probabilities(self, observation, mask=None):
+        return np.tile([0.2, 0.6, 0.2], (len(observation["number"]), 1))
+
+
+def test_trees_find_rules_of_words(log, trees):
+    chances = shop()[1]
+    assert (trees.by, trees.estimated) == ("trees", True)
+    assert trees.all_actions.sum(1) == pytest.approx(1.0)
+    shares = np.bincount(log.action) / log.steps
+    assert np.abs(trees.all_actions - chances).mean() < 0.06 < 0.2 < np.abs(shares - chances).mean()
+    truth = -np.log(chances[np.arange(log.steps), log.action]).mean()
+    assert truth < trees.fit.loss < truth + 0.08 < 0.7 < trees.fit.constant
+    assert trees.fit.mean_weight == pytest.approx(1.0, abs=0.15)
+    assert trees.fit.calibrated
+
+
+def test_an_episode_is_never_predicted_by_a_model_of_its_own_fold(log):
+    """With actions that are pure noise nothing can be learnt: a model that saw them would seem to know them."""
+    rng = np.random.default_rng(5)
+    noise = tl.Log.from_arrays(
+        observation=rng.normal(size=(800, 4)), action=rng.integers(0, 3, 800), actions=3, reward=rng.normal(size=800),
+        episode=np.arange(800),
+    )  # fmt: skip
+    found = propensities_of(noise, episode_folds(noise, 2, 0), "trees").fit
+    assert found.loss > found.constant - 0.01
+    assert found.loss < found.constant + 0.1  # calibrated on held-out episodes: not much worse than the shares
+
+
+PIPELINE = make_pipeline(StandardScaler(), LogisticRegression())
+
+
+@pytest.mark.parametrize("own", [LogisticRegression(max_iter=500), PIPELINE], ids=["plain", "pipeline"])
+def test_any_classifier_may_be_the_model(own, log):
+    found = propensities_of(log, episode_folds(log, 2, 0), own)
+    assert found.by == "classifier"
+    assert found.fit.loss < found.fit.constant - 0.2
+    assert not hasattr(own, "classes_")  # a copy was fitted
+
+
+def test_actions_of_other_folds_and_masks_have_their_place(log):
+    learnt = np.flatnonzero(np.asarray(log.action) != 1)[:400]  # episodes without action 1
+    chances = clone_by_classifier(log, learnt, 0, LogisticRegression()).probabilities
+    assert (chances[:, 1] > 0).all()
+    assert chances[:, 1].max() < 1e-3
+    only = np.flatnonzero(np.asarray(log.action) == 2)[:50]
+    assert (clone_by_classifier(log, only, 0).probabilities[:, 2] > 0.99).all()
+    mask = np.ones((log.steps, 3), bool)
+    mask[np.arange(log.steps), (np.asarray(log.action) + 1) % 3] = False
+    seen = log.transitions.observation
+    masked = tl.Log.from_arrays(
+        observation=seen["number"], action=log.action, actions=3, reward=log.reward, episode=np.arange(log.steps),
+        action_mask=mask,
+    )  # fmt: skip
+    chances = clone_by_classifier(masked, np.arange(500), 0).probabilities
+    assert (chances[~mask] == 0).all()
+    assert chances.sum(1) == pytest.approx(1.0)
+
+
+def test_the_better_model_is_taken_and_a_miscalibrated_one_is_not(log, trees, monkeypatch):
+    from tidelog.ope.evidence import propensities as module
+
+    real = module._of_clones
+    fits = {"trees": Fit(0.5, 1.0, 1.0), "network": Fit(0.6, 1.0, 1.0)}
+
+    def told(*arguments):
+        found = real(*arguments)
+        return module.replace(found, fit=fits[found.by])
+
+    monkeypatch.setattr(module, "_of_clones", told)
+    monkeypatch.setattr(module, "_clones", lambda *a: trees.clones)
+    folds = episode_folds(log, 2, 0)
+    assert propensities_of(log, folds, "best").by == "trees"
+    fits["trees"] = Fit(0.7, 1.0, 1.0)
+    assert propensities_of(log, folds, "best").by == "network"
+    fits["trees"] = Fit(0.5, 1.0, 1.6)
+    assert propensities_of(log, folds, "best").by == "network"
+
+
+def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
+    options = {"limits": QUICK, "model": "none", "learnt_from": "other data", "ledger": tmp_path / "looks.jsonl"}
+    found = judge(Mostly(), log, propensities="trees", **options)
+    assert found.context["propensities_by"] == "trees"
+    fit = found.context["propensities_fit"]
+    said = f"they miss the logged decisions by {fit['loss']:.2f} nats on average"
+    assert "estimated by boosted trees that were trained to imitate the logger" in found.paragraph
+    assert said in found.paragraph
+    assert f"less than the {fit['constant']:.2f} of always stating the same shares" in found.paragraph
+    judge(Mostly(), log, propensities=LogisticRegression(), **options)
+    judge(Mostly(), log, propensities=LogisticRegression(), **options)
+    looks = [look.settings["propensities"] for look in Ledger.of(log, tmp_path / "looks.jsonl").looks]
+    assert looks[0] == "trees"
+    assert len(looks) == 2
+    assert looks[1].startswith("classifier ")
+
+
+class Broken(BaseEstimator):
+    """Returns what are no probabilities, or fails."""
+
+    def __init__(self, how="sums"):
+        self.how = how
+
+    def fit(self, numbers, action):
+        if self.how == "fails":
+            raise RuntimeError("no room")
+        self.classes_ = np.unique(action)
+        return self
+
+    def predict_proba(self, numbers):
+        return np.ones((len(numbers), len(self.classes_)))
+
+
+class Rigid:
+    """Cannot be copied."""
+
+    def fit(self, numbers, action):
+        return self
+
+    def predict_proba(self, numbers):
+        return np.ones((len(numbers), 1))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [(Broken(), "holds no probabilities: expected 3,000 rows over 3 classes, each with the sum 1"),
+     (Broken("fails"), "Broken failed with RuntimeError: no room"), (Rigid(), "Rigid cannot be copied for each fold"),
+     ("tree", "expected None, 'logged', 'estimated', 'trees', 'best', a classifier")],
+)  # fmt: skip
+def test_classifiers_that_do_not_do_are_refused(source, expected, log):
+    with pytest.raises(tl.ConfigError, match=expected):
+        propensities_of(log, episode_folds(log, 2, 0), source)
+
+
+def test_logs_that_trees_cannot_read_are_refused(log):
+    continuous = tl.collect("point-mass", episodes=4, seed=0)
+    with pytest.raises(tl.SpecError, match=r"expected discrete actions, found Continuous. fix: use propensities='est"):
+        propensities_of(continuous, episode_folds(continuous, 2, 0), "trees")
+    pictures = tl.Log.from_arrays(
+        observation=np.zeros((40, 8, 8, 3), np.uint8), action=np.arange(40) % 2, actions=2, reward=np.zeros(40),
+        episode=np.arange(40),
+    )  # fmt: skip
+    with pytest.raises(tl.SpecError, match="'observation' is a picture, expected columns of a table"):
+        propensities_of(pictures, episode_folds(pictures, 2, 0), "trees")
+    choices = tl.Log.from_arrays(
+        observation=np.zeros((40, 1)), action=np.ones((40, 2), int), reward=np.zeros(40), episode=np.arange(40),
+    )  # fmt: skip
+    assert isinstance(choices.spec.action, MultiDiscrete)
+    found = violated_preconditions(
+        Mostly(), choices, np.arange(40.0), sample=True, bandwidth=None, propensities="trees"
+    )
+    assert "propensities" in [one.rule for one in found]
+
+
+def test_without_scikit_learn_the_line_that_installs_it_is_said(log, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest):
+        if name.split(".")[0] == "sklearn":
+            raise ImportError(name)
+        return real(name, *rest)
+
+    for name in [name for name in sys.modules if name.split(".")[0] == "sklearn"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(tl.ConfigError, match=r"propensities = 'trees' needs scikit-learn. fix: .*install"):
+        propensities_of(log, episode_folds(log, 2, 0), "trees")
