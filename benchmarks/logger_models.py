@@ -1,7 +1,8 @@
 """Models of the logger on logs whose logger is known: the default one (counts or a network) beside boosted trees.
 
 Loss is the mean negative logarithm of the probability of a logged decision in the other fold, in nats; `truth` is that
-of the logger's own probabilities. The mean weight is that of a uniform choice, 1 if the probabilities are calibrated.
+of the logger's own probabilities. The mean weight is that of a uniform choice: 1 for true probabilities, less if some
+actions are never taken (ICU-Sepsis).
 """
 
 import sys

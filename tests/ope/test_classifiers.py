@@ -14,6 +14,7 @@ from tidelog.ope.evidence.propensities import Fit, clone_by_classifier, propensi
 from tidelog.ope.verdict.checks import violated_preconditions
 from tidelog.ope.verdict.judge import judge
 from tidelog.ope.verdict.ledger import Ledger
+from tidelog.ope.verdict.verdict_text import quality
 from tidelog.types import MultiDiscrete
 
 sklearn = pytest.importorskip("sklearn")
@@ -151,6 +152,18 @@ def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
     assert looks[0] == "trees"
     assert len(looks) == 2
     assert looks[1].startswith("classifier ")
+
+
+def test_weights_that_are_wrong_on_average_are_said_with_the_way_to_better_ones():
+    good = "miss the logged decisions by 0.50 nats on average, 50% less than the 1.00 of always stating the same shares"
+    assert quality(Fit(0.5, 1.0, 1.4), "network").endswith(good)
+    assert quality(Fit(0.5, 1.0, 0.2), "counts").endswith(good)  # some actions are never taken
+    said = "with them a uniform choice has a mean weight of 2.60 (expected at most 1.00)"
+    assert quality(Fit(0.5, 1.0, 2.6), "network").endswith(
+        f"{said}: propensities='best' (--propensities best) also tries boosted trees"
+    )
+    assert quality(Fit(0.5, 1.0, 2.6), "trees").endswith(said)
+    assert "no less than the 1.00" in quality(Fit(1.2, 1.0, 1.0), "trees")
 
 
 class Broken(BaseEstimator):

@@ -76,13 +76,20 @@ def reasons(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts
     )
 
 
-def quality(fit: Fit) -> str:
+def quality(fit: Fit, by: str) -> str:
     """How well estimated probabilities predict the logger's decisions in episodes that their model never saw."""
+    wrong = ""
+    if not fit.calibrated:
+        wrong = (
+            f"; with them a uniform choice has a mean weight of {three_digits(fit.mean_weight)} (expected at most 1.00)"
+        )
+        other = ": propensities='best' (--propensities best) also tries boosted trees"
+        wrong += other if by in ("counts", "network") else ""
     share = 1.0 - fit.loss / fit.constant if fit.constant > 0.0 else 0.0
     known = f"{share:.0%} less than" if share > 0.0 else "no less than"
     return (
         f"in other episodes they miss the logged decisions by {fit.loss:.2f} nats on average, {known} the "
-        f"{fit.constant:.2f} of always stating the same shares"
+        f"{fit.constant:.2f} of always stating the same shares{wrong}"
     )
 
 
@@ -178,7 +185,11 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
     if facts.estimated_by is not None:
         how = HOW[facts.estimated_by]
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
-        sentences += [] if facts.propensities_fit is None else [f"{_sentence(quality(facts.propensities_fit))}."]
+        sentences += (
+            []
+            if facts.propensities_fit is None
+            else [f"{_sentence(quality(facts.propensities_fit, facts.estimated_by))}."]
+        )
     if not facts.overlap_known:
         sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     return sentences
