@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -41,7 +42,8 @@ def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch):
         make("procgen/coinrun-easy", 2)
 
 
-def test_the_stand_in_for_gym_is_gone_afterwards():
+def test_the_stand_in_for_gym_is_gone_afterwards(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gym", ModuleType("gym"))  # one that is installed stays
     before, path = {name: sys.modules.get(name) for name in procgen._STAND_INS}, list(sys.path)
     with procgen._gym_stub():
         from gym.envs.registration import register
@@ -64,12 +66,15 @@ def test_it_shows_bytes_and_takes_fifteen_actions():
     seen = environment.reset(0).observation["observation"]
     assert (seen.shape, seen.dtype) == ((3, 64, 64, 3), np.uint8)
     assert (seen[0] != seen[1]).any()  # levels of their own
-    with pytest.raises(SpecError, match="0 up to 14"):
+    with pytest.raises(SpecError, match="values from 15 to 15: expected 0 to 14"):
         environment.step(np.full(3, 15))
     outcome = environment.step(np.full(3, 7))
     assert (outcome.current_observation.observation["observation"] != seen).any()
     assert not outcome.truncated.any()
     assert not any(name in sys.modules for name in procgen._STAND_INS)
+    environment.close()
+    with pytest.raises(EnvironmentFailure, match="was not reset"):
+        environment.step(np.full(3, 7))
 
 
 @played
