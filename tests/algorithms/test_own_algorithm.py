@@ -305,7 +305,7 @@ def test_installed_packages_bring_algorithms_and_are_named_where_they_fail(tmp_p
     assert "installed-action" in table
     with pytest.raises(tl.ConfigError, match="the package any: importing failed_plugin failed: ZeroDivisionError"):
         declared("failed_plugin")
-    with pytest.raises(tl.ConfigError, match="^register: Unfit"):  # the message of `register` itself
+    with pytest.raises(tl.ConfigError, match=r"^register: Unfit"):  # the message of `register` itself
         declared("unfit_plugin")
 
 

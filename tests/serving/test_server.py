@@ -30,7 +30,11 @@ def served(path, *words):
             assert found, line + process.stderr.read()
             yield process, int(found[1])
         finally:
-            process.kill()
+            process.terminate()  # a process that ends by itself keeps what coverage measured in it
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def post(port, body, timeout=30):
