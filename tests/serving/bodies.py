@@ -27,7 +27,11 @@ BODIES = {
     "mixed": ({"observations": [ROW, [1, 2]]}, 422, "mixes observations by name and by position"),
     "by position": ({"observation": [1.0, 2.0]}, 422, "name the features"),
     "leaf width": ({"observation": {"numeric": [1], "categorical": [0, 0]}}, 422, "has shape [1, 1], expected [4]"),
-    "a tower": ({"observation": {"numeric": [[[[[[1]]]]]], "categorical": [0, 0]}}, 422, "'numeric' is nested too deeply"),
+    "a tower": (
+        {"observation": {"numeric": [[[[[[1]]]]]], "categorical": [0, 0]}},
+        422,
+        "'numeric' is nested too deeply. fix: send flatter lists",
+    ),
     "two kinds": (
         {"observation": {"numeric": [1, "2", 3, 0], "categorical": [0, 0]}},
         422,

@@ -211,6 +211,7 @@ def test_the_example_of_a_policy_is_answered(plain):
     assert set(body["observation"]) == set(ROW)
     assert act(plain["iql, choice"], body).status_code == 200
     assert example(plain["discrete bcq, pictures"]) is None
+    assert serve._example(plain["discrete bcq, pictures"], "http://here/act") == []
 
 
 def test_the_printed_command_asks_with_the_example(plain, tmp_path, monkeypatch):
