@@ -135,7 +135,10 @@ def test_the_command_says_its_limits_and_notes_before_it_serves(saved, monkeypat
     (((bounds, hosts), _, room, _),) = made
     assert (bounds.rows, hosts, room) == (3, None, 7)
     said = capsys.readouterr().out
-    assert "note: at most 7 connections: the limit of open files (ulimit -n) allows no more\nnote: the log was small\n" in said
+    assert (
+        "note: at most 7 connections: the limit of open files (ulimit -n) allows no more\nnote: the log was small\n"
+        in said
+    )
     named = serve.Serve("policy", host="0.0.0.0", allow_host=("Ward.example",))
     assert serve._hosts(named) == {"localhost", "127.0.0.1", "[::1]", "0.0.0.0", "ward.example"}
 
