@@ -144,7 +144,8 @@ def test_the_command_says_its_limits_and_notes_before_it_serves(saved, monkeypat
 
 
 @pytest.mark.parametrize(("soft", "hard", "room", "raised"), [
-    (10_000, 10_000, 500, None), (100, 100_000, 500, 1652), (100, -1, 500, 1652), (100, 1300, 148, 1300), (64, 64, 1, 64),
+    (10_000, 10_000, 500, None), (100, 100_000, 500, 1652), (100, -1, 500, 1652), (100, 1300, 148, 1300),
+    (64, 64, 1, 64),
 ])  # fmt: skip
 def test_each_connection_needs_a_file(soft, hard, room, raised, monkeypatch):
     limits = []

@@ -150,7 +150,7 @@ def with_constant_rates(algorithm: Any) -> Any:
     A schedule that decays over the run would leave almost no learning rate for fine-tuning.
     """
     names = [field.name for field in fields(algorithm) if field.metadata.get("choices") is SCHEDULES]
-    return replace(algorithm, **dict.fromkeys(names, constant))  # type: ignore[type-var]
+    return replace(algorithm, **dict.fromkeys(names, constant))
 
 
 class FinetunedAlgorithm(eqx.Module):
