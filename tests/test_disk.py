@@ -103,7 +103,9 @@ def test_a_manifest_that_is_too_deep_to_be_summed_is_refused(monkeypatch):
 
     monkeypatch.setattr("tidelog.folders.digest", deep)
     text = json.dumps({"kind": "thing", "schema": 3}).encode()
-    with pytest.raises(CheckpointError, match=r"its values are nested too deeply\. fix: restore it from a copy, or make the thing"):
+    with pytest.raises(
+        CheckpointError, match=r"its values are nested too deeply\. fix: restore it from a copy, or make the thing"
+    ):
         KIND.read(text, "manifest.json")
 
 
