@@ -12,6 +12,7 @@ import pytest
 from tidelog import DiscreteBCQ, Log
 from tidelog.bench import plain, speed
 from tidelog.bench.speed import Entry
+from tidelog.cli import bench
 
 CONFIG = DiscreteBCQ(hidden=(16,), batch_size=32, learning_rate=1e-2, discount=0.5, target_rate=0.1)
 
@@ -84,3 +85,16 @@ def test_first_updates_are_timed_with_an_empty_and_with_a_filled_cache(monkeypat
 @pytest.mark.full
 def test_the_timed_process_runs_an_entry():
     assert speed.first_updates("bc", 1)["warm_seconds"]["median"] > 0.5
+
+
+def test_the_command_adds_the_first_updates_where_they_are_asked_for(monkeypatch, capsys):
+    row = {"median": 2.0, "min": 1.0, "max": 3.0}
+    monkeypatch.setattr(bench, "synthetic_log", lambda discrete: None)
+    monkeypatch.setattr(bench, "products_of", lambda *args: {(2, 3, 4): 5})
+    monkeypatch.setattr(bench, "measure", lambda *args: [{"updates_per_second": 2.0}])
+    monkeypatch.setattr(bench, "first_updates", lambda name, repeats: {"cold_seconds": row})
+    found = bench._one("bc", SimpleNamespace(seeds=2, repeats=1, start=True))
+    assert found["operations_per_update"] == 2 * 2 * 3 * 4 * 5
+    assert found["cold_seconds"] == row
+    assert "cold_seconds" in capsys.readouterr().out
+    assert "cold_seconds" not in bench._one("bc", SimpleNamespace(seeds=2, repeats=1, start=False))

@@ -327,6 +327,15 @@ def test_evaluating_what_does_not_fit_is_refused(here, run, saved, tidelog):
     assert contents(run) == before
 
 
+def test_runs_are_compared_over_several_episodes(here, run, tidelog):
+    shutil.copytree(run, "copy")
+    done = tidelog("evaluate", run, "copy", "--env", "treatment", "--episodes", "1")
+    assert done.code == 2
+    assert "--episodes 1: a comparison of runs needs at least 2. fix: use --episodes 50" in done.said
+    done = tidelog("evaluate", run, "--data", "visits.csv", "--columns", "columns.toml", "--sample")
+    assert (done.code, "--sample and --mode change nothing with --data" in done.said) == (2, True)
+
+
 def test_a_damaged_run_is_refused(here, run, tidelog):
     shutil.copytree(run, "copy")
     last = here / "copy" / "checkpoints" / "0000000042" / "member-0.safetensors"
