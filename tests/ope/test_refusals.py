@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.ope.cases import bandit, episodes
 from tidelog import ConfigError, Log, SpecError, judge
+from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.states import number_observations
 from tidelog.errors import CheckpointError
 from tidelog.ope.assumptions import independence
@@ -226,6 +228,10 @@ def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):
     assert checks._no_density(None, PUSHES, True, None) == []
     (finding,) = checks._no_density(None, PUSHES, False, None)
     assert "a deterministic continuous action has no probability" in finding.sentence
+    monkeypatch.setattr(checks, "has_density", lambda policy, log: False)
+    (finding,) = checks._no_density(None, PUSHES, True, None)
+    assert finding.sentence == "this policy has no density: it cannot compute the probability of an action"
+    assert finding.advice == "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
 
 
 def test_an_estimate_just_beyond_the_log_shows_more_digits():
@@ -309,3 +315,10 @@ def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too()
         "assumed, not observed",
         sentences[1],
     )
+
+
+def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies(monkeypatch):
+    monkeypatch.setattr(fqe, "targets", lambda config, state, row, key: jnp.asarray([[0.0, 1.0], [1.0, 1.0]]))
+    state = SimpleNamespace(critic=lambda observation, action: jnp.asarray([[1.0, 3.0], [1.0, 1.0]]))
+    batch = Batch(SimpleNamespace(observation=None, action=None), np.arange(2))
+    assert fqe.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}

@@ -107,12 +107,12 @@ def test_an_unknown_item_of_a_large_catalogue_is_guessed_or_passed_over():
     assert many._guess("zzzz") == UNKNOWN_ITEMS
 
 
-def test_a_policy_describes_its_actions(artefacts):
+def test_a_policy_describes_its_actions(tmp_path):
     assert _actions(Catalogue(("a", "b"))) == "lists of 2 items"
     assert _actions(Continuous((-1.0, 0.0), (1.0, 1.0))) == "2 continuous actions"
     assert _actions(Discrete(2, ("a", "b"))) == "2 actions (a, b)"
     assert _actions(MultiDiscrete((2, 3))) == "choices of [2, 3]"
-    assert repr(runtime.load(artefacts["iql, box"])).startswith("Policy of iql: ")
+    assert repr(runtime.load(policy("iql, box").save(tmp_path / "policy"))).startswith("Policy of iql: ")
 
 
 # Artefacts.

@@ -125,10 +125,11 @@ def test_data_sets_that_are_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
         assert words in caught.value.report.errors[0].found
 
 
-def test_pictures_of_minari_are_refused_by_their_size_before_they_are_decoded() -> None:
+def test_pictures_of_minari_are_refused_by_their_size_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     member: Any = {(): [b"no picture"]}
-    with pytest.raises(ValueError, match=r"pictures of shape \[9000, 9000, 3\]: expected at most"):
-        minari._check_pictures(member, SPACES.Box(0, 255, (9000, 9000, 3), np.uint8))
+    monkeypatch.setattr(minari, "MOST_PIXELS", 10)
+    with pytest.raises(ValueError, match=r"pictures of shape \[32, 32, 3\]: expected at most 10 pixels"):
+        minari._check_pictures(member, SPACES.Box(0, 255, (32, 32, 3), np.uint8))
 
 
 # Folders and tables.
