@@ -421,6 +421,28 @@ def share(count: int, of: int) -> dict:
     return {"count": count, "of": of, "share": count / of, "low": float(found.low), "high": float(found.high)}
 
 
+def coverage_over_seeds(packs: Sequence[dict]) -> dict:
+    """The share of answered verdicts whose interval covers the truth, with a 95% interval over the seeds of logs.
+
+    Several policies are judged from each log, and a short log of a problem is the beginning of the long one with its
+    seed. Seeds, not verdicts, are independent: a ratio of sums over the seeds of each problem, with its linearised
+    standard error. `packs` are the rows of `packed`.
+    """
+    seeds: dict[tuple, list[int]] = {}
+    for pack in packs:
+        for seed, decision, (_, low, high) in zip(pack["seed"], pack["decision"], pack["interval"], strict=True):
+            if decision != "unsupported":
+                counts = seeds.setdefault((pack["problem"], seed), [0, 0])
+                counts[0] += low <= pack["truth"] <= high
+                counts[1] += 1
+    covered, answered = np.asarray(list(seeds.values()), float).T
+    share = covered.sum() / answered.sum()
+    off = covered - share * answered
+    error = np.sqrt(len(off) / (len(off) - 1) * (off @ off)) / answered.sum()
+    about = {"covered": int(covered.sum()), "answered": int(answered.sum()), "seeds": len(off), "error": float(error)}
+    return {**about, "share": float(share), "low": float(share - 1.96 * error), "high": float(share + 1.96 * error)}
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.calibration import coverage_over_seeds
 from benchmarks.keep import RESULTS, kept
 
 JUDGES = {
@@ -38,7 +39,7 @@ def calibration() -> str:
     """Verdicts on policies of known worth."""
     found = kept("calibration")
     rows = "\n".join(_calibrated(group) for group in found["groups"])
-    whole, refitted = found["summary"], found["refits"]
+    whole, refitted, over = found["summary"], found["refits"], coverage_over_seeds(found["verdicts"])
     ratios = ", ".join(f"{one['half_width'] / one['refitted_half_width']:.2f}" for one in refitted)
     return f"""## How often verdicts are right
 
@@ -50,7 +51,9 @@ Coverage and errors are counts of verdicts; 95% intervals of shares are Wilson's
 {rows}
 
 Of {whole["verdicts"]:,} verdicts {whole["unsupported"]:,} were *unsupported*. Among the others the 95% interval of the
-difference covered the truth in {_of(whole["covered"])}. *Better* was said of
+difference covered the truth in {_of(whole["covered"])}; over the
+{over["seeds"]} seeds of logs, which are independent, that is {over["low"]:.1%} to {over["high"]:.1%}.
+*Better* was said of
 {_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
 Width of the interval over that of 50 refits of everything, log by log: {ratios}.
 {_chosen_limits()}

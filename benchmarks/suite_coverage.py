@@ -3,6 +3,8 @@
 `python -m benchmarks.suite_coverage` (needs `pip install pytest-cov`) runs the tiers under `coverage`, commands of
 their own processes included, and keeps `benchmarks/results/suite_coverage.json`: shares by module, and every line and
 branch that no test runs. `--data FOLDER` reads the files of an earlier measurement instead of running the tests.
+The tests of optional packages run where these are installed (`pip install -e ".[atari,faiss,mujoco]" imageio` and
+`pip install --no-deps procgen-mirror gym3`); the results name those that were not.
 """
 
 import argparse
@@ -20,11 +22,13 @@ from benchmarks.keep import SHARED, keep
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tidelog"
 TIERS = {"default": "not slow and not full", "full": "full and not slow", "bits": "bits"}
+OPTIONAL = ("ale_py", "envpool", "faiss", "mujoco", "procgen")
 SETTINGS = """[run]
 branch = True
 source = {source}
 patch = subprocess
 parallel = True
+sigterm = True
 data_file = {data}
 disable_warnings = no-data-collected, module-not-imported, module-not-measured, already-imported
 [report]
@@ -100,7 +104,8 @@ def main() -> None:
         default, together = shares(folder, ["default"]), shares(folder, list(TIERS))
     missed = [row for row in together.pop("modules") if row["missed_lines"] or row["missed_branches"]]
     default.pop("modules")
-    content = {"default": default, "all": together, "failed": failed}
+    absent = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
+    content = {"default": default, "all": together, "failed": failed, "not_installed": absent}
     print(keep("suite_coverage", "python -m benchmarks.suite_coverage", content, missed=missed))
 
 

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tidelog as tl
 from benchmarks import judging_page
+from benchmarks.calibration import coverage_over_seeds
 from benchmarks.keep import kept
 from tests.shared import shared
 from tidelog.cli import demo
@@ -147,3 +149,29 @@ def test_worlds_that_no_log_can_show_have_their_measured_numbers() -> None:
     told = [(int(wrong), int(of)) for wrong, of in re.findall(r"\| (\d+) of (\d+) \|", table)]
     assert len(told) == 10
     assert set(told) <= counts
+
+
+def test_the_coverage_of_intervals_is_said_as_it_was_measured_beside_its_nominal_level() -> None:
+    found = kept("calibration")
+    over, one = coverage_over_seeds(found["verdicts"]), found["summary"]["covered"]
+    assert (over["covered"], over["answered"]) == (one["count"], one["of"])
+    said = " ".join((ROOT / "docs/judging.md").read_text(encoding="utf-8").split())
+    counts = f"{one['count']:,} of {one['of']:,} verdicts"
+    assert (
+        f"has a nominal level of 95%. It covers the truth in {one['share']:.1%}, {counts} "
+        f"({100 * over['low']:.1f} to {over['high']:.1%} over the {over['seeds']} seeds of logs; "
+        f"{100 * one['low']:.1f} to {one['high']:.1%}, Wilson, if all verdicts were independent)"
+    ) in said
+    assert (over["high"] < 0.95) == ("**less often than its level says**" in said)
+
+
+def test_coverage_over_seeds_counts_a_seed_once() -> None:
+    """Two policies judged from each of four logs, always right or wrong together: as few as four observations."""
+    pack = {"problem": "made", "episodes": 10, "truth": 0.5, "seed": [1, 2, 3, 4], "decision": ["better"] * 4}
+    right, wrong = [0.6, 0.4, 0.8], [0.9, 0.7, 1.1]
+    packs = [pack | {"interval": [right, right, right, wrong]} for _ in range(2)]
+    found = coverage_over_seeds(packs)
+    assert (found["covered"], found["answered"], found["seeds"], found["share"]) == (6, 8, 4, 0.75)
+    assert found["error"] == pytest.approx(np.std([1, 1, 1, 0], ddof=1) / 2)
+    unsupported = pack | {"decision": ["unsupported"] * 4, "interval": [wrong] * 4}
+    assert coverage_over_seeds([*packs, unsupported]) == found

@@ -110,6 +110,9 @@ def test_only_tables_of_single_rewards_have_a_temperature(log):
     assert tl.suggest(tl.IQL, constant).algorithm.temperature == 3.0
     pushes = tl.Log.from_arrays(**arrays | {"action": noise[:, :1], "bounds": (-9.0, 9.0)})
     assert tl.suggest(tl.IQL, pushes).algorithm.temperature == 3.0
+    facts = auto.facts_of(log, 0.0, 0)
+    assert auto.return_deviation(facts) is not None
+    assert auto.return_deviation(facts._replace(decisions=auto.MOST_DECISIONS + 1)) is None  # too many to compare
 
 
 def test_the_temperature_is_only_ever_raised(log):

@@ -148,3 +148,34 @@ def test_numpy_numbers_are_numbers():
     assert type(made.critics) is int
     with pytest.raises(ConfigError, match="expected a finite number"):
         IQL(temperature=10**400)
+
+
+def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
+    class Config:
+        rate: "Rate" = 0.1  # noqa: F821
+
+    with pytest.raises(ConfigError, match=r"Config: an annotation is unknown: .*'Rate'.*\. fix: import its type"):
+        hyperparameters(Config)
+
+    @hyperparameters
+    class Named:
+        name: str = static("a")
+
+    with pytest.raises(ConfigError, match=r"Named\.name = 3: expected text"):
+        Named(name=3)
+    with pytest.raises(ConfigError, match=r"IQL\.hidden = \(10{12},\): expected numbers of at most 2,147,483,647"):
+        IQL(hidden=(10**12,))
+
+
+@pytest.mark.parametrize(
+    ("weights", "rewards", "expected"),
+    [
+        ((1.0, float("nan")), 2, "expected finite numbers, at least one not 0"),
+        ((0.0, 0.0), 2, "expected finite numbers, at least one not 0"),
+        ((1.0, 0.5, 2.0), 2, r"3 weights, expected 2\. fix: one per reward"),
+        ((1.0, 0.5), None, r"2 weights, expected 1\. fix: one per reward"),
+    ],
+)
+def test_weights_of_rewards_that_do_not_fit_the_log_are_refused(weights, rewards, expected):
+    with pytest.raises(SpecError, match=expected):
+        IQL(reward_weights=weights).stores(Spec({"s": Vector(1)}, Discrete(2), rewards=rewards))

@@ -1,14 +1,21 @@
 """Custom Equinox modules instead of the built-in ones, through the whole loop."""
 
+from types import SimpleNamespace
+
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from tests.algorithms.own import OwnActor, OwnCritic, OwnValue, own_actor, own_critic, own_value
 from tests.algorithms.worlds import small, world
-from tidelog import fit
+from tidelog import PPG, ConfigError, fit
 from tidelog.algorithms.core.optimisation import init_opt_state
+from tidelog.algorithms.phasic import Rewards
+from tidelog.networks.distributions import Categorical
+from tidelog.support import allow
 
 OWN = {"actor_network": own_actor, "critic_network": own_critic, "value_network": own_value}
 PARTS = ("actor", "critic", "target_critic", "value")
@@ -76,3 +83,32 @@ def test_an_optimiser_that_remembers_parameters_shares_no_buffer_with_the_networ
     arrays = [leaf for leaf in jax.tree.leaves((network, *memory)) if isinstance(leaf, jax.Array)]
     places = [leaf.unsafe_buffer_pointer() for leaf in arrays]
     assert len(places) == len(set(places)) == 3 * len(jax.tree.leaves(memory[0]))
+
+
+def test_a_recurrent_algorithm_refuses_networks_of_ones_own():
+    for part in ("critic_network", "imitator_network"):
+        with pytest.raises(
+            ConfigError, match=r"recurrent_size = 4 does not support networks of your own\. fix: drop recurrent_size or"
+        ):
+            small("discrete-bcq", recurrent_size=4, **{part: own_actor})
+
+
+class OwnPhasic(eqx.Module):
+    def policy(self, observation, mask=None):
+        return Categorical(allow(observation["vitals"], mask))
+
+
+def test_an_own_phasic_network_acts_with_its_policy():
+    observation, mask = {"vitals": np.asarray([[0.0, 3.0, 1.0]])}, np.asarray([[True, False, True]])
+    assert PPG().act(OwnPhasic(), observation).action.tolist() == [1]
+    found = PPG().act(OwnPhasic(), observation, mask=mask, carry="kept")
+    assert found.action.tolist() == [2]
+    assert found.carry == "kept"
+    assert PPG().start(OwnPhasic(), 1) is None
+
+
+def test_new_episodes_begin_with_returns_of_0():
+    for normalised in (True, False):
+        state = SimpleNamespace(rewards=Rewards(None, jnp.ones(2)) if normalised else None, _replace=SimpleNamespace)
+        rewards = PPG().with_new_episodes(state).rewards
+        assert (None if rewards is None else rewards.sums.tolist()) == ([0.0, 0.0] if normalised else None)

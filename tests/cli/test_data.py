@@ -12,9 +12,10 @@ import pytest
 from tests.data.test_checks import BROKEN, Broken, put, write
 from tests.data.test_warnings import CASES, CLEAN
 from tests.data.visits import COLUMNS, visits
-from tidelog.cli import main
+from tidelog.cli import data, main
 from tidelog.data.core.registry import CHECKS
 from tidelog.data.io.readers import read_any, read_log
+from tidelog.errors import LogError
 
 
 def mapped(folder: Path, **changes: Any) -> str:
@@ -226,3 +227,14 @@ def test_convert_refuses_a_broken_file_and_an_unknown_target(
         )
         assert said in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == sorted(before)
+
+
+def test_an_error_without_a_report_is_said_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failed(source: Any) -> None:
+        raise LogError("the log is on fire. fix: put it out")
+
+    monkeypatch.setattr(data, "read_any", failed)
+    assert main(["data", "validate", "--data", "log"]) == 2
+    assert flat(capsys.readouterr().err) == "tidelog: the log is on fire. fix: put it out"

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -9,6 +11,7 @@ import pytest
 
 from tests.cli.conftest import contents
 from tidelog import load_policy, runtime
+from tidelog.cli import export
 from tidelog.policies.export import artefact
 from tidelog.runtime.artefact_files import Saved
 from tidelog.training.runs import progress
@@ -51,6 +54,22 @@ def test_an_export_names_its_steps_and_keeps_an_older_policy(tidelog, run, here,
     assert contents(here) == before
     quiet = tidelog(*words, "--overwrite", "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "exported: policy.zip\n", "")
+    monkeypatch.setattr(export, "has_onnx", lambda: False)
+    log = ["--data", "visits.csv", "--columns", "columns.toml"]
+    done = tidelog("export", run, "--to", "zip", "--out", "other.zip", *log)
+    assert done.code == 0, done.err
+    assert "no ONNX file. fix: pip install 'jax2onnx" in done.said
+    assert Saved(here / "other.zip").manifest["parity"]["rows"]["logged"] > 50
+
+
+def test_a_log_that_is_gone_is_not_compared_with(run, tmp_path):
+    origin = {"source": str(tmp_path / "gone.csv"), "columns": None}
+    record = SimpleNamespace(data=SimpleNamespace(origin=origin))
+    logged, reason = export._logged(SimpleNamespace(data=()), record, None)
+    assert logged is None
+    assert re.match(r"the run's log cannot be read \(.*gone\.csv.*\): name it with --data$", reason, re.DOTALL)
+    assert export._metrics(run, {"update": 42, "member": 1, "seed": 1})["update"] == 42
+    assert export._metrics(run, {"update": 41, "member": 1, "seed": 1}) is None
 
 
 @pytest.mark.parametrize(("words", "message"), [

@@ -18,6 +18,7 @@ from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main
+from tidelog.cli.recommend import seen_line
 from tidelog.cli.serve import _notes
 from tidelog.data.io.inspect import _without_bad_rows
 from tidelog.recommend.interactions.readers import read_interactions
@@ -218,6 +219,9 @@ def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
     assert "events of 16 users" in shown
     assert "no pause ends a session" in shown
     assert main(["data", "validate", "--data", source, *ROLES]) == 0
+    read_interactions(source, user="u", item="i", time="t").save(tmp_path / "saved")
+    assert main(["data", "validate", "--data", str(tmp_path / "saved")]) == 0
+    assert "0 errors" in said(capsys)
     broken = pl.read_csv(source).with_columns(t=pl.lit("noon"))
     broken.write_csv(tmp_path / "broken.csv")
     flags = [
@@ -519,3 +523,23 @@ def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, 
     found = pl.read_csv(tmp_path / "lists.csv").filter(pl.col("u") == "u3")
     assert found["i"].to_list() == wanted.items[0].tolist()
     assert found["score"].to_list() == pytest.approx(wanted.scores[0].tolist(), abs=1e-5)
+
+
+def test_a_reward_may_be_a_column(tmp_path, capsys):
+    clicks(users=16).with_columns(worth=2.5).write_csv(tmp_path / "clicks.csv")
+    words = ["--data", str(tmp_path / "clicks.csv"), *ROLES[:6], "--reward", "worth"]
+    assert main(["data", "validate", *words]) == 0
+    assert main(["data", "validate", *words[:-1], "wroth"]) == 2
+    assert "'wroth'" in said(capsys)
+
+
+def test_lists_say_what_they_do_with_items_of_the_history():
+    rare, common = (seen_line(SimpleNamespace(repeat_share=share)) for share in (0.04, 0.4))
+    assert rare == (
+        "4% of the events in training repeat an item of their user: lists leave out items of the history; "
+        "--exclude-seen no keeps them"
+    )
+    assert common == (
+        "40% of the events in training repeat an item of their user: lists may contain items of the history; "
+        "--exclude-seen yes leaves them out"
+    )

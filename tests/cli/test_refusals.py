@@ -1,18 +1,24 @@
 """What a user gets wrong ends with code 2 and the mend, without a traceback and with nothing written."""
 
+import dataclasses
 import gzip
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tests.cli.conftest import MAPPING, SMALL, contents
+from tests.runtime.cases import policy
 from tidelog import load
 from tidelog.cli import main
-from tidelog.errors import DivergenceError
+from tidelog.cli.environment_flags import free_folder
+from tidelog.cli.flags import read_config
+from tidelog.cli.tables import train_and_show
+from tidelog.errors import CheckpointError, DivergenceError
 
 TRAIN = ["train", "iql", "--steps", 2, *SMALL, "--out", "out", "--data"]
 
@@ -143,6 +149,7 @@ def test_a_log_without_rewards_is_refused_by_what_learns_from_them(here, tidelog
     assert not (here / "out").exists()
 
 
+ROLES = ["--user", "patient", "--item", "strain", "--time", "visit"]
 WORDS = {
     "an unknown command": (["trian"], "no command 'trian': did you mean 'train'"),
     "an unknown subcommand": (["data", "inspct", "x"], "no command 'data inspct': did you mean 'inspect'"),
@@ -171,6 +178,16 @@ WORDS = {
     "no repeats": (["bench", "--repeats", "0"], "repeats = 0: expected at least 1"),
     "nothing to measure": (["bench", "--algorithm", "nope"], "no benchmark 'nope'"),
     "no patients": (["demo", "--patients", "0", "--out", "demo"], "expected patients, steps and episodes >= 2"),
+    "no policy to judge": (["judge"], "there is no policy to judge. fix: name a run folder or a saved policy"),
+    "a mapping for interactions": (
+        ["train", "recommender-bcq", "--data", "visits.csv", *ROLES, "--columns", "columns.toml"],
+        "interactions use --user, --item and --time. fix: drop --columns and --memory-map",
+    ),
+    "a mapping of interactions": (
+        ["data", "inspect", "--data", "visits.csv", *ROLES, "--write", "new.toml"],
+        "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write",
+    ),
+    "a run without a chain": (["verify", "policy", "--run", "x"], "--run is set without --chain. fix: add --chain, or"),
     "no demo": (["demo", "--seeds", "0", "--out", "demo"], "and seeds >= 1"),
 }  # fmt: skip
 
@@ -310,6 +327,15 @@ def test_evaluating_what_does_not_fit_is_refused(here, run, saved, tidelog):
     assert contents(run) == before
 
 
+def test_runs_are_compared_over_several_episodes(here, run, tidelog):
+    shutil.copytree(run, "copy")
+    done = tidelog("evaluate", run, "copy", "--env", "treatment", "--episodes", "1")
+    assert done.code == 2
+    assert "--episodes 1: a comparison of runs needs at least 2. fix: use --episodes 50" in done.said
+    done = tidelog("evaluate", run, "--data", "visits.csv", "--columns", "columns.toml", "--sample")
+    assert (done.code, "--sample and --mode change nothing with --data" in done.said) == (2, True)
+
+
 def test_a_damaged_run_is_refused(here, run, tidelog):
     shutil.copytree(run, "copy")
     last = here / "copy" / "checkpoints" / "0000000042" / "member-0.safetensors"
@@ -353,3 +379,63 @@ def test_what_nobody_foresaw_is_not_hidden(monkeypatch):
     monkeypatch.setattr("tidelog.cli.resume.run", run)
     with pytest.raises(ZeroDivisionError):
         main(["resume", "x"])
+
+
+def test_a_config_file_sets_switches_and_options_that_are_off(tmp_path):
+    @dataclasses.dataclass
+    class Flags:
+        quiet: bool = False
+        json: bool = False
+        onnx: bool = True
+        together: bool | None = None
+
+    (tmp_path / "run.toml").write_text("quiet = true\njson = false\nonnx = false\ntogether = false\n")
+    assert read_config(str(tmp_path / "run.toml"), Flags) == ["--quiet", "--no-onnx", "--no-together"]
+
+
+def test_a_run_is_not_fine_tuned_into_its_own_folder(here, run, tidelog):
+    before = contents(run)
+    done = tidelog("finetune", run, "--env", "treatment", "--out", run / ".." / run.name)
+    assert (done.code, contents(run)) == (2, before)
+    assert "is the run that is continued. fix: choose another folder" in done.said
+
+
+def test_rows_of_which_none_can_be_read_give_no_table(table, here, run, tidelog):
+    table.head(3).with_columns(kidneys=pl.lit("odd")).write_csv(here / "odd.csv")
+    before = contents(here)
+    done = tidelog("act", run, "--data", "odd.csv", "--out", "a.csv", "--skip-unknown", "skipped.csv")
+    assert (done.code, contents(here)) == (2, before)
+    assert "all 3 rows have a value that the policy cannot read, such as kidneys: odd. fix: correct" in done.said
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_with_code_4(capsys):
+    def train(progress):
+        raise CheckpointError("no space is left. fix: free some")
+
+    assert train_and_show(SimpleNamespace(train=train)) == 4
+    assert capsys.readouterr().err == "tidelog: no space is left. fix: free some\n"
+
+
+def test_a_file_where_a_run_would_be_is_passed_over(tmp_path):
+    (tmp_path / "iql").write_text("mine")
+    (tmp_path / "iql-2").mkdir()
+    assert free_folder("iql", str(tmp_path)) == tmp_path / "iql-2"
+    assert free_folder("bc", str(tmp_path)) == tmp_path / "bc"
+
+
+def test_a_saved_policy_has_neither_members_nor_provenance(shelf, here, tidelog):
+    done = tidelog("judge", shelf, "--data", "visits.csv", "--columns", "columns.toml", "--all-members")
+    assert (done.code, "which has no members. fix: drop --member and --all-members" in done.said) == (2, True)
+    done = tidelog("verify", shelf, "--chain")
+    assert (done.code, "carries no provenance. fix: export it from its run again" in done.said) == (2, True)
+    before = contents(shelf)
+    for out in (shelf, shelf / ".." / shelf.name):
+        done = tidelog("export", shelf, "--out", out, "--overwrite")
+        assert (done.code, contents(shelf)) == (2, before)
+        assert "is the exported policy itself. fix: choose another path" in done.said
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    """A policy that was saved without a run."""
+    return policy("iql, choice").save(tmp_path_factory.mktemp("shelf") / "policy")

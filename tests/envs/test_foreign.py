@@ -221,3 +221,29 @@ class Pictures(Slide):
 def test_what_cannot_be_taken_is_said(make_it, error, words):
     with pytest.raises(error, match=words):
         make_it()
+
+
+class Bare:
+    """A walk that ends at 3, and after `limit` steps where its parameters have one; without a function of the end."""
+
+    name = "Bare-v0"
+
+    def __init__(self, limit):
+        self.default_params = Params() if limit else ()
+
+    observation_space, action_space = OldGymnax.observation_space, OldGymnax.action_space
+    shown, reset_env = OldGymnax.shown, OldGymnax.reset_env
+
+    def step_env(self, key, state, action, params):
+        state = Walk(state.place + action, state.time + 1)
+        ended = (state.place == 3) | (state.time >= getattr(params, "max_steps_in_episode", 10**9))
+        return self.shown(state), state, action * 2, ended, {}
+
+
+def test_without_a_function_of_the_end_the_clock_tells_them_apart():
+    _, outcomes = walked(Bare(True), [(1, 1, 1, 0), (0, 0, 0, 0), (0, 1, 1, 1)])
+    assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False, False], [False, False, False]]
+    assert [one.truncated.tolist() for one in outcomes[2:]] == [[False, False, False], [False, True, True]]
+    _, outcomes = walked(Bare(False), [(1, 1, 1, 0), (0, 0, 0, 0)])  # no limit: every end is one of the world
+    assert [one.terminated.tolist() for one in outcomes[2:]] == [[True, False], [False, False]]
+    assert not any(one.truncated.any() for one in outcomes)

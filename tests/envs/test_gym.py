@@ -334,3 +334,47 @@ def test_a_picture_that_breaks_its_spaces_promise_is_a_failure():
     batch = Batch("eyes", 1, 4)
     with pytest.raises(EnvironmentFailure, match=r"has type float64: expected uint8"):
         batch.leaf("the observation", np.zeros((1, 6, 5, 3)), Image(6, 5, 3))
+
+
+class Masked(Clock):
+    """Continuous actions with a mask, which has no meaning."""
+
+    def __init__(self):
+        super().__init__()
+        self.action_space = spaces.Box(-1, 1, (2,))
+
+    def reset(self, *, seed=None, options=None):
+        seen, info = super().reset(seed=seed)
+        return seen, {**info, "action_mask": np.ones(2, np.int8)}
+
+
+def test_a_mask_needs_discrete_actions():
+    with pytest.raises(SpecError, match=r"Masked has an action mask for Box\(.*\): expected discrete actions"):
+        make(Masked, 2)
+
+
+def test_what_gymnasium_cannot_make_is_said_in_its_words():
+    def refused(error):
+        def entry():
+            raise error
+
+        gymnasium.register("Refused-v0", entry)
+        try:
+            make("Refused-v0", 1)
+        finally:
+            del gymnasium.registry["Refused-v0"]
+
+    with pytest.raises(ConfigError, match=r"Refused-v0 needs a package that is not installed: pip install pump"):
+        refused(gymnasium.error.DependencyNotInstalled("pip install pump"))
+    with pytest.raises(ConfigError, match="gymnasium cannot make Refused-v0: no bed is free"):
+        refused(gymnasium.error.Error("no bed is free"))
+
+
+def test_an_observation_of_other_leaves_or_types_is_a_failure_of_all_copies():
+    batch, expected = Batch("ward", 2, 7), {"beds": Codes((4,)), "pulse": Vector(1)}
+    with pytest.raises(
+        EnvironmentFailure, match=r"ward, all copies, step 7: .* leaves \['beds'\]: expected \['beds', 'p"
+    ):
+        batch.leaves({"beds": np.zeros((2, 1), int)}, expected)
+    with pytest.raises(EnvironmentFailure, match="observation 'beds' has type float64: expected whole numbers"):
+        batch.leaves({"beds": np.zeros((2, 1)), "pulse": np.zeros((2, 1))}, expected)

@@ -33,6 +33,11 @@ class Frames:
         rows = 10 * np.arange(3)[:, None, None] + np.arange(6)[:, None]
         return np.broadcast_to(rows, (2, 3, 6, 5)).astype(np.uint8)
 
+    closed = False
+
+    def close(self):
+        self.closed = True
+
     def reset(self, seed=None):
         return self.shown(), {"seed": seed}
 
@@ -48,6 +53,8 @@ def test_channels_are_turned_and_nothing_else():
     assert info == {"seed": 4}
     assert shown[1, 2, 4].tolist() == [2, 12, 22]
     assert source.step(None)[1].tolist() == [1, 1]
+    source.close()
+    assert source._source.closed
     assert channels_last(source) is source
     for shape, turned in (((12, 64, 64), True), ((4, 10, 10), True), ((64, 64, 12), False), ((10, 10, 6), False)):
         stack = SimpleNamespace(

@@ -1,5 +1,6 @@
 """Saving in the middle of episodes and restoring into a fresh object: the same future, bit for bit."""
 
+import json
 from dataclasses import replace
 
 import gymnasium
@@ -107,6 +108,36 @@ def test_arrays_of_something_else_are_refused(name):
     if "generator" in saved:
         with pytest.raises(ConfigError, match="random generators"):
             environment.restore_state({**saved, "generator": np.frombuffer(b"[7]", np.uint8)})
+
+
+def test_states_that_no_environment_saves_are_refused():
+    environment = make("treatment", 3)
+    environment.reset(0)
+    saved = environment.save_state()
+    with pytest.raises(ConfigError, match=r"a saved state is out of range: expected 0 to \d+$"):
+        environment.restore_state({**saved, "state": np.full_like(saved["state"], 10**6)})
+    one = json.loads(saved["generator"].tobytes())
+    kind, inner = one[0]["bit_generator"], one[0]["state"]
+    assert kind == "PCG64"
+    for states, words in (
+        (one + one, "the saved state has 2 random generators: expected 1"),
+        (
+            [{**one[0], "bit_generator": "default_rng"}],
+            "the saved random generators cannot be read: default_rng is not a bit generator",
+        ),
+        (
+            [{**one[0], "bit_generator": "seed"}],
+            "the saved random generators cannot be read: seed is not a bit generator",
+        ),
+        ([{**one[0], "bit_generator": "BitGenerator"}], "cannot be read: BitGenerator is a base class"),
+        ([{**one[0], "state": {**inner, "state": 2**200}}], "the saved random generators cannot be read"),
+    ):
+        text = json.dumps(states).encode()
+        with pytest.raises(ConfigError, match=words):
+            environment.restore_state({**saved, "generator": np.frombuffer(text, np.uint8)})
+    deep = np.frombuffer(b"[" * 100_000, np.uint8)
+    with pytest.raises(ConfigError, match="the saved random generators cannot be read"):
+        environment.restore_state({**saved, "generator": deep})
 
 
 def test_environments_that_may_hide_something_do_not_offer_it():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.shared import shared
+from tidelog.envs import tabular
 from tidelog.envs.tabular import Tabular, TabularEnvironment, features_view
 from tidelog.envs.toys import chain
 from tidelog.envs.treatment import icu_sepsis
@@ -245,3 +246,10 @@ def test_a_missing_or_foreign_icu_file_is_said(tmp_path):
     np.save(tmp_path / "single.npy", np.zeros(1))
     with pytest.raises(ConfigError, match="not a NumPy archive"):
         icu_sepsis(tmp_path / "single.npy")
+
+
+def test_what_never_converges_is_refused(monkeypatch):
+    monkeypatch.setattr(tabular, "_SWEEPS", 50)
+    with pytest.raises(ConfigError, match=r"no convergence after 50 sweeps\. fix: use a discount below 1"):
+        coin().optimal()  # action 1 earns forever
+    assert coin().optimal(0.5)[0] == pytest.approx(0.25)  # action 1 earns 0.2

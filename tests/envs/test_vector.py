@@ -290,6 +290,7 @@ def raising(_):
         (1, lambda array: ["high"] * 3, "step 3: the reward has type .*: expected numbers"),
         (2, lambda array: array[None], r"step 3: terminated has shape \(1, 3\): expected \(3,\)"),
         (3, lambda array: np.full(3, 0.5), "step 3: truncated has type float64: expected true or false"),
+        (0, lambda array: [[1, 2], [3]], "step 3: the observation is not an array: setting an array element"),
         (0, raising, "all copies, step 3: step raised RuntimeError: pump stuck"),
     ],
 )
@@ -405,3 +406,37 @@ def shown(observed):
 def put_where_the_vectorised_ones_are(many, alone):
     for row, copy in enumerate(alone._copies):
         copy.unwrapped.state = many._source.state[:, row].copy()
+
+
+def test_a_source_that_breaks_its_interface_is_named():
+    class Short(Tickers):
+        def step(self, action):
+            return super().step(action)[:4]
+
+    class Listed(Tickers):
+        def reset(self, *, seed=None, options=None):
+            return [*super().reset(seed=seed, options=options)]
+
+    environment = make(Short(AutoresetMode.NEXT_STEP), 4)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailure, match="step 1: step returned a tuple: expected a tuple of 5 values"):
+        environment.step(np.zeros(4, int))
+    with pytest.raises(EnvironmentFailure, match="reset returned a list: expected a tuple of 2 values"):
+        make(Listed(AutoresetMode.NEXT_STEP), 4)
+
+    class Partial(SyncVectorEnv):
+        def step(self, action):
+            seen, *rest = super().step(action)
+            return {"clock": seen["clock"], "ward": seen["ward"]}, *rest
+
+    environment = make(Partial([Clock]), 1)
+    environment.reset(0)
+    with pytest.raises(EnvironmentFailure, match="step 1: the observation is unusable: KeyError: 'beds'"):
+        environment.step(np.zeros(1, int))
+
+
+def test_a_mask_needs_discrete_actions_in_every_copy():
+    source = Tickers(AutoresetMode.DISABLED, masked=True)
+    source.single_action_space = spaces.Box(-1, 1, (2,))
+    with pytest.raises(SpecError, match=r"Tickers has an action mask for Continuous\(.*\): expected discrete actions"):
+        make(source, 4)

@@ -159,3 +159,18 @@ def test_policy_and_value_draw_apart_and_every_store_keeps_count():
     same(value.columns["reward"][4:], learner.segments["fresh"].columns["reward"])
     after = replayed(ROUNDS).segments["value"]  # the auxiliary phase neither uses up nor ages
     same(after.lives, value.lives)
+
+
+@pytest.mark.full
+def test_the_losses_of_the_auxiliary_phase_are_those_that_its_update_reports():
+    h, learner = replaying(), replayed(2 * POLICY_UPDATES)
+    (_, phase) = h.phases()
+    store, key = learner.segments["value"], jax.random.key(0)
+    _, columns = eqx.filter_jit(phase.prepare)(h, learner.state, store.columns)
+    order = phase.samplers.order.init(8, key)
+    batch, _ = phase.samplers.batch(store._replace(columns=store.columns | columns), order, key, jnp.zeros(()))
+    found = eqx.filter_jit(phase.losses)(h, learner.state, batch, key)
+    _, feedback = eqx.filter_jit(phase.step)(h, learner.state, batch)
+    assert set(found) == {"aux_value_loss", "value_loss"}
+    for name, value in found.items():
+        np.testing.assert_allclose(value, feedback.metrics[name], rtol=1e-4)

@@ -7,11 +7,15 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import ACTIONS, KINDS, world
+from tidelog.networks import phasic
 from tidelog.networks.actor import HEADS, Actor, GaussianHead, PointHead, StateGaussianHead, gaussian
 from tidelog.networks.critic import Critic, Ensemble, Value
 from tidelog.networks.distributions import Categorical, Gaussian, Point
 from tidelog.networks.encode import Encoder, EncoderConfig
 from tidelog.networks.mlp import Linear
+from tidelog.networks.perturbation import Perturbation
+from tidelog.networks.phasic import Trunk
+from tidelog.networks.vae import Generator
 from tidelog.types import Codes, Discrete, MultiDiscrete, Spec, Vector
 
 SHAPE = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8), "layer_norm": False}
@@ -185,3 +189,22 @@ def test_actions_of_other_kinds_are_refused():
     with pytest.raises(TypeError, match=r"Discrete or Continuous actions, got MultiDiscrete. fix: use one"):
         Critic.create(rng(), spec, **SHAPE)
     assert Actor.create(rng(), Spec({"s": Vector(2)}, Discrete(3)), head=gaussian, **SHAPE)
+
+
+def test_wrong_inputs_of_a_network_are_a_mistake_of_the_algorithm_and_named():
+    flat, recurrent = (
+        Encoder.create(rng(), SPECS["discrete"], EncoderConfig(2, 8, recurrent_size=size)) for size in (None, 3)
+    )
+    with pytest.raises(TypeError, match=r"a recurrent network reads windows\. fix: pass real \[B, T\]"):
+        recurrent({name: leaf[None] for name, leaf in seen(3).items()})
+    with pytest.raises(TypeError, match=r"a feed-forward network reads steps, not segments\. fix: set recurrent_size"):
+        flat.further(jnp.zeros((1, 3, 3)), seen(3))
+    sizes = {"hidden": (8,), "encoder_config": EncoderConfig(2, 8)}
+    with pytest.raises(TypeError, match=r"a perturbation supports Continuous actions, got Discrete\. fix: use these"):
+        Perturbation.create(rng(), SPECS["discrete"], **sizes)
+    with pytest.raises(TypeError, match=r"a generator supports Continuous actions, got Discrete\. fix: use these"):
+        Generator.create(rng(), SPECS["discrete"], latent=2, **sizes)
+    network = phasic.Phasic(None, None, None, Trunk(recurrent, None), None, False, False)
+    start = phasic.SegmentStart(jnp.zeros((1, 3), bool), jnp.zeros((1, 3)))
+    with pytest.raises(TypeError, match=r"own recurrent unit, got no state\. fix: pass SegmentStart\(value=\.\.\.\)"):
+        network.values_of_segment(seen(3), seen(3), start)

@@ -27,6 +27,21 @@ BODIES = {
     "mixed": ({"observations": [ROW, [1, 2]]}, 422, "mixes observations by name and by position"),
     "by position": ({"observation": [1.0, 2.0]}, 422, "name the features"),
     "leaf width": ({"observation": {"numeric": [1], "categorical": [0, 0]}}, 422, "has shape [1, 1], expected [4]"),
+    "a tower": (
+        {"observation": {"numeric": [[[[[[1]]]]]], "categorical": [0, 0]}},
+        422,
+        "'numeric' is nested too deeply. fix: send flatter lists",
+    ),
+    "two kinds": (
+        {"observation": {"numeric": [1, "2", 3, 0], "categorical": [0, 0]}},
+        422,
+        "'numeric' mixes number and string values. fix: use one type",
+    ),
+    "a giant code": (
+        {"observation": {"numeric": [1, 2, 3, 0], "categorical": [10**30, 0]}},
+        422,
+        "'categorical' has a number that is too large. fix: send a smaller number",
+    ),
     "a code": ({"observation": {"numeric": [1, 2, 3, 0], "categorical": [9, 0]}}, 422, "9, expected codes 0"),
     "too many": ({"observations": [ROW] * 4}, 413, "'observations' has 4 rows, at most 3 are allowed"),
     "none": ({"observations": []}, 422, "at least one observation"),

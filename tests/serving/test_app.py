@@ -1,10 +1,12 @@
 """Answers to a client: those of the NumPy runtime, and for all else a status and a sentence."""
 
 import json
+import re
 import shlex
 import time
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
 import httpx
@@ -13,8 +15,18 @@ import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
 from tidelog.cli import serve
+from tidelog.serving import app
 from tidelog.serving.app import Bounds, application
-from tidelog.serving.endpoints import ActEndpoint, example
+from tidelog.serving.endpoints import (
+    ActEndpoint,
+    ParsedRequest,
+    RequestError,
+    _observation,
+    _rows,
+    _times,
+    example,
+)
+from tidelog.types import Continuous, Discrete, Spec, Vector
 
 
 def asked(policy, *requests, bounds=None, hosts=None):
@@ -199,6 +211,7 @@ def test_the_example_of_a_policy_is_answered(plain):
     assert set(body["observation"]) == set(ROW)
     assert act(plain["iql, choice"], body).status_code == 200
     assert example(plain["discrete bcq, pictures"]) is None
+    assert serve._example(plain["discrete bcq, pictures"], "http://here/act") == []
 
 
 def test_the_printed_command_asks_with_the_example(plain, tmp_path, monkeypatch):
@@ -234,3 +247,74 @@ def test_other_hosts_are_refused(host, status, plain):
     assert answer.status_code == status
     if status == 421:
         assert "this server is called [::1], localhost. fix: start it with --allow-host NAME" in answer.json()["error"]
+
+
+def test_bodies_that_are_longer_than_they_say_or_too_many_at_once_are_refused(plain, monkeypatch):
+    request = ("POST", "/act", {"content": b" " * 90_000, "headers": {**JSON, "content-length": "10"}})
+    (answer,) = asked(plain["iql, choice"], request, bounds=Bounds(body=80_000))
+    assert (answer.status_code, answer.json()["error"]) == (
+        413,
+        "the body is larger than 80,000 bytes, the server's limit. fix: send fewer rows",
+    )
+    monkeypatch.setattr(app, "MOST_BODIES", 70_000)
+    (answer,) = asked(plain["iql, choice"], ("POST", "/act", {"content": b" " * 90_000, "headers": JSON}))
+    assert (answer.status_code, answer.json()["error"]) == (
+        503,
+        "the server holds too many large bodies. fix: send fewer rows, or later",
+    )
+
+
+def test_what_goes_wrong_outside_an_answer_is_a_500_without_details(plain, monkeypatch):
+    async def broken(server, request):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(app._Server, "health", broken)
+
+    async def go():
+        transport = httpx.ASGITransport(application(plain["iql, choice"]), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get("/health")
+
+    answer = anyio.run(go)
+    assert answer.status_code == 500
+    assert answer.json() == {"error": "the answer failed. fix: see the server's log"}
+
+
+def test_an_answer_that_is_no_number_is_refused():
+    policy = SimpleNamespace(
+        spec=Spec({"x": Vector(2)}, Continuous((-1.0,), (1.0,))),
+        acting=None,
+        act=lambda *args: (np.asarray([[np.inf]]), None),
+    )
+    endpoint = ActEndpoint(policy, 10)
+    one = ParsedRequest({"x": np.zeros((1, 2))}, 1, True)
+    with pytest.raises(
+        RequestError, match=r"the action is not finite, the observation is too large\. fix: send smaller"
+    ):
+        endpoint.compute(one)
+
+
+def test_rows_by_position_are_those_of_the_only_leaf():
+    spec = Spec({"x": Vector(2)}, Discrete(2))
+    np.testing.assert_array_equal(_observation([[1, 2.5], [3, 4]], spec, "observations")["x"], [[1, 2.5], [3, 4]])
+    np.testing.assert_array_equal(_observation([1, 2], Spec({"x": Vector(1)}, Discrete(2)), "o")["x"], [[1], [2]])
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (
+            lambda: _rows("x", "histories", False),
+            "'histories' is not a list with one list per user. fix: send [[...], ",
+        ),
+        (lambda: _rows([], "histories", False), "'histories' is not a list with one list per user. fix: send [[...], "),
+        (lambda: _times("noon"), "'times' is not a list with one time per item. fix: send numbers or dates"),
+        (lambda: _times([3.0]), "'times' is not a list with one time per item. fix: send numbers or dates"),
+        (lambda: _times([[True]]), "a time is True: expected a number or a date. fix: send the log's times"),
+        (lambda: _times([[10**40]]), "expected a number or a date. fix: send the log's times"),
+    ],
+)
+def test_lists_of_another_form_are_refused(read, expected):
+    with pytest.raises(RequestError, match=re.escape(expected)):
+        read()
+    assert _times([[1.5, 2, "2026-01-01"], []]) == [[1.5, 2, "2026-01-01"], []]

@@ -10,11 +10,15 @@ import subprocess
 import sys
 import time
 from contextlib import closing, contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import tidelog.serving
 from tests.serving.bodies import JSON, ROW, random_body
+from tidelog.cli import main, serve
+from tidelog.serving.app import Bounds
 
 
 @contextmanager
@@ -30,7 +34,11 @@ def served(path, *words):
             assert found, line + process.stderr.read()
             yield process, int(found[1])
         finally:
-            process.kill()
+            process.terminate()  # a process that ends by itself keeps what coverage measured in it
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
 def post(port, body, timeout=30):
@@ -76,8 +84,6 @@ def test_a_server_answers_survives_and_stops(saved, plain):
     (("{saved}", "--backend", "onnx"), "has no policy.onnx"),
 ])  # fmt: skip
 def test_what_cannot_be_served_is_said(words, message, saved, capsys):
-    from tidelog.cli import main
-
     assert main(["serve", *(word.format(saved=saved["bc, point"]) for word in words)]) == 2
     assert message in capsys.readouterr().err
 
@@ -113,3 +119,46 @@ def test_silent_connections_do_not_keep_others_out(saved):
             assert connection.getresponse().status == 200
         for one in silent:
             one.close()
+
+
+def test_the_command_says_its_limits_and_notes_before_it_serves(saved, monkeypatch, capsys):
+    made, stopped = [], SimpleNamespace(run=lambda sockets: sockets[0].close())
+    connections = SimpleNamespace(server=lambda *args: made.append(args) or stopped)
+    app = SimpleNamespace(Bounds=Bounds, application=lambda policy, bounds, hosts: (bounds, hosts))
+    monkeypatch.setattr(serve, "_tools", lambda: (app, connections))
+    monkeypatch.setattr(serve, "_room", lambda wanted: 7)
+    monkeypatch.setattr(serve, "_notes", lambda origin: ["the log was small"])
+    monkeypatch.setattr(serve.signal, "signal", lambda number, function: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    words = [str(saved["bc, point"]), "--port", "0", "--host", "0.0.0.0", "--rows", "3"]
+    assert serve.run(words) == 0
+    (((bounds, hosts), _, room, _),) = made
+    assert (bounds.rows, hosts, room) == (3, None, 7)
+    said = capsys.readouterr().out
+    assert (
+        "note: at most 7 connections: the limit of open files (ulimit -n) allows no more\nnote: the log was small\n"
+        in said
+    )
+    named = serve.Serve("policy", host="0.0.0.0", allow_host=("Ward.example",))
+    assert serve._hosts(named) == {"localhost", "127.0.0.1", "[::1]", "0.0.0.0", "ward.example"}
+
+
+@pytest.mark.parametrize(("soft", "hard", "room", "raised"), [
+    (10_000, 10_000, 500, None), (100, 100_000, 500, 1652), (100, -1, 500, 1652), (100, 1300, 148, 1300),
+    (64, 64, 1, 64),
+])  # fmt: skip
+def test_each_connection_needs_a_file(soft, hard, room, raised, monkeypatch):
+    limits = []
+    monkeypatch.setattr(serve.resource, "getrlimit", lambda kind: (soft, hard))
+    monkeypatch.setattr(serve.resource, "setrlimit", lambda kind, pair: limits.append(pair))
+    assert serve._room(500) == room
+    assert limits == ([] if raised is None else [(raised, hard)])
+
+
+def test_without_the_extra_serve_names_it(saved, monkeypatch, capsys):
+    monkeypatch.delattr(tidelog.serving, "app")
+    monkeypatch.setitem(sys.modules, "tidelog.serving.app", None)
+    assert main(["serve", str(saved["bc, point"])]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "serving needs an extra (" in said
+    assert "fix: pip install 'h11" in said

@@ -267,6 +267,8 @@ def test_what_cannot_go_on_is_refused(offline, tmp_path):
         begin(run, other, tmp_path / "run")
     with pytest.raises(tl.ConfigError, match="offline = 2"):
         begin(run, env, tmp_path / "run", offline=2)
+    with pytest.raises(tl.ConfigError, match="this run has no such metric; did you mean 'collect/return'"):
+        begin(run, env, tmp_path / "run", best="collect/retrun")
     with pytest.raises(tl.ConfigError, match="finetune takes a run, found PPG"):
         begin(tl.PPG(), FUNCTION, tmp_path / "run", offline=0.5, updates=2)
     assert not (tmp_path / "run").exists()

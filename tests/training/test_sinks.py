@@ -13,6 +13,7 @@ from rich import console
 
 from tests.training.runs import bc, begin, finish
 from tidelog import CheckpointError, ConfigError
+from tidelog.cli.environment_flags import sink_of
 from tidelog.training.runs import progress
 from tidelog.training.runs import run as runs
 from tidelog.training.runs.progress import Progress, Screen
@@ -48,6 +49,16 @@ def test_wandb_and_trackio_get_one_call_a_row(sink, monkeypatch):
         ("log", ({"member-1/loss": 0.5, "member-1/held_out/loss": 0.25, "update": 7},), {}),
         ("finish", (), {}),
     ]
+
+
+def test_a_sink_by_its_name_has_the_runs_folder_or_name(tmp_path, monkeypatch):
+    for package in ("tensorboardX", "wandb", "trackio"):
+        stand_in(package, monkeypatch, SummaryWriter=lambda calls: None)
+    found = sink_of("tensorboard", tmp_path / "run")
+    assert isinstance(found, TensorBoard)
+    assert found._folder == tmp_path / "run" / "tensorboard"
+    assert isinstance(sink_of("wandb", tmp_path / "run"), WandB)
+    assert isinstance(sink_of("trackio", tmp_path / "run"), Trackio)
 
 
 def test_tensorboard_gets_a_folder_a_member_and_a_scalar_a_metric(tmp_path, monkeypatch):

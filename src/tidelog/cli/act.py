@@ -144,7 +144,8 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> tuple[pl.DataFra
     acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
     if acted is None:
         raise SpecError(
-            f"all {len(skipped):,} rows have a value that the policy cannot read, such as {skipped['unknown'][0]}"
+            f"all {len(skipped):,} rows have a value that the policy cannot read, such as {skipped['unknown'][0]}. "
+            "fix: correct the cells"
         )
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])

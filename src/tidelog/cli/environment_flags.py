@@ -40,7 +40,7 @@ def sink_of(kind: SinkName, folder: Path) -> Any:
 def free_folder(name: str, parent: str = "runs") -> Path:
     """`runs/name`, or `runs/name-N` with the first free number."""
     folder, number = Path(parent) / name, 1
-    while folder.exists() and any(folder.iterdir()):
+    while folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         number += 1
         folder = Path(parent) / f"{name}-{number}"
     return folder

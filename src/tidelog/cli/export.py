@@ -166,7 +166,7 @@ def _target(options: Export, folder: Path, record: Record | None) -> Path:
     suffix = SUFFIX[options.to]
     if target.suffix != suffix if suffix else target.suffix in SUFFIX.values() and target.suffix:
         raise ConfigError(f"--out {target}: expected a path that ends in {suffix or 'no suffix'} for --to {options.to}")
-    if target == folder:
+    if target.exists() and target.samefile(folder):
         raise ConfigError(f"--out {target} is the exported policy itself. fix: choose another path")
     return target
 

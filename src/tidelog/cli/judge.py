@@ -247,10 +247,8 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
             "these runs held out different episodes, but policies are judged at once on the same episodes. fix: name a "
             "log that none of them learnt from with --data, or judge one run after another"
         )
-    if parts:
+    if parts or log is None:  # without a log every policy is one of a run, and its run held out a part
         return next(iter(parts.values()))
-    if log is None:
-        raise ConfigError("there is no log to judge on. fix: name one with --data")
     return log, f"all {len(log.episode_ids):,} episodes of the log"
 
 

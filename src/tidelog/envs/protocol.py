@@ -202,14 +202,22 @@ def generators_from_array(array: NDArray[np.uint8], count: int, what: str) -> li
     """Rebuild the generators from `generators_to_array`; ConfigError unless there are `count` of them."""
     try:
         states = json.loads(array.tobytes())
-        generators = [np.random.Generator(getattr(np.random, state["bit_generator"])()) for state in states]
+        generators = [np.random.Generator(_bit_generator(state["bit_generator"])) for state in states]
         for generator, state in zip(generators, states, strict=True):
             generator.bit_generator.state = state
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RuntimeError) as error:
         raise ConfigError(f"{what}: the saved random generators cannot be read: {error}") from error
     if len(generators) != count:
         raise ConfigError(f"{what}: the saved state has {len(generators)} random generators: expected {count}")
     return generators
+
+
+def _bit_generator(name: Any) -> np.random.BitGenerator:
+    """Make one of NumPy's bit generators by its name; ValueError for another name."""
+    kind = getattr(np.random, name)
+    if not (isinstance(kind, type) and issubclass(kind, np.random.BitGenerator)):
+        raise ValueError(f"{name} is not a bit generator")
+    return kind()
 
 
 def require_reset(generator: np.random.Generator | None, name: str) -> np.random.Generator:

@@ -126,7 +126,9 @@ class Phasic(eqx.Module):
         """Return the recurrent values [B, T] of every step and of its next observation, and the carries [B, T, H]."""
         trunk, begin = (self.trunk, past.policy) if self.value_trunk is None else (self.value_trunk, past.value)
         if begin is None:
-            raise TypeError("the value network has its own recurrent unit, got no state. fix: pass Past(value=...)")
+            raise TypeError(
+                "the value network has its own recurrent unit, got no state. fix: pass SegmentStart(value=...)"
+            )
         carries = trunk.encoder.follow(observation, begin, past.first)
         after = trunk.encoder.further(carries, following)
         value, later = (self.value(trunk.body(seen))[..., 0] for seen in (carries, after))

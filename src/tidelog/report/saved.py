@@ -57,11 +57,6 @@ class EvaluationReturns:
         """The environment, and whether actions were sampled."""
         return f"{self.env}, {'sampled' if self.sampled else 'deterministic'}"
 
-    @property
-    def all(self) -> Values:
-        """Every return of every member."""
-        return np.concatenate(self.returns)
-
 
 @dataclass(frozen=True, eq=False)
 class SavedRun:
@@ -125,11 +120,9 @@ def read_runs(folders: Sequence[str | Path]) -> list[SavedRun]:
 
 def _names(paths: Sequence[Path]) -> list[str]:
     """The last part of each path, and as many parts before it as make the names unique."""
-    for parts in range(1, max(len(path.parts) for path in paths) + 1):
-        names = ["/".join(path.parts[-parts:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    return [str(path) for path in paths]
+    counts = range(1, max(len(path.parts) for path in paths) + 1)
+    names = (["/".join(path.parts[-parts:]) for path in paths] for parts in counts)
+    return next(some for some in names if len(set(some)) == len(some))  # whole paths are all different
 
 
 def _read(path: Path, name: str) -> SavedRun:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -149,10 +149,8 @@ def with_constant_rates(algorithm: Any) -> Any:
 
     A schedule that decays over the run would leave almost no learning rate for fine-tuning.
     """
-    if not is_dataclass(algorithm):
-        return algorithm
     names = [field.name for field in fields(algorithm) if field.metadata.get("choices") is SCHEDULES]
-    return replace(algorithm, **dict.fromkeys(names, constant))  # type: ignore[type-var]
+    return replace(algorithm, **dict.fromkeys(names, constant))
 
 
 class FinetunedAlgorithm(eqx.Module):

@@ -66,6 +66,8 @@ def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
     except (KeyError, ConfigError) as error:
         raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
     except (LogError, SpecError) as error:
+        if getattr(error, "report", None) is not None:  # it has a fix of its own
+            raise
         raise unreadable(folder, str(error).partition(". fix: ")[0], _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
@@ -125,7 +127,12 @@ def _read_column(kind: Kind, folder: Path, entry: ColumnEntry, manifest: Mapping
             size = file.stat().st_size
             problem = None if memory_map else shortage(size)
             if problem is not None:
-                raise LogError(f"{file}: {problem}. fix: open it with memory_map=True")
+                fix = (
+                    "open it with memory_map=True (--memory-map)"
+                    if kind is LOG
+                    else "free memory, or save fewer events"
+                )
+                raise unreadable(file, problem, "a column that fits into memory", fix)
             if memory_map:
                 read_header(stream, size)
             values: Values = (

@@ -77,8 +77,7 @@ def every_dataset(file: Any) -> Iterator[tuple[str, Any]]:
             if count > _MOST_OBJECTS:
                 raise OSError(f"more than {_MOST_OBJECTS:,} groups and data sets")
             if group.links.get_info(encoded).type != h5l.TYPE_HARD:
-                own_object(file[prefix] if prefix else file, name)  # names the kind of link
-                raise OSError(f"'{prefix}{name}' is a link: expected contents in the file itself")
+                own_object(file[prefix] if prefix else file, name)  # raises: it names the kind of link
             member = h5o.open(group, encoded)
             if isinstance(member, h5g.GroupID):
                 groups.append((f"{prefix}{name}/", member, depth + 1))

@@ -6,7 +6,7 @@ A file stores a histogram of the episodes' weights, but no contributions and no 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -223,8 +223,6 @@ def _estimate(row: Mapping[str, Any]) -> Estimate:
 def _support(content: Mapping[str, Any]) -> Support:
     known: dict[str, Any] = {}
     for field in fields(Support):
-        if field.name not in content and field.default is not MISSING:
-            continue
         value, optional = content[field.name], "None" in str(field.type)
         kind = _whole if str(field.type) == "int" else _number
         known[field.name] = None if value is None and optional else kind(value)

@@ -280,6 +280,8 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         report = Report.from_json(file.report)
         _check_arrays(arrays, file.names)
     except (LogError, SpecError, ConfigError, KeyError) as error:
+        if getattr(error, "report", None) is not None:  # it has a fix of its own
+            raise
         found = str(error).partition(". fix: ")[0]
         message = f"an entry is missing or malformed ({found})" if isinstance(error, KeyError) else found
         advice = "copy the folder again from the original, or save the interactions again"

@@ -1,0 +1,324 @@
+"""Single refusals and rare branches of judging, each without a policy that learns."""
+
+import errno
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.ope.cases import bandit, episodes
+from tidelog import ConfigError, Log, SpecError, judge
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.data.states import number_observations
+from tidelog.errors import CheckpointError
+from tidelog.ope.assumptions import independence
+from tidelog.ope.assumptions.independence import relative_time, with_detected_clusters
+from tidelog.ope.estimators import slates
+from tidelog.ope.estimators.intervals import Confidence, bernstein
+from tidelog.ope.estimators.ratios import Ratios, cluster_sums, means
+from tidelog.ope.estimators.risk_bands import Sample
+from tidelog.ope.evidence import propensities, target
+from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence.propensities import Clone, Propensities, clone_by_counts, propensities_of, with_time
+from tidelog.ope.evidence.target import ExternalPolicy, Target, target_of
+from tidelog.ope.models import fqe, function_approximation, tabular
+from tidelog.ope.verdict import checks, ledger, verdict_store, verdict_text
+from tidelog.ope.verdict.judge import Comparison
+from tidelog.ope.verdict.ledger import _File, _open, _opened, state_folder
+from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.results import _plain
+from tidelog.types import Continuous, MultiDiscrete, Spec, Vector
+
+REWARD = np.asarray([[1.0, 2.0], [0.0, 4.0], [3.0, 1.0]])
+ITEM = np.asarray([[0, 1], [1, 0], [0, 0]])
+CHANCES = np.full((3, 2, 2), 0.5)
+TWO = Ratios(np.ones((2, 1)), np.ones((2, 1)))
+
+
+def log_of(action, **columns):
+    rows = len(action)
+    return Log.from_arrays(observation=np.arange(rows)[:, None] / 7.0, action=action, **columns)
+
+
+DISCRETE = log_of([0, 1, 0, 1], reward=[0.0, 1.0, 0.5, 0.0], actions=2)
+PUSHES = log_of(np.asarray([[0.1], [0.2], [-0.3]], np.float32), reward=[0.0, 1.0, 0.5], bounds=(-1.0, 1.0))
+BOTH = log_of([[0, 1], [1, 0]], reward=[0.0, 1.0], actions=[2, 2])
+
+
+def evidence(**changes):
+    """Two episodes of three steps in all, with some columns changed."""
+    columns = {"starts": np.asarray([0, 1, 3]), "reward": np.ones(3), "target": np.ones(3), "behaviour": np.ones(3)}
+    return Evidence(**columns | changes)
+
+
+def policy_of(action, **methods):
+    return SimpleNamespace(spec=Spec(dict(DISCRETE.spec.observation), action), **methods)
+
+
+SPEC_ERRORS = {
+    "starts that fall": (
+        lambda: evidence(starts=np.asarray([0, 2, 1, 3])),
+        "invalid starts: expected numbers rising from 0 to 3",
+    ),
+    "starts that end early": (lambda: evidence(starts=np.asarray([0, 2])), "invalid starts: expected numbers rising"),
+    "rows": (lambda: evidence(action=np.zeros(2, int)), "action has 2 rows: expected 3"),
+    "clusters": (lambda: evidence(clusters=np.zeros(3, int)), "clusters has 3 rows: expected 2"),
+    "a chance below 0": (lambda: evidence(target=-np.ones(3)), "expected target >= 0 and behaviour > 0 in every step"),
+    "a chance of 0": (lambda: evidence(behaviour=np.zeros(3)), "expected target >= 0 and behaviour > 0 in every step"),
+    "a shape": (lambda: evidence(model=np.ones(2)), "model has shape (2,): expected (3,)"),
+    "NaN": (lambda: evidence(reward=np.asarray([1.0, np.nan, 0])), "reward contains nan: expected finite numbers"),
+    "clusters of others": (
+        lambda: cluster_sums(np.ones((3, 1)), np.zeros(2, int)),
+        "found 2 clusters: expected one per episode (3)",
+    ),
+    "other groups": (
+        lambda: replace(TWO, episodes=6).minus(replace(means(np.ones(3)), episodes=6)),
+        "found 2 and 3 groups: expected the same grouping in both estimates",
+    ),
+    "logged slots": (
+        lambda: slates._checked(REWARD, REWARD, REWARD, np.ones((3, 2))),
+        "logged has shape (3, 2) and type float64: expected (3, 2) of type bool",
+    ),
+    "slots": (
+        lambda: slates.slot_model(REWARD, ITEM[:2], CHANCES),
+        "reward, item and target_all have shapes ((3, 2), (2, 2), (3, 2, 2)): expected [N, K], [N, K] and [N, K, A]",
+    ),
+    "values of few rows": (
+        lambda: slates.Slates(*[np.zeros(0)] * 2, np.asarray([[0, 5]]), *[np.zeros((1, 2))] * 3, None).arrange(
+            [1.0, 2.0]
+        ),
+        "values has 2 rows: expected one per row of the log, more than 5",
+    ),
+    "several choices": (
+        lambda: target_of(policy_of(BOTH.spec.action), BOTH),
+        "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy with",
+    ),
+    "other names": (
+        lambda: target._translated(
+            policy_of(Continuous((-1.0,), (1.0,), ("b",))),
+            replace(PUSHES, spec=replace(PUSHES.spec, action=Continuous((-1.0,), (1.0,), ("a",)))),
+        ),
+        "this log's actions are ('a',), the policy's are ('b',). fix: judge it on a log with the same actions, in the",
+    ),
+    "other choices": (
+        lambda: target._translated(policy_of(MultiDiscrete((2, 3))), BOTH),
+        "this log's actions are MultiDiscrete(sizes=(2, 2)",
+    ),
+    "an external policy": (
+        lambda: ExternalPolicy(None, PUSHES.spec),
+        "an external policy supports only discrete actions; this log has Continuous actions",
+    ),
+}
+CONFIG_ERRORS = {
+    "no groups": (lambda: TWO.grouped(0), "groups = 0: expected at least 1. fix: use 10000"),
+    "one group": (
+        lambda: Sample.of(bandit(), groups=1),
+        "groups = 1: expected at least 2 groups to resample. fix: remo",
+    ),
+    "no estimator": (lambda: slates._check_names([]), "no slate estimator was named: expected one or more of "),
+    "folds": (
+        lambda: slates.slot_model(REWARD, ITEM, CHANCES, folds=9),
+        "folds = 9: expected 2 to the number of lists (3)",
+    ),
+    "data": (
+        lambda: judge(None, DISCRETE, learnt_from="this"),
+        "learnt_from = 'this': expected None or 'other data'. fix: leave it out if unknown",
+    ),
+    "no evidence": (
+        lambda: Comparison("bc", None, False, None, (), None, False).case(None),
+        "no evidence was gathered for bc",
+    ),
+}
+TYPE_ERRORS = {
+    "a clone without a mode": (
+        lambda: Clone(np.ones(3)).supports(Target(np.ones(3)), None),
+        "needs a target with sampled",
+    ),
+    "a clone of nothing": (
+        lambda: Clone(np.ones(3)).target(PUSHES, sample=True),
+        "a clone needs probabilities, or a mode and",
+    ),
+    "a table of numbers": (lambda: clone_by_counts(PUSHES, None, np.arange(1)), "a table needs discrete actions"),
+    "values": (
+        lambda: fqe.evaluation_loss(
+            lambda *args: np.zeros((2, 1)),
+            SimpleNamespace(data=SimpleNamespace(observation=0, action=0)),
+            np.zeros((2, 2)),
+        ),
+        "values and targets have shapes (2, 1) and (2, 2): expected equal shapes",
+    ),
+    "no answer": (
+        lambda: function_approximation._answers([Target(np.ones(3))], PUSHES),
+        "an evaluated policy needs prob",
+    ),
+    "no chances": (
+        lambda: tabular.by_state(Target(np.ones(4)), number_observations(DISCRETE), np.arange(4)),
+        "a table needs the probabilities of discrete actions",
+    ),
+    "pushes": (lambda: tabular._actions(PUSHES), "found Continuous actions: a table needs discrete actions"),
+}
+TABLE = [(SpecError, *one) for one in SPEC_ERRORS.items()] + [(ConfigError, *one) for one in CONFIG_ERRORS.items()]
+TABLE += [(TypeError, *one) for one in TYPE_ERRORS.items()]
+
+
+@pytest.mark.parametrize(("error", "name", "case"), TABLE, ids=[one[1] for one in TABLE])
+def test_what_does_not_fit_is_refused(error, name, case, monkeypatch):
+    monkeypatch.setattr(target, "replay_log_probability", lambda *args: None)
+    with pytest.raises(error, match=re.escape(case[1])):
+        case[0]()
+
+
+# Rare branches.
+
+
+def test_one_episode_has_the_bounds_as_its_interval_and_an_endless_variance():
+    found = bernstein(means(np.asarray([0.5])), Confidence(bounds=(0.0, 2.0)))
+    assert (found.estimate, found.low, found.high) == (0.5, 0.0, 2.0)
+    one = bandit(count=2, action=np.asarray([0, 1]))
+    sample = Sample.of(one, clusters=np.zeros(2, int))
+    assert np.isinf(sample.variance(1.0, 0.0)).all()
+
+
+def test_times_that_are_equal_or_missing_order_nothing():
+    assert relative_time(replace(DISCRETE, time=np.ones(4))) is None
+    assert relative_time(replace(DISCRETE, time=np.asarray([0.0, 1.0, np.nan, 2.0]))) is None
+    np.testing.assert_allclose(relative_time(replace(DISCRETE, time=np.asarray([4.0, 1.0, 1.0, 9.0]))), [0.5, 0, 0, 1])
+
+
+def test_copies_of_whole_episodes_and_days_are_clusters(monkeypatch):
+    rewards = [0.0, 1.0, 0.5, 0.0, 1.0, 0.5, 2.0]
+    log = Log.from_arrays(
+        observation=np.zeros(7, int),
+        action=[0, 1, 0, 0, 1, 0, 1],
+        actions=2,
+        reward=rewards,
+        episode=[0, 0, 1, 2, 2, 3, 4],
+    )
+    assert independence._copies(log).tolist() == [0, 1, 0, 1, 2]
+    copied = replace(log, report=SimpleNamespace(warnings=[SimpleNamespace(check=independence.COPIES)]))
+    assert with_detected_clusters(copied).log.clusters.tolist() == [0, 1, 0, 1, 2]
+    day = SimpleNamespace(name="time", values=99, p_value=1e-9, correlation=0.4, fix="name it as cluster=")
+    monkeypatch.setattr(independence, "cluster_candidates", lambda log: [day])
+    times = np.asarray(["2026-01-01T05", "2026-01-01T06", "2026-01-02T01", "2026-01-01T23"], "datetime64[us]")
+    found = with_detected_clusters(replace(DISCRETE, time=times))
+    assert found.log.clusters.tolist() == [0, 0, 1, 0]
+    assert "same 'time' are counted as one cluster" in found.notes[0]
+
+
+def test_propensities_that_are_known_are_used_and_a_network_reads_the_time():
+    known = Propensities.__new__(Propensities)
+    assert propensities_of(DISCRETE, np.zeros(4, int), known) is known
+    log, states = with_time(DISCRETE, None, None, np.linspace(0, 1, 4), lambda states: True)
+    assert states is None
+    assert log.spec.observation[propensities.TIME] == Vector(log.observation[propensities.TIME].shape[1])
+    np.testing.assert_array_equal(log.observation["observation"], DISCRETE.observation["observation"])
+    told, folds = [], [np.asarray([0, 1]), np.asarray([2, 3])]
+    clones = propensities._clones(DISCRETE, folds, [0, 1], number_observations(DISCRETE), 0, told.append)
+    assert (told, len(clones)) == ([0, 1], 2)
+
+
+def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):
+    monkeypatch.setattr(checks, "has_density", lambda policy, log: True)
+    assert checks._no_density(None, PUSHES, True, None) == []
+    (finding,) = checks._no_density(None, PUSHES, False, None)
+    assert "a deterministic continuous action has no probability" in finding.sentence
+    monkeypatch.setattr(checks, "has_density", lambda policy, log: False)
+    (finding,) = checks._no_density(None, PUSHES, True, None)
+    assert finding.sentence == "this policy has no density: it cannot compute the probability of an action"
+    assert finding.advice == "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
+
+
+def test_an_estimate_just_beyond_the_log_shows_more_digits():
+    (finding,) = checks.range_finding(1.00001, 0.0, 1.0)
+    assert "the estimated mean return of the policy, 1.00001, is above the highest return" in finding.sentence
+
+
+@pytest.fixture
+def wrong(monkeypatch):
+    def failing(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    return lambda owner, name: monkeypatch.setattr(owner, name, failing)
+
+
+def test_a_ledger_without_locks_is_read_but_not_written(tmp_path, wrong):
+    path = tmp_path / "looks.jsonl"
+    path.write_text("")
+    wrong(ledger.fcntl, "flock")
+    with _opened([path], write=True) as (file,):
+        assert file.handle is not None
+        assert not file.writable
+        assert file.append([{"a": 1}]) is False
+    assert path.read_text() == ""
+
+
+def test_a_ledger_that_the_disk_refuses_is_an_error(tmp_path, wrong):
+    path = tmp_path / "looks.jsonl"
+    path.write_text('{"a": 1}\n{"cut')
+    handle = os.open(path, os.O_RDWR | os.O_APPEND)
+    assert _File(path, handle, True).append([{"b": 2}])
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [{"a": 1}, {"b": 2}]
+    wrong(ledger.disk.DISK, "append")
+    with pytest.raises(CheckpointError, match=r"looks\.jsonl cannot be written: No locks available"):
+        _File(path, handle, True).append([{"c": 3}])
+    os.close(handle)
+
+
+def test_ledgers_that_are_missing_or_cannot_be_opened(tmp_path, wrong):
+    assert _open(tmp_path / "none" / "looks.jsonl", False) == (None, False)
+    wrong(ledger.os, "open")
+    with pytest.raises(
+        CheckpointError, match=r"cannot be read: .*No locks.*\. fix: correct its permissions, or use ano"
+    ):
+        _open(tmp_path / "looks.jsonl", False)
+
+
+def test_without_a_home_folder_there_is_no_state(monkeypatch):
+    for name in ("TIDELOG_STATE", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert state_folder() == Path.home() / ".local" / "state" / "tidelog"
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    assert state_folder() is None
+
+
+def test_results_are_plain_numbers():
+    assert _plain({1: np.int64(3), "b": (np.float32(0.5), float("inf"))}) == {"1": 3, "b": [0.5, None]}
+
+
+def test_another_log_is_judged_whole():
+    record = SimpleNamespace(data=SimpleNamespace(fingerprint="another"))
+    assert verdict_store.held_out_part(Path("run"), record, DISCRETE) == (DISCRETE, "all 4 episodes of the log")
+
+
+def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too():
+    case = SimpleNamespace(limits=Limits(), policy=episodes(supported=None), deciding="drl", history=())
+    outcome = SimpleNamespace(unshown=0.4, bound=1.0, decision="better")
+    (sentence,) = verdict_text._unshown(case, outcome)
+    assert sentence.startswith("the log does not show the policy's decisions, and the answer assumes")
+    case.policy = episodes()
+    assert "does not show 40.0% of the policy's decisions" in verdict_text._unshown(case, outcome)[0]
+    rare = np.where(case.policy.action == 1, 6.0, 0.1)
+    case.policy = episodes(occupancy=rare)
+    sentences = verdict_text._markov(case)
+    assert re.match(
+        r"the policy takes action 1 about 9 times per episode, logged episodes 0 to 3 times: the effect of this is "
+        "assumed, not observed",
+        sentences[1],
+    )
+
+
+def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies(monkeypatch):
+    monkeypatch.setattr(fqe, "targets", lambda config, state, row, key: jnp.asarray([[0.0, 1.0], [1.0, 1.0]]))
+    state = SimpleNamespace(critic=lambda observation, action: jnp.asarray([[1.0, 3.0], [1.0, 1.0]]))
+    batch = Batch(SimpleNamespace(observation=None, action=None), np.arange(2))
+    assert fqe.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}

@@ -1,0 +1,129 @@
+"""Single refusals and rare branches of policies, their tables, exports and play."""
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tests.runtime.cases import listing, policy
+from tidelog import CheckpointError, ConfigError, Log, SpecError, load_policy
+from tidelog.errors import ExportError
+from tidelog.policies import action_mapping, batch_inference
+from tidelog.policies import policy as policies
+from tidelog.policies.batch_inference import act_on_known, act_on_table
+from tidelog.policies.export import onnx, parity
+from tidelog.policies.export.artefact import Logged
+from tidelog.policies.named_arrays import _filled
+from tidelog.policies.rollout import check_distillable, uniform_actor
+from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
+
+ROWS = pl.DataFrame({"age": [1.0], "dose": [1.0], "pressure": [1.0], "ward": ["a"], "sex": ["f"]})
+PICTURES = Spec({"scan": Image(4, 4, 1)}, Discrete(2))
+
+
+def test_pictures_of_one_shape_are_taken_as_they_are_and_others_refused():
+    translate = action_mapping._translation("scan", Image(4, 4, 1), Image(4, 4, 1), "the log")
+    values = np.zeros((2, 4, 4, 1), np.uint8)
+    assert translate(values) is values
+    with pytest.raises(
+        SpecError, match=r"'scan' is Image of width \(4, 4, 3\) in the log, expected Image of width \(4, "
+    ):
+        action_mapping._translation("scan", Image(4, 4, 1), Image(4, 4, 3), "the log")
+
+
+REFUSED = {
+    "a recurrent policy": (
+        ConfigError,
+        lambda: act_on_known(policy("iql, memory"), ROWS),
+        "a recurrent policy needs every row of an episode. fix: drop --skip-unknown",
+    ),
+    "pictures": (
+        SpecError,
+        lambda: batch_inference._leaves(ROWS, PICTURES),
+        "this policy reads pictures, and tables hold none. fix: pass an .npz file",
+    ),
+    "another log": (
+        SpecError,
+        lambda: Logged.of(
+            Log.from_arrays(observation=np.zeros((3, 2)), action=[0, 1, 0], reward=None), policy("iql, choice")
+        ),
+        "this log's observations differ from the policy's. fix: pass the policy's own log",
+    ),
+    "a parity record": (
+        ExportError,
+        lambda: parity.bound_of(None, {"parity": {"bound": {"difference": "small", "apart": 0.1}}}),
+        "the artefact's parity record is invalid: ValueError(",
+    ),
+    "a parity record without a bound": (
+        ExportError,
+        lambda: parity.bound_of(None, {"parity": {}}),
+        "the artefact's parity record is invalid: KeyError('bound'). fix: export the policy again",
+    ),
+    "several choices at random": (
+        SpecError,
+        lambda: uniform_actor(Spec({"x": Vector(1)}, MultiDiscrete((2, 3)))),
+        "random actions support Discrete or Continuous spaces, got MultiDiscrete. fix: pass a policy",
+    ),
+    "lists as a start": (
+        SpecError,
+        lambda: check_distillable(listing("lists, mean")),
+        "this RecommenderBCQ policy ranks items of a catalogue; start= does not support it. fix: drop start=",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name):
+    error, call, words = REFUSED[name]
+    with pytest.raises(error, match=re.escape(words)):
+        call()
+
+
+def test_tables_whose_columns_differ_or_lack_the_episode_are_refused(tmp_path):
+    for name, column in (("one.parquet", pl.lit(1.0)), ("two.parquet", pl.lit("old"))):
+        ROWS.with_columns(age=column).write_parquet(tmp_path / name)
+    with pytest.raises(SpecError, match=r"expected the same column in every file\. fix: export the files alike"):
+        act_on_table(policy("iql, choice"), [str(tmp_path / "one.parquet"), str(tmp_path / "two.parquet")])
+    mapping = tmp_path / "columns.json"
+    mapping.write_text(json.dumps({"observation": ["age"], "action": "a", "episode": "patient", "step": "visit"}))
+    frame = ROWS.with_columns(patinet=1, visit=1)
+    with pytest.raises(SpecError, match=r"the table has no column 'patient': did you mean 'patinet'\?"):
+        batch_inference._order(frame, mapping, "the policy is recurrent")
+
+
+def test_without_the_extra_an_export_to_onnx_names_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jax2onnx", None)
+    with pytest.raises(ExportError, match=r"ONNX export requires an extra \(.*\)\. fix: pip install 'jax2onnx"):
+        onnx._tools()
+
+
+def test_an_array_that_a_file_lacks_stays_as_it_was():
+    leaf = np.ones(2)
+    assert _filled(leaf, None, "file", ()) is leaf
+    with pytest.raises(CheckpointError):
+        _filled(leaf, np.ones(3), "file", ())
+
+
+def test_a_configuration_that_memory_cannot_hold_is_refused(tmp_path, monkeypatch):
+    path = policy("iql, choice").save(tmp_path / "policy")
+
+    def init(self, spec, key, updates):
+        raise MemoryError
+
+    monkeypatch.setattr(type(policy("iql, choice").algorithm), "init", init)
+    with pytest.raises(
+        CheckpointError, match=r"a configuration of larger networks than its weights\. fix: save the pol"
+    ):
+        load_policy(path)
+
+
+def test_what_one_step_cannot_answer_no_episode_can():
+    carried = SimpleNamespace(carry=0)
+    carried.of = lambda rows: carried
+    whom = SimpleNamespace(start=lambda count: carried, is_recurrent=True)
+    leaves = {"x": np.zeros((5, 2))}
+    assert policies.replay(whom, leaves, np.asarray([0, 3, 5]), None, lambda *args: None) is None

@@ -1,0 +1,138 @@
+"""Parts of a report that few runs have, each from stand-ins of runs and logs."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.data.clicks import interactions
+from tidelog import Log
+from tidelog.data.core.report import Problem
+from tidelog.errors import CheckpointError, LogError
+from tidelog.policies.statistics import Interval
+from tidelog.report import coverage_part, lists_part, returns_part, saved, settings_part
+from tidelog.report.data_page import _places
+from tidelog.report.saved import LogSource, plain
+
+
+def failing(*args, **options):
+    raise CheckpointError("its file is damaged. fix: restore it")
+
+
+def doses(size, **columns):
+    rng = np.random.default_rng(0)
+    return Log.from_arrays(
+        observation=rng.normal(size=(6, 1)), action=rng.uniform(-1, 1, (6, size)), reward=np.zeros(6), **columns
+    )
+
+
+def test_many_dimensions_of_an_action_are_folded(monkeypatch):
+    log = doses(3)
+    part = SimpleNamespace(log=log, steps=6, starts=np.arange(7), description="All episodes.")
+    monkeypatch.setattr(coverage_part, "part_of", lambda log, lines: part)
+    monkeypatch.setattr(coverage_part, "_MOST_OPEN", 1)
+    text = coverage_part._one_log(LogSource(log, ""), [], False)
+    assert "2 more dimensions of the action" in text
+    assert text.count("<svg") == 3
+    assert text.index("<svg") < text.index("2 more dimensions") < text.rindex("<svg")
+
+
+def test_several_choices_have_a_picture_each():
+    action = np.asarray([[0, 2], [1, 1], [1, 0]])
+    log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
+    chosen = SimpleNamespace(line=SimpleNamespace(colour=1), actions=np.asarray([action]))
+    first, second = coverage_part._pictures(SimpleNamespace(log=log, steps=3), [chosen])
+    assert ("action[0]" in first, "action[1]" in second) == (True, True)
+    assert "action[1]" not in first
+
+
+def test_rows_of_several_files_are_named_with_their_files():
+    problem = Problem("error", "missing value", "x", (3, 1), 2, "", "", "", (), ("a.csv", "b.csv"))
+    assert list(_places(problem)) == [("2 rows", problem.places)]
+    assert "a.csv" in problem.places
+
+
+class Run(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def run_of(path, best=None, held_out=0.0, seeds=(0, 1), steps=40, **more):
+    options = SimpleNamespace(best=best, held_out=held_out, seeds=seeds, steps=steps, patience=None)
+    record = SimpleNamespace(options=options, resume_command=lambda path: f"tidelog resume {path}")
+    return Run(name="shop", path=path, record=record, unit="updates", done=20, checkpoints=[20], **more)
+
+
+def test_lists_without_a_held_out_period_have_no_quality(tmp_path):
+    line = SimpleNamespace(run=run_of(tmp_path))
+    text = lists_part._one_log(LogSource(interactions(), ""), [line])
+    assert "A run held out no period, so the quality of its lists is unknown. fix: train with held_out." in text
+    assert lists_part._between(Interval(float("nan"), 0.0, 1.0)) == "none"
+
+
+def test_lists_of_policies_that_cannot_be_loaded_are_notes(tmp_path, monkeypatch):
+    monkeypatch.setattr(lists_part, "policy_of_run", failing)
+    monkeypatch.setattr(lists_part, "member_policy", failing)
+    notes = []
+    line = SimpleNamespace(run=run_of(tmp_path, best="held_out/ndcg"), name="shop", members=[0, 1])
+    assert list(lists_part._learnt([line], notes)) == []
+    assert notes == [
+        "shop: its best policy cannot be loaded. its file is damaged. fix: restore it",
+        "shop, seed 0: its policy cannot be loaded. its file is damaged. fix: restore it",
+        "shop, seed 1: its policy cannot be loaded. its file is damaged. fix: restore it",
+    ]
+
+
+def test_the_interval_of_many_episodes_is_that_of_a_normal_mean(monkeypatch):
+    monkeypatch.setattr(returns_part, "_MOST_RESAMPLED", 3)
+    found = returns_part._interval([np.asarray([0.0, 2.0, 0.0, 2.0])])
+    np.testing.assert_allclose(found, [1.0, 1.0 - 1.96 / 2, 1.0 + 1.96 / 2])
+
+
+def test_a_setting_of_ones_own_and_a_log_that_cannot_be_reopened(tmp_path, monkeypatch):
+    assert plain({"own": "critic"}) == "critic (your own)"
+
+    def damaged(origin):
+        raise LogError("column 3 is missing. fix: restore it")
+
+    monkeypatch.setattr(saved, "reopen_any", damaged)
+    record = SimpleNamespace(data=SimpleNamespace(origin={"source": "pendulum/small-v0"}), environment=None)
+    found = saved._reopened(record)
+    assert found.log is None
+    assert found.reason == "The run's log cannot be reopened: column 3 is missing. fix: restore it"
+
+
+def test_names_have_as_many_parts_as_make_them_unique(tmp_path):
+    assert saved._names([tmp_path / "a" / "run", tmp_path / "b" / "run"]) == ["a/run", "b/run"]
+    assert saved._names([tmp_path / "a", tmp_path / "b"]) == ["a", "b"]
+
+
+def test_many_warnings_of_a_log_are_folded(monkeypatch):
+    monkeypatch.setattr(settings_part, "_MOST_OPEN", 1)
+    problems = [Problem("warning", f"check {n}", None, (), 0, "a", "b", "c") for n in range(3)]
+    log = SimpleNamespace(report=SimpleNamespace(problems=problems, notes=[]))
+    monkeypatch.setattr(settings_part, "text", lambda log: "")
+    text = settings_part._data_checks(log)
+    assert "Data checks: 3 warnings, 0 notes." in text
+    assert "2 more warnings" in text
+
+
+@pytest.mark.parametrize(
+    ("best", "exhausted", "words"),
+    [
+        (None, False, ["complete checkpoints at 20.", "Continue with:", "tidelog resume"]),
+        (1, True, ["Best held_out/loss: 0.25, member 1.", "It stopped early, because its reports no longer improved."]),
+    ],
+)
+def test_what_is_left_of_a_run_is_said(best, exhausted, words, tmp_path, monkeypatch):
+    selection = SimpleNamespace(best_member=lambda: best, best={1: 0.25}, exhausted=exhausted)
+    monkeypatch.setattr(settings_part, "Selection", lambda options, memory: selection)
+    monkeypatch.setattr(settings_part, "Checkpoints", lambda *args: SimpleNamespace(memory=dict))
+    text = settings_part._state(run_of(tmp_path, best="held_out/loss"))
+    assert "shop: last report at update 20 of 40" in text
+    assert all(one in text for one in words)
+
+
+def test_a_damaged_checkpoint_is_said_of_its_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(settings_part, "Checkpoints", lambda *args: SimpleNamespace(memory=failing))
+    text = settings_part._state(run_of(tmp_path))
+    assert "The last one cannot be read: its file is damaged. fix: restore it" in text

@@ -1,0 +1,231 @@
+"""Single refusals of the NumPy runtime: damaged artefacts, wrong arrays, and what an error proposes."""
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.runtime.cases import listing, policy
+from tests.runtime.test_hostile import members_of, zipped
+from tidelog import CheckpointError, ConfigError, SpecError, runtime
+from tidelog.errors import ExportError
+from tidelog.runtime import artefact_files, session, signing
+from tidelog.runtime.artefact_files import MANIFEST, ONNX, SIGNATURE, WEIGHTS, Saved
+from tidelog.runtime.labelled_actions import LabelledActions
+from tidelog.runtime.observations import _as_numbers, _codes, _from_columns, _named
+from tidelog.runtime.ranking import check_histories, user_array
+from tidelog.runtime.recommender import UNKNOWN_ITEMS, Vocabulary, encode_histories
+from tidelog.runtime.way_of_acting import _actions
+from tidelog.types import Catalogue, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
+
+PAIR = np.asarray([[0, 1], [2, 1]])
+ANY = Spec({"x": Vector(2)}, Discrete(2))
+
+
+def histories(items=PAIR, events=PAIR, allowed=None):
+    check_histories(items, events, allowed, 3, 2)
+
+
+REFUSED = {
+    "shapes": (
+        lambda: histories(PAIR[0]),
+        "histories and events have shapes (2,) and (2, 2), expected [B, H]. fix: resh",
+    ),
+    "no history": (lambda: histories(PAIR[:0], PAIR[:0]), "no history, expected at least one. fix: pass a history"),
+    "an item too many": (
+        lambda: histories(PAIR * 2),
+        "histories have 4, expected item indices 0 (none) to 3. fix: use these",
+    ),
+    "an event too many": (
+        lambda: histories(events=PAIR * 2),
+        "events have 4, expected kinds 0 (none) to 2. fix: use these",
+    ),
+    "padding": (
+        lambda: histories(events=np.ones((2, 2), int)),
+        "items and events have different padding. fix: one kind",
+    ),
+    "a mask": (
+        lambda: histories(allowed=np.ones((2, 3), bool)),
+        "allowed has shape [2, 3], expected [2, 4]. fix: reshape it",
+    ),
+    "users": (
+        lambda: user_array(np.ones((2, 1)), 2, 3),
+        "users have shape [2, 1], expected finite [2, 3]. fix: reshape the",
+    ),
+    "infinite users": (lambda: user_array(np.full((1, 1), np.inf), 1, 1), "expected finite [1, 1]. fix: reshape them"),
+    "no items": (
+        lambda: Vocabulary(ANY),
+        "this policy has actions, not items to rank. fix: call it with an observation",
+    ),
+    "no names": (
+        lambda: _named({"a": np.ones(1)}, {"x": Vector(2), "y": Vector(1)}),
+        "the log has no feature names. fix: pass arrays for x, y",
+    ),
+    "a picture": (
+        lambda: _from_columns({}, Image(2, 2, 1)),
+        "a picture is not a column. fix: pass it as an array [B, height, width, channels]",
+    ),
+    "text": (
+        lambda: _as_numbers(np.asarray([1, "a"], object), "age"),
+        "'age' has text, expected numbers. fix: convert it",
+    ),
+    "objects": (lambda: _as_numbers(np.asarray([1, {}], object), "age"), "'age': expected numbers ("),
+    "codes": (
+        lambda: _codes(np.asarray([1, {}], object), "ward", 3, ()),
+        "'ward': expected codes 0 to 2 (",
+    ),
+    "a label as a flag": (
+        lambda: bool(LabelledActions(np.asarray([1]), ("a", "b"))),
+        "an action is a label, neither true nor false. fix: compare it, as in action == 'label'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_does_not_fit_is_refused(name):
+    call, words = REFUSED[name]
+    with pytest.raises(SpecError, match=re.escape(words)):
+        call()
+
+
+def test_events_need_one_list_for_each_history():
+    vocabulary = Vocabulary(listing("lists, mean").spec)
+    with pytest.raises(SpecError, match=r"2 histories with 1 lists of events\. fix: pass one list per history"):
+        encode_histories(vocabulary, [[], []], [[]])
+
+
+def test_an_unknown_item_of_a_large_catalogue_is_guessed_or_passed_over():
+    spec = listing("lists, mean").spec
+    few = Vocabulary(spec)
+    assert "skip" not in few._guess("i33")
+    ids = tuple(f"item {n}" for n in range(60))
+    many = Vocabulary(Spec(spec.observation, Catalogue(ids)))
+    assert many._guess("item 5x") == "did you mean 'item 5'? unknown='skip' ignores it"
+    assert many._guess("zzzz") == UNKNOWN_ITEMS
+
+
+def test_a_policy_describes_its_actions(tmp_path):
+    assert _actions(Catalogue(("a", "b"))) == "lists of 2 items"
+    assert _actions(Continuous((-1.0, 0.0), (1.0, 1.0))) == "2 continuous actions"
+    assert _actions(Discrete(2, ("a", "b"))) == "2 actions (a, b)"
+    assert _actions(MultiDiscrete((2, 3))) == "choices of [2, 3]"
+    assert repr(runtime.load(policy("iql, box").save(tmp_path / "policy"))).startswith("Policy of iql: ")
+
+
+# Artefacts.
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return policy("iql, choice").save(tmp_path_factory.mktemp("whole") / "policy.zip")
+
+
+def changed(whole, path, change, more=()):
+    """A zip with a changed manifest and more members."""
+    members = dict(members_of(whole))
+    manifest = json.loads(members[MANIFEST])
+    change(manifest)
+    sums = manifest.pop("files")
+    about = {name: value for name, value in manifest.items() if name not in ("kind", "schema", "sha256")}
+    members[MANIFEST] = artefact_files.POLICY.text(about, sums)
+    return zipped(path, [*members.items(), *more])
+
+
+def test_manifests_that_name_other_files_are_refused(whole, tmp_path):
+    for name, change, more, words in (
+        ("1.zip", lambda m: None, [(ONNX, b"x")], "holds 'policy.onnx', not in its manifest. fix: export it again"),
+        ("2.zip", lambda m: m["files"].update(evil={"bytes": 1, "sha256": "0"}), [], "lists the file 'evil'"),
+        (
+            "3.zip",
+            lambda m: m["files"].update({WEIGHTS: {"bytes": "1"}}),
+            [],
+            "lists 'weights.safetensors': expected names of files in the folder, with bytes and sha256",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(CheckpointError, match=re.escape(words)):
+            Saved(changed(whole, tmp_path / name, change, more))
+
+
+def test_contents_that_differ_from_the_manifest_are_refused(whole, tmp_path):
+    saved = Saved(whole)
+    with pytest.raises(CheckpointError, match=r"has no policy\.onnx\. fix: export the policy again"):
+        saved.read(ONNX)
+    other = changed(whole, tmp_path / "sum.zip", lambda m: m["files"][WEIGHTS].update(sha256="0" * 64))
+    with pytest.raises(CheckpointError, match=r"has another checksum than its manifest\. fix: export it again"):
+        Saved(other).read(WEIGHTS)
+    members = dict(members_of(whole))
+    spaced = zipped(tmp_path / "space.zip", [*{**members, MANIFEST: members[MANIFEST] + b"\n"}.items()])
+    with pytest.raises(CheckpointError, match=r"was changed after it was written\. fix: fetch it again"):
+        Saved(spaced).check_bytes()
+
+
+def test_files_that_are_too_large_are_not_read(whole, tmp_path, monkeypatch):
+    folder = policy("iql, choice").save(tmp_path / "policy")
+    (folder / SIGNATURE).write_bytes(b"x" * (artefact_files.LARGEST_KEY + 1))
+    with pytest.raises(CheckpointError, match=r"bytes: it is not a signature\. fix: sign it again"):
+        Saved(folder).signature()
+    monkeypatch.setattr(artefact_files, "LARGEST", 100)
+    with pytest.raises(CheckpointError, match=r"manifest\.json has [\d,]+ bytes, at most 100\. fix: export it again"):
+        Saved(whole)
+
+
+def test_a_manifest_that_is_too_deep_is_refused(whole, monkeypatch):
+    def deep(saved):
+        raise RecursionError
+
+    monkeypatch.setattr(Saved, "_check_fields", deep)
+    with pytest.raises(CheckpointError, match=r"manifest\.json is nested too deeply\. fix: export the policy again"):
+        Saved(whole)
+
+
+# Packages and models.
+
+
+def test_without_the_extras_they_are_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ExportError, match=r"this backend requires onnxruntime \(.*fix: pip install"):
+        session._session(None, 1)
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(ConfigError, match=r"signatures need the package cryptography\. fix: pip install 'cryptography"):
+        signing._key(tmp_path / "key.pem", private=True)
+
+
+class Session:
+    """Answers every call with what it was made with."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def run(self, outputs, feeds):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def test_models_that_answer_otherwise_than_their_manifest_says_are_refused(monkeypatch):
+    saved = SimpleNamespace(path="policy", where="policy/manifest.json", manifest={}, arrays=dict)
+    with pytest.raises(
+        CheckpointError, match=r"policy\.onnx differs from its manifest: no such input\. fix: export it"
+    ):
+        session._run(Session(RuntimeError("no such input")), saved, ["action"], {})
+    lists = session._Lists.__new__(session._Lists)
+    lists._saved, lists.items, lists.width, lists.history = saved, 3, 3, 2
+    lists.features, lists.reads_gaps, lists._kinds = 0, False, 2
+    lists._session = Session([np.ones((2, 1), int), np.ones((2, 1))])
+    with pytest.raises(CheckpointError, match=r"policy\.onnx: lists of 1 items, expected 3\. fix: export"):
+        lists.rank(PAIR, PAIR, 2)
+    monkeypatch.setattr(session, "Saved", lambda path: SimpleNamespace(**vars(saved) | {"manifest": {"onnx": {}}}))
+    monkeypatch.setattr(session, "_session", lambda *args: None)
+    with pytest.raises(CheckpointError, match=r"invalid 'onnx': KeyError\('recipe'\)\. fix: export it again"):
+        session.load_onnx("policy")
+
+
+def test_bytes_that_are_no_model_are_refused(monkeypatch):
+    pytest.importorskip("onnxruntime", reason="the extra [onnx] is not installed")
+    monkeypatch.setattr(session, "refuse_foreign", lambda content: None)
+    saved = SimpleNamespace(path="policy", read=lambda name: b"no model")
+    with pytest.raises(CheckpointError, match=r"policy/policy\.onnx: onnxruntime refuses it: .*fix: export it again"):
+        session._session(saved, 1)
