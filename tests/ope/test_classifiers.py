@@ -158,7 +158,7 @@ def test_weights_that_are_wrong_on_average_are_said_with_the_way_to_better_ones(
     good = "miss the logged decisions by 0.50 nats on average, 50% less than the 1.00 of always stating the same shares"
     assert quality(Fit(0.5, 1.0, 1.4), "network").endswith(good)
     assert quality(Fit(0.5, 1.0, 0.2), "counts").endswith(good)  # some actions are never taken
-    said = "with them a uniform choice has a mean weight of 2.60 (expected at most 1.00)"
+    said = "with them a uniform choice has a mean weight of 2.6 (expected at most 1.00)"
     assert quality(Fit(0.5, 1.0, 2.6), "network").endswith(
         f"{said}: propensities='best' (--propensities best) also tries boosted trees"
     )
