@@ -1,9 +1,9 @@
 """Which lines and branches of the source the tests run: the default tier alone, and all tiers together.
 
-`python -m benchmarks.suite_coverage` (needs `pip install pytest-cov`) runs the tiers under `coverage`, commands of
+`python -m benchmarks.suite_coverage` (needs the extra `[coverage]`) runs the tiers under `coverage`, commands of
 their own processes included, and keeps `benchmarks/results/suite_coverage.json`: shares by module, and every line and
 branch that no test runs. `--data FOLDER` reads the files of an earlier measurement instead of running the tests.
-The tests of optional packages run where these are installed (`pip install -e ".[atari,faiss,mujoco]" imageio` and
+The tests of optional packages run where these are installed (`pip install -e ".[coverage]"` and
 `pip install --no-deps procgen-mirror gym3`); the results name those that were not.
 """
 

@@ -179,3 +179,15 @@ def test_what_a_class_declares_wrongly_and_values_of_a_wrong_kind_are_refused():
 def test_weights_of_rewards_that_do_not_fit_the_log_are_refused(weights, rewards, expected):
     with pytest.raises(SpecError, match=expected):
         IQL(reward_weights=weights).stores(Spec({"s": Vector(1)}, Discrete(2), rewards=rewards))
+
+
+def test_a_class_keeps_its_own_text():
+    @hyperparameters
+    class Named:
+        rate: float = 0.5
+
+        def __repr__(self):
+            return "mine"
+
+    assert repr(Named()) == "mine"
+    assert repr(IQL(discount=0.5)) == "IQL(discount=0.5)"

@@ -206,3 +206,18 @@ def test_an_older_file_that_cannot_be_deleted_is_an_error(tmp_path: Path, monkey
     monkeypatch.setattr(quarantine, "delete", failing)
     with pytest.raises(ConfigError, match=r"aside\.csv cannot be written: Permission denied; what was there is unch"):
         quarantine.delete_older(tmp_path / "aside.csv")
+
+
+def test_without_rewards_a_column_is_a_cluster_by_its_name_alone() -> None:
+    visits_of = np.repeat(np.arange(40), 25)
+    log = Log.from_arrays(
+        observation=np.zeros((1000, 1)),
+        action=np.arange(1000) % 2,
+        actions=2,
+        reward=None,
+        extra={"user_id": visits_of},
+    )
+    (found,) = clusters.cluster_candidates(log)
+    assert (found.name, found.values, found.named) == ("user_id", 40, True)
+    assert np.isnan(found.correlation)
+    assert found.found == "40 different values over the episodes"

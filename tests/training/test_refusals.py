@@ -327,3 +327,54 @@ def test_probabilities_that_do_not_sum_to_1_are_named():
     assert testing._estimates(run, log) is None  # it has no density
     policy.log_probability = lambda *args: np.zeros(rows)
     assert testing._estimates(run, log) == "probabilities do not sum to 1"
+
+
+def test_a_bar_is_drawn_again_after_a_pause_only(monkeypatch):
+    drawn = []
+
+    def display(content, **options):
+        drawn.append(("new", content["text/plain"]))
+        return SimpleNamespace(update=lambda content, raw: drawn.append(("again", content["text/plain"])))
+
+    progress._Bar(display).end()
+    assert drawn == []  # nothing was shown
+    bar = progress._Bar(display)
+    clock = iter([0.0, 0.01, 1e6])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    bar._last = 0.0
+    for line in ("one", "two", "three"):
+        bar.show(line, 0.5)
+    bar.end()
+    assert drawn == [("new", "one"), ("again", "three"), ("again", "three")]
+
+
+def test_lines_are_written_only_where_there_is_one(monkeypatch, capsys):
+    lines = progress._Lines()
+    waits = iter([False, False, True])
+
+    def wait(seconds):
+        lines._line = "" if not seen else "update 3"
+        seen.append(seconds)
+        return next(waits)
+
+    seen = []
+    monkeypatch.setattr(lines, "_ended", SimpleNamespace(wait=wait))
+    lines._write()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_newest_file_of_the_same_verdict_is_the_link(tmp_path, monkeypatch):
+    folder = tmp_path / provenance.VERDICTS
+    folder.mkdir()
+    for time, name in enumerate(("same", "older", "other")):
+        (folder / f"{name}.json").write_bytes(name.encode())
+        os.utime(folder / f"{name}.json", (time, time))
+
+    def content(data, kind, path, fix):
+        low = 0.5 if data == b"other" else 0.0
+        numbers = {"difference": 0.1, "low": low, "high": 0.2}
+        return SimpleNamespace(decision="worse" if data == b"older" else "better", difference=numbers)
+
+    monkeypatch.setattr(provenance, "decode", content)
+    verdict = {"difference": 0.1, "low": 0.0, "high": 0.2, "decision": "better"}
+    assert provenance._verdict_file(tmp_path, SimpleNamespace(verdict=verdict)) == folder / "same.json"

@@ -67,6 +67,12 @@ def test_counts_of_parquet_that_contradict_each_other(monkeypatch: pytest.Monkey
         parquet_guard._walk(b"PAR1" + bytes(8) + b"PAR1")  # type: ignore[arg-type]
 
 
+def test_pages_of_other_kinds_are_passed_over() -> None:
+    other, data = b"\x15\x02\x15\x00\x15\x04\x00", b"\x15\x00\x15\x00\x15\x00\x00"  # an index of two bytes, data
+    pages = list(parquet_guard._pages(other + bytes(2) + data, 0, 16))  # type: ignore[arg-type]
+    assert [kind for kind, _ in pages] == [0]
+
+
 # HDF5 and arrays.
 
 
@@ -75,6 +81,8 @@ def test_members_of_hdf5_that_are_not_there_or_too_many(tmp_path: Path, monkeypa
         file["one"], file["two"], file["three"] = 1, 2, 3
         with pytest.raises(KeyError, match="none"):
             hdf5_guard.own_object(file, "none")
+        file["kind"] = np.dtype("f4")  # neither a group nor a data set
+        assert [name for name, _ in hdf5_guard.every_dataset(file)] == ["one", "three", "two"]
         monkeypatch.setattr(hdf5_guard, "_MOST_OBJECTS", 2)
         with pytest.raises(OSError, match="more than 2 groups and data sets"):
             list(hdf5_guard.every_dataset(file))

@@ -58,9 +58,12 @@ def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, 
         model = _copy(source, seed)
         chances = _fitted(model, seen, taken, numbers)
     else:
-        model = _trees(words, seed).fit(seen, taken)
-        stage = ROUNDS if held is None else _best_stage(model, numbers[position], action, np.isin(episode, held))
-        chances = next(islice(model.staged_predict_proba(numbers), stage - 1, None))
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1, "openmp"):  # folds run in threads; threads of theirs would wait for one another
+            model = _trees(words, seed).fit(seen, taken)
+            stage = ROUNDS if held is None else _best_stage(model, numbers[position], action, np.isin(episode, held))
+            chances = next(islice(model.staged_predict_proba(numbers), stage - 1, None))
     return _spread(chances, np.asarray(model.classes_), log.spec.action.n)  # type: ignore[union-attr]
 
 

@@ -177,12 +177,16 @@ def _by_classifier(
             "use propensities='estimated'"
         )
     own = not isinstance(source, str)
-    clones = []
-    for fold in range(int(folds.max()) + 1):
-        clones.append(clone_by_classifier(log, without(folds, fold), seed + fold, source if own else TREES))
+
+    def one(fold: int) -> Clone:
+        clone = clone_by_classifier(log, without(folds, fold), seed + fold, source if own else TREES)
         if progress is not None:
             progress(fold)
-    found = _of_clones(log, folds, tuple(clones), None, "classifier" if own else "trees")
+        return clone
+
+    with ThreadPoolExecutor(1 if own else 2) as pool:
+        clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
+    found = _of_clones(log, folds, clones, None, "classifier" if own else "trees")
     if own or source == TREES:
         return found
     other = propensities_of(log, folds, "estimated", states=states, seed=seed, progress=progress)
