@@ -80,7 +80,7 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     path = _free(path, overwrite)
     mapping_path = _free(path.with_suffix(".toml"), overwrite)
     sheet = _Sheet(log)
-    lines = "\n".join(f"{key} = {_toml(value)}" for key, value in sheet.mapping.items())
+    lines = "\n".join(f"{key} = {toml_text(value)}" for key, value in sheet.mapping.items())
     write_file(path, sheet.write, LogError)  # before the mapping: it needs more room
     write_file(mapping_path, f"# how tidelog reads {path.name}\n{lines}\n".encode(), LogError)
     return mapping_path
@@ -241,15 +241,16 @@ def _words(leaf: Codes, place: int) -> tuple[str, ...]:
     return (leaf.vocabularies and leaf.vocabularies[place]) or tuple(map(str, range(leaf.sizes[place])))
 
 
-def _toml(value: Any) -> str:
+def toml_text(value: Any) -> str:
+    """Return a value as TOML: text, numbers, lists and tables of these."""
     if isinstance(value, Mapping):
         return (
             "{ "
-            + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
+            + ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_text(one)}" for key, one in value.items())
             + " }"
         )
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
+        return f"[{', '.join(map(toml_text, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
