@@ -366,7 +366,7 @@ def test_lines_are_written_only_where_there_is_one(monkeypatch, capsys):
 def test_the_newest_file_of_the_same_verdict_is_the_link(tmp_path, monkeypatch):
     folder = tmp_path / provenance.VERDICTS
     folder.mkdir()
-    for time, name in enumerate(("same", "older", "other")):
+    for time, name in enumerate(("first", "same", "older", "other")):
         (folder / f"{name}.json").write_bytes(name.encode())
         os.utime(folder / f"{name}.json", (time, time))
 
