@@ -5,6 +5,7 @@ The file is read back before it is written: where its flags are not the run's al
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +15,7 @@ import tyro
 
 from tidelog.algorithms.core.hyperparameters import groups_of, to_config
 from tidelog.algorithms.names import configured, learns_online, ranks
-from tidelog.cli.flags import File, RunFolder, flag_names, options_in, parse, read_config
+from tidelog.cli.flags import File, RunFolder, flag_names, options_in, parse, words_of
 from tidelog.cli.interaction_flags import roles_of
 from tidelog.cli.tables import json_only, print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
@@ -158,17 +159,12 @@ def _options(record: Record) -> dict[str, Any]:
 
 def _read_back(text: str, record: Record, config: Mapping[str, Any]) -> None:
     """Raise ConfigError unless the flags of a file are the settings of the run."""
-    import tempfile
-
     cls, _ = configured(record.algorithm)
     flags = flags_of(cls)
     unknown = sorted(set(config) - set(flag_names(flags)))
     if unknown:
         raise ConfigError(f"no flag can set {', '.join(unknown)}. fix: repeat the run in Python")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.toml"
-        path.write_text(text)
-        words = read_config(str(path), flags)
+    words = words_of(tomllib.loads(text), "the file", flags)
     try:
         found = parse(flags, words, f"train {record.algorithm}")
         algorithm = algorithm_of(cls, found)

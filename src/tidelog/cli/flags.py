@@ -238,6 +238,11 @@ def read_config(path: str | None, known: type[Any], words: Sequence[str] = ()) -
         content = tomllib.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from error
+    return words_of(content, path, known, words)
+
+
+def words_of(content: Mapping[str, Any], path: str, known: type[Any], words: Sequence[str] = ()) -> list[str]:
+    """The keys and values of a file as flags; ConfigError, with its path, for an unknown key."""
     names = [name for name in flag_names(known) if name != "config"]
     named = {word.split("=")[0] for word in words}
     flags = []
