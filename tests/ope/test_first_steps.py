@@ -169,6 +169,25 @@ def test_it_is_not_advised_where_it_would_not_help():
     assert "first_steps" not in found.paragraph
 
 
+class Even:
+    """Takes both actions equally often."""
+
+    def probabilities(self, observation, mask=None):
+        return np.full((len(next(iter(observation.values()))), 2), 0.5)
+
+
+def test_wrong_propensities_are_not_hidden_by_a_shorter_question():
+    rng = np.random.default_rng(1)
+    log = tl.Log.from_arrays(
+        observation=rng.integers(0, 2, (3_000, 1)), action=rng.integers(0, 2, 3_000), actions=2,
+        reward=rng.normal(size=3_000), propensity=np.full(3_000, 0.505), episode=np.arange(3_000) // 20,
+    )  # fmt: skip
+    found = judge(Even(), log, limits=QUICK, model="tabular", ledger=False)
+    assert found.decision == "unsupported"
+    assert "the logger's probabilities are wrong" in found.paragraph
+    assert "first_steps" not in found.paragraph
+
+
 def test_episodes_that_the_policy_learnt_from_are_still_known(patients):
     log, _ = patients
     run = finish(begin(bc(), log, held_out=0.0, steps=7, every=7))
