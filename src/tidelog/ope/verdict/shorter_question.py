@@ -11,8 +11,8 @@ from tidelog.ope.verdict.checks import Finding, support_findings
 from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
 
 OF_PRODUCTS = ("effective_sample_size", "largest_weight", "pareto_k", "weight", "horizon")
-# Rare rewards too can be seen often enough where weights are even. A mean weight that is wrong by itself points to wrong
-# propensities, which fewer steps would only hide.
+# Rare rewards too can be seen often enough where weights are even. A mean weight that is wrong by itself points to
+# wrong propensities, which fewer steps would only hide.
 WITH_THEM = ("carrying_episodes", "earning_episodes", "mean_weight")
 MOST_TRIED = 5  # numbers of steps that are decided
 
