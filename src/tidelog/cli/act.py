@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import json_only, print_json, print_line, print_notes
+from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.tables import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
@@ -25,7 +25,7 @@ ARRAYS = ".npz"
 
 
 @dataclass
-class Act:
+class Act(OutputFlags):
     """Write every row of a table or an npz file with the policy's action."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -55,18 +55,12 @@ class Act:
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace these files if they exist"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Write actions for a table."""
     options = parse(Act, words, "act")
-    with json_only(options.json):
-        facts = _act(options)
-    if options.json:
-        print_json(facts)
-    return 0
+    return present(options, lambda: _act(options))
 
 
 def _act(options: Act) -> dict[str, Any]:
@@ -149,7 +143,7 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> tuple[pl.DataFra
         )
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])
-    print_line(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
+    print_details(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
     return acted, len(skipped)
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import tyro
 
 from tidelog.cli.act import open_policy
-from tidelog.cli.flags import Column, File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import json_only, print_json, print_line, print_notes
+from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.tables import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
@@ -21,7 +21,7 @@ from tidelog.runtime.recommender import Ranks, excludes_seen
 
 
 @dataclass
-class Recommend:
+class Recommend(OutputFlags):
     """Write the best items for every user in a table of histories."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -64,13 +64,16 @@ class Recommend:
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace the output file if it exists"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Write recommendations for a table."""
     options = parse(Recommend, words, "recommend")
+    return present(options, lambda: _recommend(options))
+
+
+def _recommend(options: Recommend) -> dict[str, Any]:
+    """Write the lists, and return what was written."""
     target = Path(options.out)
     check_targets(target, overwrite=options.overwrite)
     policy = open_policy(options.policy, options.member)
@@ -92,14 +95,11 @@ def run(words: list[str]) -> int:
         unknown=options.unknown,
     )
     note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
-    with json_only(options.json):
-        print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
-        print_line(f"lists of {options.k} items for {users:,} users: {target}")
-        if options.exclude_seen == "auto":
-            print_line(seen_line(policy.ranker()))
-    if options.json:
-        print_json({"out": str(target), "users": users, "k": options.k, "rows": len(lists)})
-    return 0
+    print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
+    print_line(f"lists of {options.k} items for {users:,} users: {target}")
+    if options.exclude_seen == "auto":
+        print_details(seen_line(policy.ranker()))
+    return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
 
 
 def seen_line(ranker: Ranks) -> str:

@@ -55,6 +55,8 @@ class Serve:
     allow_host: Annotated[tuple[str, ...], "NAME"] = ()
     """a name by which requests may call this server, besides its address (as in the Host header); may be repeated;
     default: localhost and its addresses, or any name with an address that other machines reach"""
+    quiet: bool = False
+    """print the address only, without the verdict, notes and an example"""
 
 
 def run(words: list[str]) -> int:
@@ -76,11 +78,11 @@ def run(words: list[str]) -> int:
     server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room, BACKLOG)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
-    for note in _notes(policy.manifest["origin"]):
+    for note in _notes(policy.manifest["origin"]) if not options.quiet else ():
         print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
-    if isinstance(policy, Policy):
+    if isinstance(policy, Policy) and not options.quiet:
         print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}/act"):
             print(line, flush=True)  # noqa: T201

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tidelog.cli.tables import print_line
+from tidelog.cli.tables import print_details
 from tidelog.errors import ConfigError
 from tidelog.policies.policy import Policy
 from tidelog.runtime.way_of_acting import DOES, Acting, in_way, verdict_line
@@ -29,5 +29,4 @@ def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = 
 
 def print_way(policy: Policy) -> None:
     """Print the verdict on the policy, which begins with what to do, and how the policy acts."""
-    print_line(verdict_line(policy.verdict))
-    print_line(f"the policy {DOES[policy.acting or 'mode']}")
+    print_details(verdict_line(policy.verdict), f"the policy {DOES[policy.acting or 'mode']}")
