@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 
@@ -67,6 +68,7 @@ def test_a_signature_that_nobody_checked_is_said(here, run, quiet):
 
 
 def test_a_comparison_prints_its_tables_only(here, run, quiet, tidelog):
+    run = shutil.copytree(run, here / "run")
     loud, said = tidelog("evaluate", run, *DATA).out, "\n".join(quiet("evaluate", run, *DATA))
     assert "trained on" in loud or "training episodes say" in loud
     assert "member 1" in said
@@ -116,6 +118,7 @@ def on_terminal(folder, *words, **environment):
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["inspect", "validate", "evaluate", "train", "judge", "help"])
 def test_a_narrow_terminal_without_colours(here, run, command):
+    run = shutil.copytree(run, here / "run")  # a verdict and comparisons are written there
     words = {
         "inspect": ["data", "inspect", *DATA],
         "validate": ["data", "validate", *DATA],

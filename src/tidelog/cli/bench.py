@@ -17,7 +17,7 @@ from tidelog.bench.speed import (
     synthetic_log,
 )
 from tidelog.cli.flags import File, OutputFlags, parse
-from tidelog.cli.tables import present, print_details, print_line, table
+from tidelog.cli.output import present, print_details, print_line, table
 from tidelog.cli.targets import check_targets
 from tidelog.disk import write_json
 from tidelog.errors import ConfigError

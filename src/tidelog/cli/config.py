@@ -17,7 +17,7 @@ from tidelog.algorithms.core.hyperparameters import groups_of, to_config
 from tidelog.algorithms.names import configured, learns_online, ranks
 from tidelog.cli.flags import File, OutputFlags, RunFolder, flag_names, options_in, parse, words_of
 from tidelog.cli.interaction_flags import roles_of
-from tidelog.cli.tables import present, print_details, print_line, print_notes
+from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.train import NONE, algorithm_of, flags_of
 from tidelog.data.io.export import toml_text

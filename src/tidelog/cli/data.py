@@ -9,11 +9,9 @@ from typing import Annotated, Any, cast
 
 import polars as pl
 
-from tidelog.algorithms.auto import updates_of_events
-from tidelog.algorithms.names import names
 from tidelog.cli.flags import File, OutputFlags, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
-from tidelog.cli.tables import print_json, print_line, print_notes
+from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
@@ -156,6 +154,9 @@ def _with_ranking(table: Description, source: Source) -> Description:
     roles = table.interaction_roles()
     if roles is None:
         return table
+    from tidelog.algorithms.auto import updates_of_events  # JAX: only a table of interactions needs it
+    from tidelog.algorithms.names import names
+
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
     steps = updates_of_events(table.rows).value

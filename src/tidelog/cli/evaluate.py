@@ -15,7 +15,7 @@ import tyro
 
 from tidelog.cli.flags import Env, File, OutputFlags, Repeated, RunFolder, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.tables import present, print_details, print_line, print_notes, table
+from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log

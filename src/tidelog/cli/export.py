@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from tidelog.cli.act import open_policy
 from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import present, print_details, print_line, print_notes, table
+from tidelog.cli.named_policies import open_policy
+from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck

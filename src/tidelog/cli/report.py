@@ -10,7 +10,7 @@ from typing import Any
 import tyro
 
 from tidelog.cli.flags import File, OutputFlags, Repeated, RunFolder, parse, source_of
-from tidelog.cli.tables import present, print_details, print_line
+from tidelog.cli.output import present, print_details, print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of

@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -78,7 +77,7 @@ def run(words: list[str]) -> int:
     server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room, BACKLOG)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
-    for note in _notes(policy.manifest["origin"]) if not options.quiet else ():
+    for note in policy.notes() if not options.quiet else ():
         print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
@@ -114,11 +113,6 @@ def _hosts(options: Serve) -> set[str] | None:
     if options.host not in {"localhost", "127.0.0.1", "::1"} and not options.allow_host:
         return None
     return {*own, options.host.lower(), *(name.lower() for name in options.allow_host)}
-
-
-def _notes(origin: Any) -> list[str]:
-    """The notes about a policy in its manifest."""
-    return [str(note) for note in origin.get("notes", ())] if isinstance(origin, Mapping) else []
 
 
 def _room(connections: int) -> int:

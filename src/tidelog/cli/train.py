@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from tidelog.algorithms.auto import Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
-from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
 from tidelog.cli.flags import (
     File,
@@ -25,7 +24,9 @@ from tidelog.cli.flags import (
     verb_flags,
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
-from tidelog.cli.tables import json_only, print_line, train_and_show
+from tidelog.cli.named_policies import open_policy
+from tidelog.cli.output import json_only, print_line
+from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
