@@ -67,7 +67,8 @@ class Validate(ReadFlags):
     quarantine: File | None = None
     """for tables: write the rows of every error, with the reasons, to this .csv file"""
     keep: File | None = None
-    """with --quarantine: write the other rows to this .csv file, without whole episodes that have an error"""
+    """with --quarantine: write the other rows to this .csv file, without the whole episodes or users of
+    an error"""
     csv_safe: bool = False
     """in these files, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
 
@@ -171,15 +172,12 @@ def _validate(words: list[str]) -> int:
 
 def _validate_source(options: Validate, source: Source) -> int:
     roles = roles_of(options.interactions)
-    if options.keep is not None and (options.quarantine is None or roles is not None):
-        raise ConfigError(
-            "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE and "
-            "--columns FILE"
-        )
+    if options.keep is not None and options.quarantine is None:
+        raise ConfigError("--keep writes what --quarantine leaves of a table. fix: add --quarantine FILE")
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
-        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite)
+        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     elif options.quarantine is not None:
         if options.columns is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import Columns, names
+from tidelog.data.core.columns import USUAL_FORM, Columns, names
 from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
 from tidelog.data.io.readers import Source
@@ -118,7 +118,7 @@ def _table(policy: Acts, source: Source, mapping: str | Path | None = None) -> T
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source, header=mapping is None or Columns.from_file(mapping).header)
+    table = table_of(source, form=USUAL_FORM if mapping is None else Columns.from_file(mapping).text_form)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
     needed = feature_names(_with_names(policy.spec))
