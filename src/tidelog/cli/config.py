@@ -120,7 +120,7 @@ def _source(record: Record, mapping: Path | None) -> dict[str, Any]:
     """The flags of the log or the environment."""
     data, origin = record.data, record.data.origin
     if origin is None:
-        return {"env": data.environment}
+        return {"env": data.environment, "preset": NONE}
     source = origin["source"]
     values: dict[str, Any] = {"data": [source] if isinstance(source, str) else source, "preset": NONE}
     values |= {} if mapping is None else {"columns": str(mapping)}
