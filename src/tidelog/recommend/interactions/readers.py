@@ -120,6 +120,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         user_features=_features(raw.user_features, order.ids, 0),
         feature_names=() if raw.item_features is None else raw.item_features.profile.names,
         profile=None if raw.user_features is None else raw.user_features.profile,
+        item_profile=None if raw.item_features is None else raw.item_features.profile,
         scored=None,
         report=report,
         reward_unit=raw.roles.reward_unit,
