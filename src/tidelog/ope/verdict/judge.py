@@ -230,6 +230,7 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
     entries |= {"drift": [test._asdict() for test in gathered.drift]}
     fit = gathered.propensities_fit
     entries |= {} if fit is None else {"propensities_fit": fit._asdict()}
+    entries |= {} if gathered.classifier is None else {"propensities_classifier": gathered.classifier}
     return entries | {"propensities_by": gathered.propensities_by}
 
 
@@ -300,6 +301,7 @@ def _verdict(
         difference=outcome.difference,
         logger=outcome.logger,
         estimated_by=context.get("propensities_by"),
+        classifier=context.get("propensities_classifier"),
         propensities_fit=None if one.gathered is None else one.gathered.propensities_fit,
         notes=notes,
         overlap_known=not context["overlap_unknown"],
