@@ -96,6 +96,15 @@ def test_a_good_classifier_is_better_and_the_verdict_says_what_is_unknown(halves
     assert "samples its actions" in both["line"].advice
 
 
+@pytest.mark.parametrize("own", [LogisticRegression(), RidgeClassifier()], ids=["can", "cannot"])
+def test_sampling_is_advised_only_where_it_is_possible(own, halves):
+    train, held_out = halves
+    model = make_pipeline(WORDS, own).fit(train.features(), train.action)
+    verdict = tl.judge(model, held_out.take_episodes(range(90)), limits=QUICK, model="tabular", ledger=False)
+    assert "effective sample size" in verdict.reasons[0]
+    assert ("sample=True" in verdict.paragraph) == hasattr(own, "predict_proba")
+
+
 ESTIMATORS = {
     "line": LogisticRegression(),
     "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
@@ -221,7 +230,8 @@ def test_classes_that_are_no_actions_are_refused(classes, spec, expected):
         EstimatorPolicy(Classes(classes), spec)
 
 
-def test_columns_are_matched_by_name_and_else_by_number(halves):
+def test_columns_are_matched_by_name_and_else_by_number(halves, monkeypatch):
+    monkeypatch.setattr(estimator_policy, "find_spec", lambda name: None)  # no second try with pandas
     train, held_out = halves
     features = train.features()
     assert features.columns == ["age", "income", "kind"]
