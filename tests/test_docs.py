@@ -129,6 +129,17 @@ def test_an_estimator_is_judged_with_recorded_and_with_estimated_propensities(tm
 
 
 @pytest.mark.full
+def test_optuna_searches_with_populations(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    reader = {**os.environ, "TIDELOG_STATE": str(tmp_path / "state")}
+    command = [sys.executable, "-W", "error", str(ROOT / "examples/optuna_search.py")]
+    done = subprocess.run(command, cwd=tmp_path, env=reader, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("18 trials; the best one: {'temperature': ")
+    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+
+
+@pytest.mark.full
 def test_a_policy_of_another_make_is_judged() -> None:
     logs = [str(shared(f"data/obd_small/{logger}/men/men.csv.gz")) for logger in ("random", "bts")]
     command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_open_bandit.py"), *logs]

@@ -1,5 +1,6 @@
-"""A user's script passes mypy --strict and runs; the mistakes that a checker should see are seen."""
+"""A user's script passes mypy and pyright, both strict, and runs; the mistakes that a checker should see are seen."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import tidelog as tl
 from tests.typing import user_script
 
 HERE = Path(__file__).parent
@@ -37,27 +39,43 @@ policy.recommend([[]], k="three")
 """
 
 
-def check(path: Path) -> subprocess.CompletedProcess[str]:
-    """Check a file with mypy --strict, by the rules of this checkout."""
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", str(ROOT / "pyproject.toml"), str(path)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def errors_of(checker: str, text: str, folder: Path) -> tuple[set[int], str]:
+    """The lines in which a strict checker finds errors, and what it says; the file is alone in its folder."""
+    pytest.importorskip(checker)
+    file, source = folder / "script.py", Path(tl.__file__).parents[1]
+    file.write_text(text)
+    if checker == "mypy":
+        command = ["--strict", "--config-file", str(ROOT / "pyproject.toml")]
+    else:
+        settings = {"typeCheckingMode": "strict", "include": ["script.py"], "extraPaths": [str(source)]}
+        (folder / "pyrightconfig.json").write_text(json.dumps(settings))
+        command = ["--project", str(folder), "--pythonpath", sys.executable]
+    done = subprocess.run(
+        [sys.executable, "-m", checker, *command, *([str(file)] if checker == "mypy" else [])],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=500,
+    )  # fmt: skip
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return {int(line) for line in re.findall(r"script\.py:(\d+):(?:\d+ -)? error", done.stdout)}, done.stdout
 
 
 @pytest.mark.full
-def test_a_users_script_passes_the_strict_checker() -> None:
-    done = check(SCRIPT)
-    assert done.returncode == 0, done.stdout
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_a_users_script_passes_the_strict_checkers(checker: str, tmp_path: Path) -> None:
+    found, said = errors_of(checker, SCRIPT.read_text(), tmp_path)
+    assert not found, said
+    assert ("no issues found" if checker == "mypy" else "0 errors") in said
 
 
 @pytest.mark.full
-def test_mistakes_of_a_user_are_seen(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.py"
-    wrong.write_text(MISTAKES)
-    found = {int(line) for line in re.findall(r"wrong\.py:(\d+): error", check(wrong).stdout)}
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_mistakes_of_a_user_are_seen(checker: str, tmp_path: Path) -> None:
+    found, said = errors_of(checker, MISTAKES, tmp_path)
     right = ("policy =", "verdict =")
     lines = MISTAKES.splitlines()
     first = lines.index("tl.IQL(temprature=3.0)")
-    assert found == {number for number, line in enumerate(lines, 1) if number > first and not line.startswith(right)}
+    assert found == {number for number, line in enumerate(lines, 1) if number > first and not line.startswith(right)}, (
+        said
+    )
 
 
 @pytest.mark.full
