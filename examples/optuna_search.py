@@ -12,7 +12,7 @@ import optuna
 
 import tidelog as tl
 
-BATCHES, SIZE, STEPS = 3, 6, 500
+BATCHES, SIZE, STEPS = 3, 4, 300
 
 log = tl.read_log(*sys.argv[1:]) if sys.argv[1:] else tl.collect("treatment", episodes=4_000, seed=0)
 learnt, rest = log.split(0.4, seed=0)

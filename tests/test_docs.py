@@ -135,7 +135,7 @@ def test_optuna_searches_with_populations(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(ROOT / "examples/optuna_search.py")]
     done = subprocess.run(command, cwd=tmp_path, env=reader, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("18 trials; the best one: {'temperature': ")
+    assert done.stdout.startswith("12 trials; the best one: {'temperature': ")
     assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
 
 
