@@ -53,6 +53,15 @@ def test_every_copy_plays_its_allotted_share():
     assert played.returns.tolist() == [1, 10, 1, 10, 1]
 
 
+def test_an_episode_that_may_never_end_is_said_once(monkeypatch):
+    monkeypatch.setattr("tidelog.envs.play.ENDLESS", 10)
+    with pytest.warns(UserWarning, match="goes on after 10 decisions, and may never end") as said:
+        play(Counting([[1], [30]]), idle, episodes=4)
+    assert len(said) == 1
+    monkeypatch.setattr("tidelog.envs.play.ENDLESS", 31)
+    play(Counting([[1], [30]]), idle, episodes=4)
+
+
 def test_rows_are_whole_episodes_in_order():
     played = play(Counting([[1, 3], [4, 2], [2]]), idle, episodes=7)
     assert played.lengths.tolist() == [1, 4, 2, 3, 2, 2, 1]
