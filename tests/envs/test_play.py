@@ -1,3 +1,4 @@
+import sys
 from collections import Counter
 
 import numpy as np
@@ -54,11 +55,12 @@ def test_every_copy_plays_its_allotted_share():
 
 
 def test_an_episode_that_may_never_end_is_said_once(monkeypatch):
-    monkeypatch.setattr("tidelog.envs.play.ENDLESS", 10)
+    module = sys.modules[play.__module__]
+    monkeypatch.setattr(module, "ENDLESS", 10)
     with pytest.warns(UserWarning, match="goes on after 10 decisions, and may never end") as said:
         play(Counting([[1], [30]]), idle, episodes=4)
     assert len(said) == 1
-    monkeypatch.setattr("tidelog.envs.play.ENDLESS", 31)
+    monkeypatch.setattr(module, "ENDLESS", 31)
     play(Counting([[1], [30]]), idle, episodes=4)
 
 

@@ -82,7 +82,7 @@ def play(
         if keep:
             rows.append(_rows(active, tally.episode, observed, action, propensity, outcome))
         tally.add(outcome, active)
-        long = _warn_of_endless(tally, active) if not long else long
+        long = long or _warn_of_endless(tally, active)
         ended = outcome.terminated | outcome.truncated
         first = ended if outcome.valid is None else ended | ~outcome.valid
         observed = outcome.current_observation._replace(first=first)
@@ -99,8 +99,8 @@ def _warn_of_endless(tally: _Tally, active: NDArray[np.bool_]) -> bool:
     if not len(lengths) or lengths.max() < ENDLESS:
         return False
     warnings.warn(
-        f"an episode goes on after {ENDLESS:,} decisions, and may never end under this policy. fix: give the environment "
-        "a limit, such as gymnasium.make(..., max_episode_steps=1_000)",
+        f"an episode goes on after {ENDLESS:,} decisions, and may never end under this policy. fix: give the "
+        "environment a limit, such as gymnasium.make(..., max_episode_steps=1_000)",
         UserWarning,
         stacklevel=2,
     )
