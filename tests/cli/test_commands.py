@@ -386,6 +386,15 @@ def test_settings_follow_the_kind_of_an_environment(here, tidelog):
     (found,) = json.loads((here / "plain" / "run.json").read_text())["configs"]
     assert found["learning_rate"] == PPG().learning_rate
 
+    other = tidelog("train", "ppg", *small, "--minibatches", 8, "--pieces", 2, "--rollout-steps", 16, "--out", "other")
+    assert (other.code, "settings of the preset" in other.said) == (0, True), other.said
+    words = ["--env", "point-mass", "--steps", 64, "--environments", 4, "--rollout-steps", 16, "--policy-iterations", 2]
+    words += ["--minibatches", 4, "--auxiliary-minibatch", 8, "--out", "unfit"]
+    unfit = tidelog("train", "ppg", *words)
+    assert unfit.code == 0, unfit.said
+    assert "the paper's settings are used: the flags do not fit the preset mujoco" in unfit.said
+    assert "pieces = 512 does not divide rollout_steps = 16" in unfit.said
+
     assert tidelog("config", "run").code == 0  # every setting is in the file, and nothing follows again
     again = tidelog("train", "ppg", "--config", "run.toml", "--out", "again")
     assert (again.code, "settings of" in again.said) == (0, False), again.said

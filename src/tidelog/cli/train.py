@@ -142,14 +142,26 @@ def run(words: list[str]) -> int:
 def _suited(
     cls: type[Any], name: str, flags: type[Any], arguments: list[str], settings: Mapping[str, Any], options: Any
 ) -> Any:
-    """Return the options with the preset that suits the environment, and print why."""
+    """Return the options with the preset that suits the environment, and print why.
+
+    Where other flags do not fit the preset and fit the constructor's settings, these stay.
+    """
     suggestion = suggest(cls, options.env, **settings)
     defaults = {own: one.value for own, one in suggestion.settings.items()} | dict(settings)
-    suited = parse(flags, arguments, f"train {name}", defaults)
     reasons = dict.fromkeys(one.reason for one in suggestion.settings.values())
-    if reasons and not options.quiet:
+    if not reasons:
+        return options
+    suited = parse(flags, arguments, f"train {name}", defaults)
+    said = f"settings of the {next(iter(reasons))} (--preset none leaves the paper's)"
+    try:
+        algorithm_of(cls, suited)
+    except ConfigError as error:
+        algorithm_of(cls, options)
+        suited, why = options, str(error).partition(". fix: ")[0]
+        said = f"note: the paper's settings are used: the flags do not fit the {next(iter(reasons))} ({why})"
+    if not options.quiet:
         with json_only(options.json):
-            print_line(f"settings of the {next(iter(reasons))} (--preset none leaves the paper's)")
+            print_line(said)
     return suited
 
 

@@ -69,6 +69,7 @@ def fit(
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
+    devices: int | None = None,
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
@@ -113,6 +114,7 @@ def fit(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
+        devices=devices,
     )
     run = begin(algorithms, log, options, out, own_evaluators=own_evaluators, sinks=sinks, overwrite=overwrite)
     return run.train(progress) if train else run
@@ -155,7 +157,7 @@ def begin(
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
-    engine = Engine(members, learners, options.steps, stores=stores, together=options.together)
+    engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
     record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, sketches, refit_of)
     folder = new_folder(out, record, overwrite)

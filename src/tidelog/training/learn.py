@@ -69,6 +69,7 @@ def learn(
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
+    devices: int | None = None,
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
@@ -110,6 +111,7 @@ def learn(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
+        devices=devices,
     )
     members = as_members(algorithms, options.seeds)
     storage = _storage(options, out, algorithms[0])
@@ -143,6 +145,7 @@ def learn(
         options.steps,
         assignment=assignment,
         together=together,
+        devices=devices,
         collected_log=collected_log,
         ahead=ahead,
         storage=storage,
@@ -201,6 +204,7 @@ def reopened(
         assignment=assignment,
         position=snapshot.position,
         together=options.together,
+        devices=options.devices,
         collected_log=collected_log,
         ahead=options.ahead,
         pending_params=snapshot.pending_params,

@@ -82,7 +82,13 @@ def load(
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     together = options.together if together is None else together
     engine = Engine(
-        members, snapshot.learners, options.steps, stores=stores, position=snapshot.position, together=together
+        members,
+        snapshot.learners,
+        options.steps,
+        stores=stores,
+        position=snapshot.position,
+        together=together,
+        devices=options.devices,
     )
     validation = validation_of(parts, algorithms[0], record.scaler)
     return Run(

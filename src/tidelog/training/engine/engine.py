@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tidelog.algorithms.core.segments import Columns
+from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import (
     ChunkInputs,
     LearnerState,
@@ -28,13 +29,13 @@ from tidelog.training.engine.learner import (
     as_arrays,
     prefetch,
     report,
-    stack,
     without_tallies,
 )
 from tidelog.training.engine.log_streaming import Stream
-from tidelog.training.engine.members import Member, Position, apart, fresh_learners, reporting, state_of
+from tidelog.training.engine.members import Member, Position, fresh_learners
 from tidelog.training.engine.offload_storage import Storage
 from tidelog.training.engine.offloaded_phases import OffloadedPhases
+from tidelog.training.engine.placement import Placement
 from tidelog.training.engine.plan import (
     COLLECT,
     MAX_ROUND_STEPS,
@@ -76,12 +77,14 @@ class Engine:
         ahead: bool = False,
         pending_params: Sequence[Any] = (),
         storage: Storage | None = None,
+        devices: int | None = None,
     ) -> None:
         """`stores` do not change; with an environment `assignment`, rounds begin with collection.
 
         `collectors` are the algorithms that collect and learn, if they are not the members' own. With `ahead` a thread
         collects in host environments one round ahead; `pending_params` holds each member's policy params of that
-        rollout, from a checkpoint.
+        rollout, from a checkpoint. With `devices` members are spread over that many; ConfigError where this machine
+        has fewer, or for a host environment, a log on disk or segments that are not on the device.
         """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
@@ -103,9 +106,16 @@ class Engine:
         self._schedule = RoundSchedule(first, self._size, steps)
         here = not self._streams and not self._offloaded and (assignment is None or assignment.source is not None)
         together = jax.default_backend() != "cpu" if together is None else together
+        if devices is not None and not here:
+            raise ConfigError(
+                f"devices = {devices}: members are spread where all of their data is on the device: a log in memory, "
+                "or a functional environment (jax:NAME). fix: leave devices out"
+            )
         self._together = together and len(members) > 1 and here
-        self._algorithms = [stack(numbers)] if self._together else numbers
-        self._learners = [stack(learners)] if self._together else list(learners)
+        self._placement = Placement.of(len(members), self._together, devices)
+        self._algorithms = self._placement.grouped(numbers)
+        self._learners = self._placement.grouped(learners)
+        self._stores = self._placement.copies(self.stores)
         self._compiled: set[int] = set()  # compiled phases over a log; -1 for whole rounds
         self._throughput = Throughput()
         self._ahead, self._hosts, self._blank = ahead, None, None
@@ -138,17 +148,17 @@ class Engine:
     @property
     def learners(self) -> list[LearnerState]:
         """One learner per member; the next `advance` donates their buffers."""
-        return apart(self._learners, len(self.members))
+        return self._placement.apart(self._learners)
 
     def state(self, index: int) -> Any:
         """Return the state of one member."""
-        return state_of(self._learners, len(self.members), index)
+        return self._placement.state(self._learners, index)
 
     def replace_state(self, index: int, state: Any) -> None:
         """Replace the state of a member; only the part that acting reads may differ."""
         learners = self.learners
         changed = [*learners[:index], learners[index]._replace(state=state), *learners[index + 1 :]]
-        self._learners = [stack(changed)] if self._together else changed
+        self._learners = self._placement.grouped(changed)
 
     # Chunks.
 
@@ -213,11 +223,11 @@ class Engine:
 
     def _run_phase(self, phase: int, count: int) -> None:
         """Run updates of one phase over a log, in every member."""
-        program = advance_together(phase) if self._together else advance(phase)
+        programs = [advance_together(phase) if many > 1 else advance(phase) for many in self._placement.sizes]
 
         def one(index: int) -> LearnerState:
             inputs = self._log_inputs(phase, index, count)
-            moved: LearnerState = jax.block_until_ready(program(inputs, self._learners[index]))  # type: ignore[no-untyped-call]
+            moved: LearnerState = jax.block_until_ready(programs[index](inputs, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         # the first time one member after another: a second thread would compile the same program again
@@ -226,7 +236,7 @@ class Engine:
     def _log_inputs(self, phase: int, index: int, count: int) -> ChunkInputs:
         numbers = (jnp.int32(count), jnp.int32(self._updates), jnp.int32(self.update))
         if not self._streams:
-            return ChunkInputs(self._algorithms[index], self.stores, *numbers)
+            return ChunkInputs(self._algorithms[index], self._stores[index], *numbers)
         algorithm, learner = self._algorithms[index], self._learners[index]
         ready = prefetch(phase, algorithm, learner, self.stores, numbers[1], self._log_block(phase))
         return ChunkInputs(algorithm, {}, *numbers, ready, jnp.array(learner.update))
@@ -264,17 +274,17 @@ class Engine:
                 self._learners = offloaded.run(step, self.position.round, inputs, self._learners)
 
     def _run_on_device(self, steps: list[RoundStep], rollouts: list[Columns | None]) -> None:
-        program = run_rounds_together if self._together else run_rounds
+        programs = [run_rounds_together if many > 1 else run_rounds for many in self._placement.sizes]
         plan = pack(steps, len(self._phases))
         source = None if self._assignment is None else self._assignment.source
 
         def one(index: int) -> LearnerState:
             chunk = ChunkInputs(
-                self._algorithms[index], self.stores, jnp.int32(0), jnp.int32(self._updates), jnp.int32(0)
+                self._algorithms[index], self._stores[index], jnp.int32(0), jnp.int32(self._updates), jnp.int32(0)
             )
             chunk = self._with_fetched(chunk, self._learners[index]) if self._streams else chunk
             inputs = RoundInputs(chunk, plan, source, rollouts[index])
-            moved: LearnerState = jax.block_until_ready(program(inputs, self._learners[index]))  # type: ignore[no-untyped-call]
+            moved: LearnerState = jax.block_until_ready(programs[index](inputs, self._learners[index]))  # type: ignore[no-untyped-call]
             return moved
 
         self._learners = on_threads(one, len(self._learners), bool(self._compiled))
@@ -382,15 +392,15 @@ class Engine:
 
     def failures(self) -> list[tuple[Member, int]]:
         """Return the members with a non-finite metric, and the first update with such a metric."""
-        failed = [int(learner.failed) for learner in reporting(self._learners, len(self.members))]
+        failed = [int(learner.failed) for learner in self._placement.reporting(self._learners)]
         return [(member, at) for member, at in zip(self.members, failed, strict=True) if at >= 0]
 
     def report(self) -> list[dict[str, float]]:
         """Return the mean metrics of every member since the last call; in an environment also decisions and times."""
-        metrics = [report(learner) for learner in reporting(self._learners, len(self.members))]
+        metrics = [report(learner) for learner in self._placement.reporting(self._learners)]
         if self._assignment is not None:
             times = self._throughput.report(len(self.members))
-            light = reporting(self._learners, len(self.members))
+            light = self._placement.reporting(self._learners)
             metrics = [
                 {"decisions": int(one.collection_state.decisions)} | row | times
                 for one, row in zip(light, metrics, strict=True)
@@ -400,7 +410,7 @@ class Engine:
 
     def peek(self) -> dict[str, float]:
         """Return the first member's metrics since the last report, without resetting them."""
-        return report(reporting(self._learners, len(self.members))[0])
+        return report(self._placement.reporting(self._learners)[0])
 
     def rate(self, updates: float) -> float:
         """Return the growth of `done` per second: the given rate of updates, or the measured rate of decisions."""

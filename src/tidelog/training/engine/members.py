@@ -1,4 +1,4 @@
-"""Members of a run, the position of a run in its rounds, and stacked learners. Letters: `S` members."""
+"""Members of a run, their learners at the start, and the position of a run in its rounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from tidelog.schema import Count
-from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names, unstack
+from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
 
 
 @dataclass(frozen=True)
@@ -27,27 +27,6 @@ class Position(NamedTuple):
     round: Count = 0
     phase: Count = 0
     updates: Count = 0
-
-
-def apart(learners: list[LearnerState], members: int) -> list[LearnerState]:
-    """Return one learner per member, from learners that may be stacked."""
-    return learners if len(learners) == members else [unstack(learners[0], i) for i in range(members)]
-
-
-def state_of(learners: list[LearnerState], members: int, index: int) -> Any:
-    """Return the state of one member, from learners that may be stacked."""
-    return learners[index].state if len(learners) == members else unstack(learners[0].state, index)
-
-
-def reporting(learners: list[LearnerState], members: int) -> list[LearnerState]:
-    """Return one learner per member with the fields that reports read; stacked learners then copy little."""
-    if len(learners) == members:
-        return learners
-    (stacked,) = learners
-    collection_state = (
-        None if stacked.collection_state is None else stacked.collection_state._replace(env_states=None, carried=None)
-    )
-    return apart([stacked._replace(state=None, orders={}, segments={}, collection_state=collection_state)], members)
 
 
 def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[LearnerState]:

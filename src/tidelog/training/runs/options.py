@@ -136,8 +136,15 @@ class Options:
     keep: int = option(3, help="number of checkpoints in the run folder")
     together: bool | None = option(None, help="members under one vmap; default: on accelerators")
 
+    devices: int | None = option(
+        None,
+        help="spread the members over this many devices of this machine, each with a copy of the data; default: one",
+        verbs=("fit", "learn"),
+        flag=int | None,
+    )
+
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience", "stop_after") if getattr(self, name) is not None]
+        optional = [name for name in ("patience", "stop_after", "devices") if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
@@ -150,6 +157,8 @@ class Options:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
+        if self.devices is not None and self.devices < 1:
+            raise ConfigError(f"devices = {self.devices}: expected at least 1. fix: leave it out for one")
         if self.split_seed < 0:
             raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
         if self.every < 1:
