@@ -1,8 +1,10 @@
 """Every command does its work and says what to do next."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,16 +12,19 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.training.runs import bc, begin, stop_at, write_record
+from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
-from tidelog.cli import COMMANDS, demo
+from tidelog.cli import COMMANDS, bench, demo
 from tidelog.cli.completion import words_by_command
+from tidelog.cli.evaluate import _parts, _print_order
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 
@@ -437,3 +442,42 @@ def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, t
     assert refused.code == 2
     assert "strain" in refused.said
     assert not (here / "other").exists()
+
+
+def test_episodes_are_grouped_by_what_every_run_knows_of_them(log):
+    run = tl.fit(bc(), log, 2, held_out=0.4, best=LOSS, selection_share=0.5, train=False)
+    left = np.isin(log.episode_ids, run.record.held_out)
+    selected = np.isin(np.arange(len(log.episode_ids)), EpisodeSplit(log, 0.4, 0, 0.5)._validation)
+    assert left.sum() == selected.sum() == 6
+    newer = log.take_episodes(np.arange(len(left)))  # the same episodes under another fingerprint
+    newer = dataclasses.replace(newer, extra={"site": np.zeros(log.steps)})
+    assert newer.fingerprint() != log.fingerprint()
+    record = run.record
+    found = _parts(newer, [record])
+    assert list(found) == ["held-out episodes", "training and selection episodes"]
+    np.testing.assert_array_equal(found["held-out episodes"], left)
+    unknown = SimpleNamespace(options=record.options, sketches={}, data=record.data, held_out=record.held_out)
+    found = _parts(newer, [unknown, record])
+    assert list(found) == ["other episodes", "training and selection episodes"]
+    np.testing.assert_array_equal(found["other episodes"], left)
+
+
+def test_the_order_of_features_is_said_where_an_environment_has_no_names(capsys):
+    names = ("place", "speed", "angle", "turn")
+    _print_order(Spec({"numeric": Vector(4, names)}, Discrete(2)), "CartPole-v1")
+    note = "note: CartPole-v1 has no names of features: its 'observation' is read as place, speed, angle, turn"
+    assert " ".join(capsys.readouterr().out.split()) == note
+    for nothing in (Vector(4), Vector(3, names[:3])):
+        _print_order(Spec({"numeric": nothing}, Discrete(2)), "CartPole-v1")
+    _print_order(Spec({"observation": Vector(4, names)}, Discrete(2)), "CartPole-v1")
+    assert capsys.readouterr().out == ""
+
+
+def test_bench_gives_scripts_one_document(here, tidelog, monkeypatch):
+    monkeypatch.setattr(bench, "_one", lambda name, options: {"updates_per_second": {"median": 3.5}})
+    done = tidelog("bench", "--algorithm", "bc", "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["bc"] == {"updates_per_second": {"median": 3.5}}
+    assert found["command"] == "tidelog bench --algorithm bc --json"
+    assert tidelog("bench", "--algorithm", "bc").out.count("{") == 0

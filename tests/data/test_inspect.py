@@ -347,3 +347,13 @@ def test_a_folder_without_tables_is_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(LogError, match="a folder without tables, and without a Minari data set"):
         read_any(tmp_path / "folder")
+
+
+def test_next_observations_are_all_there_or_not_used() -> None:
+    frame = pl.DataFrame({name: [0.5, 1.5] * 10 for name in ("obs_a", "obs_b", "next_obs_a", "next_obs_b")})
+    frame = frame.with_columns(action=pl.Series([0, 1] * 10), reward=pl.Series([1.0, 0.0] * 10))
+    whole = tomllib.loads(describe_table(frame).toml)
+    assert (whole["observation"], whole["next_observation"]) == (["obs_a", "obs_b"], ["next_obs_a", "next_obs_b"])
+    described = describe_table(frame.drop("next_obs_b"))
+    assert "next_observation" not in tomllib.loads(described.toml)
+    assert "next observations are not used: obs_b has no next column" in described.notes

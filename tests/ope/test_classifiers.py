@@ -135,6 +135,9 @@ def test_the_better_model_is_taken_and_a_miscalibrated_one_is_not(log, trees, mo
     assert propensities_of(log, folds, "best").by == "network"
     fits["trees"] = Fit(0.5, 1.0, 1.6)
     assert propensities_of(log, folds, "best").by == "network"
+    fits["trees"] = None  # how well it fits is unknown
+    fits["network"] = Fit(9.0, 1.0, 1.6)
+    assert propensities_of(log, folds, "best").by == "network"
 
 
 def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
@@ -236,3 +239,11 @@ def test_without_scikit_learn_the_line_that_installs_it_is_said(log, monkeypatch
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(tl.ConfigError, match=r"propensities = 'trees' needs scikit-learn. fix: .*install"):
         propensities_of(log, episode_folds(log, 2, 0), "trees")
+
+
+def test_held_actions_that_the_trees_do_not_know_choose_no_number_of_rounds(log):
+    action, rows = np.asarray(log.action), np.arange(log.steps)
+    numbers = log.transitions.observation["number"].astype(np.float64)
+    model = classifiers._trees([], 0).fit(numbers[action < 2][:200], action[action < 2][:200])
+    assert classifiers._best_stage(model, numbers, action, (action == 2) & (rows > 1000)) == classifiers.ROUNDS
+    assert classifiers._best_stage(model, numbers, action, (action < 2) & (rows > 1000)) < classifiers.ROUNDS
