@@ -1,8 +1,11 @@
 """Every command does its work and says what to do next."""
 
 import dataclasses
+import importlib.util
 import json
+import runpy
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +15,14 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
+from tests.runtime.cases import policy
 from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, bench, demo
 from tidelog.cli.completion import words_by_command
 from tidelog.cli.evaluate import _parts, _print_order
+from tidelog.cli.resume import _import_environments
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.declared import remember
@@ -119,6 +124,8 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
     assert tidelog("resume", "nowhere", "--sink", "tensorboard").code == 2
     assert not (here / "nowhere").exists()
     assert tidelog("resume", "half", "--checkpoint", 28).out.startswith("resuming half at update 28 of 42\n")
+    again = tidelog("resume", "half", "--checkpoint", 28, "--quiet")
+    assert (again.code, "resuming" in again.said) == (0, False)
 
 
 def test_resume_says_what_is_different_here(here, tidelog):
@@ -169,6 +176,10 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert f"{(~held_out).sum()} training episodes: {(~rows).sum():,} steps" in " ".join(old.said.split())
     assert "all of these episodes were trained on" in old.said
     assert "held-out" not in old.said
+    log.take_episodes(np.flatnonzero(held_out)).save("new")
+    new = tidelog("evaluate", run, "--data", "new")
+    assert f"{held_out.sum()} held-out episodes: {rows.sum():,} steps" in " ".join(new.said.split())
+    assert "trained on" not in new.said
 
 
 def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
@@ -214,6 +225,8 @@ def test_runs_that_act_in_different_ways_are_not_compared(here, run, tidelog):
     assert refused.code == 2
     assert "the runs act in different ways (mode always takes its most likely action, sampled" in refused.err
     assert "fix: add --mode or --sample, for all of them" in refused.err
+    shutil.copytree(run, here / "alike")
+    assert tidelog("evaluate", "mode", "alike", "--env", "treatment", "--episodes", 2).code == 0
 
 
 def test_act_writes_the_action_of_every_row(here, run, tidelog):
@@ -481,3 +494,27 @@ def test_bench_gives_scripts_one_document(here, tidelog, monkeypatch):
     assert found["bc"] == {"updates_per_second": {"median": 3.5}}
     assert found["command"] == "tidelog bench --algorithm bc --json"
     assert tidelog("bench", "--algorithm", "bc").out.count("{") == 0
+
+
+def test_actions_without_names_need_no_note_on_codes(here, tidelog):
+    policy("iql, box").save("policy")
+    seen = {"observation/numeric": np.zeros((3, 4)), "observation/categorical": np.zeros((3, 2), int)}
+    np.savez("new.npz", **seen)
+    done = tidelog("act", "policy", "--data", "new.npz", "--out", "actions.npz")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "3 rows with their actions: actions.npz"
+    assert "codes" not in done.said
+
+
+@pytest.mark.parametrize("module", ["tidelog.__main__", "tidelog.sweeps.worker"])
+def test_a_program_that_is_imported_does_nothing(module):
+    path = importlib.util.find_spec(module).origin
+    assert runpy.run_path(path, run_name="imported")["main"].__name__ == "main"
+
+
+def test_environments_that_resume_names_are_imported_if_they_are_a_users_own(tmp_path, monkeypatch):
+    (tmp_path / "ward_of_mine.py").write_text("MADE = []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = SimpleNamespace(environments=lambda: ("treatment", "ward_of_mine:Ward-v0"))
+    _import_environments(record, SimpleNamespace(env=("treatment", "ward_of_mine:Ward-v0"), run="a"))
+    assert "ward_of_mine" in sys.modules

@@ -52,8 +52,12 @@ def test_halving_is_shown(here, tidelog, in_process):
     assert f"step 2: 1 of 2 trials went on by {LOSS}:" in done.out
     assert "does not show that a trial is better" in done.said
     assert tl.Sweep("sweeps/bc").table[0]["state"] in ("complete", "stopped")
-    assert tidelog("sweep", "bc", *DATA, *SHORT, "--quiet").code == 0
+    assert "next: tidelog judge sweeps/bc --sample" in done.out
+    done = tidelog("sweep", "bc", *DATA, *SHORT, "--held-out", 0)
+    assert done.code == 0
     assert (here / "sweeps" / "bc-2" / "sweep.json").is_file()
+    assert "report: sweeps/bc-2/report.html" in done.out
+    assert "next:" not in done.out  # nothing is held out, so there is nothing to judge on
 
 
 @pytest.mark.full

@@ -234,7 +234,12 @@ def test_bounds_of_actions_are_finite_and_in_order(low: float, high: float) -> N
         Continuous((0.0, 1.0), (0.0,))
 
 
-@pytest.mark.parametrize("content", [b"no array", b"\x93NUMPY\x01\x00\x10\x00not a dictionary", b"\x93NUMPY\x09\x00"])
+UNFINISHED = b"\x93NUMPY\x01\x00\x06\x00(((((("  # a header that ends within its brackets
+
+
+@pytest.mark.parametrize(
+    "content", [b"no array", b"\x93NUMPY\x01\x00\x10\x00not a dictionary", b"\x93NUMPY\x09\x00", UNFINISHED]
+)
 def test_what_has_no_header_holds_no_objects(content: bytes) -> None:
     assert not holds_objects(BytesIO(content))
     with BytesIO() as stream:

@@ -203,6 +203,8 @@ def test_copies_of_whole_episodes_and_days_are_clusters(monkeypatch):
     assert independence._copies(log).tolist() == [0, 1, 0, 1, 2]
     copied = replace(log, report=SimpleNamespace(warnings=[SimpleNamespace(check=independence.COPIES)]))
     assert with_detected_clusters(copied).log.clusters.tolist() == [0, 1, 0, 1, 2]
+    left = with_detected_clusters(copied.take_episodes(np.array([0, 1, 4])))  # none of them is a copy of another one
+    assert (left.log.cluster, left.notes) == (None, ())
     day = SimpleNamespace(name="time", values=99, p_value=1e-9, correlation=0.4, fix="name it as cluster=")
     monkeypatch.setattr(independence, "cluster_candidates", lambda log: [day])
     times = np.asarray(["2026-01-01T05", "2026-01-01T06", "2026-01-02T01", "2026-01-01T23"], "datetime64[us]")

@@ -182,6 +182,7 @@ def test_a_client_that_was_connected_before_the_stop_is_answered(plain, monkeypa
     async def check(server, pairs):
         client, ours = socket.socketpair()
         ours.setblocking(False)
+        client.settimeout(10)
         client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         closed = []
         listening = SimpleNamespace(family=socket.AF_UNIX, close=lambda: closed.append(True))

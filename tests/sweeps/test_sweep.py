@@ -471,3 +471,9 @@ def test_a_worker_keeps_to_the_cores_of_its_job(cores, monkeypatch):
     assert worker.main() == 5
     assert jobs == [job]
     assert chosen == ([] if cores is None else [cores])
+
+
+def test_a_job_that_is_not_there_is_not_cancelled(tmp_path):
+    engine = Here(workers=1)
+    engine.cancel(Job(str(tmp_path), 0, 1, 1))
+    assert len(engine._idle) == 1

@@ -248,10 +248,8 @@ def with_time(
     def likelihood(table: States) -> float:
         of, total = fold_of_steps(log, folds), 0.0
         for fold in range(int(folds.max()) + 1):
-            chances = clone_by_counts(log, table, without(folds, fold)).probabilities
-            rows = np.flatnonzero(of == fold)
-            if chances is not None:
-                total += float(np.log(chances[position[rows], np.asarray(log.action)[rows]]).sum())
+            logged = clone_by_counts(log, table, without(folds, fold)).logged
+            total += float(np.log(logged[of == fold]).sum())
         return total
 
     tables = [binned(bins) for bins in TIME_BINS]
