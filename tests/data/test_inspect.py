@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.data.visits import mapping, visits
 from tests.shared import shared
+from tidelog import Log
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.inspect import describe_table, inspect_log
 from tidelog.data.io.readers import read_any, read_log, validate
@@ -357,3 +358,9 @@ def test_next_observations_are_all_there_or_not_used() -> None:
     described = describe_table(frame.drop("next_obs_b"))
     assert "next_observation" not in tomllib.loads(described.toml)
     assert "next observations are not used: obs_b has no next column" in described.notes
+
+
+def test_several_choices_are_counted_for_each_of_them() -> None:
+    action = np.array([[0, 2], [1, 1], [1, 0]])
+    log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
+    assert "actions: 0: [1, 2], 1: [1, 1, 1]" in inspect_log(log).text()

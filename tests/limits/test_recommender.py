@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.algorithms.recommenders import batch, compiled, described, fresh, small, unshown
+from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
 from tests.data.clicks import ROLES, clicks
 from tidelog.algorithms.core.optimisation import descend
 from tidelog.policies.named_arrays import named_arrays
@@ -324,3 +324,11 @@ def test_a_log_of_one_user_has_no_factors_and_random_directions():
     rows = from_factors(read_interactions(frame, **ROLES), 8, 0)
     assert rows.shape == (frame["i"].n_unique(), 8)
     assert (np.linalg.norm(rows, axis=1) > 1e-3).all()
+
+
+def test_rewards_that_are_not_normalised_need_no_statistics():
+    log = described()
+    with_them, without = (after(small(normalise_rewards=flag), log, updates=1) for flag in (True, False))
+    assert float(with_them.rewards.count) > 0
+    assert without.rewards is None
+    assert int(without.step) == int(with_them.step) == 1
