@@ -2,6 +2,7 @@
 
 import builtins
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -247,3 +248,11 @@ def test_held_actions_that_the_trees_do_not_know_choose_no_number_of_rounds(log)
     model = classifiers._trees([], 0).fit(numbers[action < 2][:200], action[action < 2][:200])
     assert classifiers._best_stage(model, numbers, action, (action == 2) & (rows > 1000)) == classifiers.ROUNDS
     assert classifiers._best_stage(model, numbers, action, (action < 2) & (rows > 1000)) < classifiers.ROUNDS
+
+
+def test_episodes_of_one_cluster_leave_none_to_calibrate_on(log):
+    one = replace(log, cluster=np.zeros(log.steps, int))
+    chances = clone_by_classifier(one, np.arange(500), 0).probabilities
+    assert chances.sum(1) == pytest.approx(1.0)
+    several = clone_by_classifier(log, np.arange(500), 0).probabilities
+    assert chances.max(1).mean() > several.max(1).mean()  # neither the number of rounds nor the temperature is chosen
