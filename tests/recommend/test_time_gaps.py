@@ -185,3 +185,13 @@ def test_the_reader_refuses_gaps_that_it_has_no_vectors_for_and_the_lack_of_thos
         reader = fresh(small(time_gaps=reads), paced()).next_item.reader
         with pytest.raises(TypeError, match="the encoder's gaps are"):
             reader(vectors, events, gaps=None if reads else jnp.array([[0, 1]]))
+
+
+def test_every_history_ends_at_a_time_of_its_own():
+    """What a history reads does not depend on the time of another one's lists."""
+    whole, ends = listing("lists, gaps"), [100.0, 1e6]
+    both = whole.recommend([["i1", "i2"]] * 2, 3, times=TIMES["times"] * 2, now=ends)
+    for row, end in enumerate(ends):
+        alone = whole.recommend([["i1", "i2"]], 3, times=TIMES["times"], now=end)
+        np.testing.assert_allclose(both.scores[row], alone.scores[0], atol=1e-5)
+    assert np.abs(both.scores[0] - both.scores[1]).max() > 1e-3
