@@ -187,7 +187,7 @@ def test_a_long_pause_ends_an_episode(dates):
     owner = {str(one): cluster for one, cluster in zip(log.episode_ids, log.clusters.tolist(), strict=True)}
     assert owner["a/0"] == owner["a/1"] != owner["b/0"] == owner["b/1"]
     assert len(read_log(frame, {**mapping, "episode_gap": 100_000}).episode_ids) == 2
-    exact = read_log(frame, {**mapping, "episode_gap": 190 * 60})  # the pause of "a" is no longer than that
+    exact = read_log(frame, {**mapping, "episode_gap": 180 * 60})  # the pause of "a" is no longer than that
     assert sorted(map(str, exact.episode_ids)) == ["a/0", "b/0", "b/1"]
     with pytest.raises(ConfigError, match="episode_gap is set without episode and time"):
         read_log(frame, {"observation": "x", "action": "a", "episode_gap": 3})
