@@ -1319,7 +1319,7 @@ MUTATIONS = [
         "data/sources/reagent.py",
         '.sort(first, sequence, "row"))',
         '.sort("row"))',
-        "tests/data/sources/test_lines.py",
+        "tests/data/sources/test_arrays.py",
     ),
     Mutation(
         "sweep: a changed log is trained on",

@@ -91,6 +91,7 @@ def test_the_file_alone_is_enough_for_onnxruntime(name, exported):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(exported(name)[0] / "policy.onnx", options)
+    assert ("user" in {one.name for one in session.get_overridable_initializers()}) == (name != "lists, plain")
     reach = 6 if name == "lists, plain" else 8  # events that it reads or that have places
     history = np.zeros((2, reach), np.int32)
     history[0, -2:] = 2, 3
