@@ -329,6 +329,6 @@ def test_a_log_of_one_user_has_no_factors_and_random_directions():
 def test_rewards_that_are_not_normalised_need_no_statistics():
     log = described()
     with_them, without = (after(small(normalise_rewards=flag), log, updates=1) for flag in (True, False))
-    assert float(with_them.rewards.count) > 0
+    assert float(with_them.rewards.seen) > 0
     assert without.rewards is None
     assert int(without.step) == int(with_them.step) == 1
