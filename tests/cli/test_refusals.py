@@ -17,7 +17,7 @@ from tidelog import BC, fit, load
 from tidelog.cli import main
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import read_config
-from tidelog.cli.tables import train_and_show
+from tidelog.cli.run_result import train_and_show
 from tidelog.errors import CheckpointError, DivergenceError
 
 TRAIN = ["train", "iql", "--steps", 2, *SMALL, "--out", "out", "--data"]
@@ -189,11 +189,7 @@ WORDS = {
     ),
     "rows kept without a quarantine": (
         ["data", "validate", "--data", "visits.csv", "--columns", "columns.toml", "--keep", "good.csv"],
-        "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE",
-    ),
-    "rows kept of interactions": (
-        ["data", "validate", "--data", "visits.csv", *ROLES, "--quarantine", "bad.csv", "--keep", "good.csv"],
-        "--keep writes what --quarantine leaves of a table with a mapping",
+        "--keep writes what --quarantine leaves of a table. fix: add --quarantine FILE",
     ),
     "a run without a chain": (["verify", "policy", "--run", "x"], "--run is set without --chain. fix: add --chain, or"),
     "no demo": (["demo", "--seeds", "0", "--out", "demo"], "and seeds >= 1"),

@@ -26,7 +26,7 @@ NOT_RUN = {
     "index.md": ["text"],
     "documentation.md": ["text"],
 }
-NEEDS = {"artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl")}
+NEEDS = {"artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"), "judging.md": ("sklearn",)}
 
 
 def test_every_block_of_the_docs_and_the_readme_is_run():

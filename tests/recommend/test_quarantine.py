@@ -69,9 +69,13 @@ def test_two_errors_in_one_table_are_quarantined_and_the_rest_is_a_log(
     written = pl.read_csv(frame[aside[ROW].cast(int) - 1].write_csv().encode(), infer_schema=False)
     assert aside.drop(ROW, PROBLEMS, LINE, strict=False).equals(written)
 
-    assert main(["data", "validate", "--data", str(source), *FLAGS, "--quarantine", str(again)]) == 2
+    good = tmp_path / "good.csv"
+    words = ["data", "validate", "--data", str(source), *FLAGS]
+    assert main([*words, "--quarantine", str(again), "--keep", str(good)]) == 2
     assert f"written: {again}" in capsys.readouterr().out
     assert again.read_bytes() == bad.read_bytes()
+    others = [row for row in range(frame.height) if row + 1 not in offending]
+    assert good.read_bytes() == frame[others].write_csv().encode()
 
     kept = [row for row in range(frame.height) if row + 1 not in offending]
     rest = tmp_path / f"rest{ending}"

@@ -9,8 +9,9 @@ import tyro
 
 from tidelog.cli.environment_flags import SinkName, sink_of
 from tidelog.cli.flags import EnvNames, RunFolder, parse
+from tidelog.cli.output import json_only, print_json, print_line
+from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
-from tidelog.cli.tables import json_only, print_json, print_line, run_facts, train_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.sweeps.plan import FILE as PLAN

@@ -1,7 +1,7 @@
-"""The policy: raw observations in, actions in their own units out, as NumPy arrays; loading, saving, and replay.
+"""The policy: raw observations in, actions in their own units out, as NumPy arrays; loading and saving.
 
 It holds an algorithm's acting parameters, the spec, and the scaler of its training log. Letters: `B` batch, `A` number
-of actions or action size, `N` recorded steps, `E` episodes.
+of actions or action size.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import dataclasses
 import itertools
 import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from tidelog.algorithms.core.contract import Portable
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
@@ -35,14 +34,11 @@ from tidelog.runtime.list_choices import Reasons
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommender import Recommendations, Vocabulary, because, recommend
+from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
-Leaves = dict[str, NDArray[Any]]
-Mask = NDArray[np.bool_] | None
-Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
 CHUNK = 16384  # rows in one call of a compiled program
 SPARE = 1 << 24  # allowance for weights that only training has
 PACKAGES = ("tidelog", "jax", "equinox", "numpy")  # their versions are in the manifest
@@ -98,7 +94,7 @@ class Policy(Acts):
         self.scaler = scaler
         self.params = params
         self.origin = dict(origin or {})
-        self.is_recurrent = algorithm.start(params, 1) is not None  # True: every call needs a memory from `start`
+        self._is_recurrent = algorithm.start(params, 1) is not None
         self._numbers = jax.tree.map(jnp.float32, algorithm)
         self.declare(acting, verdict)
 
@@ -106,10 +102,17 @@ class Policy(Acts):
     def _learner(self) -> str:
         return repr(self.algorithm)
 
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether every call needs a memory from `start`."""
+        return self._is_recurrent
+
     def notes(self) -> list[str]:
         """Return notes for the user about this policy: of a refit, and the algorithm's `policy_notes(params)`."""
         notes = list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
-        refit = self.origin.get("refit")
+        refit, new = self.origin.get("refit"), self.origin.get("new_items")
+        if new is not None:
+            notes.insert(0, f"{new:,} items are known by their features alone: training never saw them")
         return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
     def start(self, count: int = 1) -> Memory:
@@ -220,6 +223,35 @@ class Policy(Acts):
         without that item; Q is not part of it. SpecError for an unknown id.
         """
         return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
+
+    def with_items(self, ids: Sequence[Any], features: Sequence[Mapping[str, Any]]) -> Policy:
+        """Return a policy that also ranks new items: their ids, and for each a mapping from columns to values.
+
+        The columns are those of the log's item features; a missing number counts as the mean, a missing word as none.
+        Training never saw these items, which a note says. The vectors of the log's items do not change.
+        SpecError for a policy without item features, an id that it knows or that is named twice, or an invalid value.
+        """
+        catalogue: Any = self.spec.action
+        if not isinstance(catalogue, Catalogue) or catalogue.profile is None:
+            raise SpecError(
+                "this policy does not know how item features are read. fix: train it again with item features and "
+                "content=True (--content)"
+            )
+        added = tuple(one.item() if isinstance(one, np.generic) else one for one in ids)
+        kind = type(catalogue.ids[0])
+        known = set(catalogue.ids)
+        wrong = [one for i, one in enumerate(added) if type(one) is not kind or one in known or one in added[:i]]
+        if wrong or not added:
+            found = f"{wrong[0]!r:.80}" if wrong else "no item"
+            raise SpecError(
+                f"new items: {found}: expected new ids of type {kind.__name__}. fix: name each new item once"
+            )
+        encoded = Profiles(catalogue.profile, "features", ("new item", "new items")).read(features, len(added))
+        action: Any = dataclasses.replace(catalogue, ids=(*catalogue.ids, *added))
+        spec = dataclasses.replace(self.spec, action=action)
+        params = self.algorithm.with_new_items(self.params, encoded)
+        more = len(added) + int(self.origin.get("new_items", 0))
+        return Policy(self.algorithm, spec, self.scaler, params, {**self.origin, "new_items": more}, self.acting)
 
     def ranker(self, supervised: bool = False) -> Ranker:
         """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""
@@ -374,56 +406,3 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
             f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
         )
     return policy.algorithm.recipe(policy.params)
-
-
-# A policy along recorded episodes: its outputs at every step, with its recurrent state.
-
-
-def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
-    """Return the most likely actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N.
-
-    Discrete actions are codes, whatever way of acting is declared.
-    """
-
-    def answer(seen: Leaves, allowed: Mask, rows: Any, memory: Memory | None) -> NDArray[Any]:
-        return policy.act(seen, mask=allowed, memory=memory)[0]
-
-    return cast("NDArray[Any]", replay(policy, leaves, starts, mask, answer))
-
-
-def replay_log_probability(
-    policy: Policy, leaves: Leaves, action: NDArray[Any], starts: NDArray[Any], mask: Mask = None
-) -> NDArray[Any] | None:
-    """Return log-probabilities [N] of logged actions, or None without a density."""
-    return replay(
-        policy,
-        leaves,
-        starts,
-        mask,
-        lambda seen, allowed, rows, memory: policy.log_probability(seen, action[rows], allowed, memory),
-    )
-
-
-def replay(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
-    """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
-
-    A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that
-    continue; where the call does not update the memory, acting updates it.
-    """
-    if not policy.is_recurrent:
-        return answer(leaves, mask, slice(None), None)
-    lengths = np.diff(starts)
-    order = np.argsort(-lengths, kind="stable")  # longest first: the episodes that continue are always the first ones
-    memory, outputs = policy.start(len(order)), dict[int, NDArray[Any]]()
-    for t in range(int(lengths.max())):
-        rows = starts[order[: int((lengths > t).sum())]] + t
-        seen, allowed = {name: leaf[rows] for name, leaf in leaves.items()}, None if mask is None else mask[rows]
-        memory = memory.of(slice(len(rows)))
-        before = memory.carry
-        output = answer(seen, allowed, rows, memory)
-        if output is None:
-            return None
-        if memory.carry is before:
-            policy.act(seen, mask=allowed, memory=memory)
-        outputs |= zip(rows.tolist(), output, strict=True)
-    return np.stack([outputs[row] for row in range(len(outputs))])

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from tidelog.data.core.columns import Columns
+from tidelog.data.core.columns import Columns, TextForm
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
 from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
@@ -21,6 +21,7 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
+from tidelog.data.sources.tables import unusual_separator
 
 _SHOWN = 12
 _WIDTH = 100
@@ -142,37 +143,18 @@ class Description:
             return [validate, f"  tidelog train {self.ranking} --data {source} {flags}{steps}"]
         if any(not problem.count for problem in self.ranking_report.errors):
             return [validate]
-        return [f"{validate} --quarantine {BAD_ROWS}", *_without_bad_rows(self.named)]
+        return [
+            f"{validate} --quarantine {BAD_ROWS} --keep {GOOD_ROWS}",
+            f"  tidelog data inspect --data {GOOD_ROWS}",
+            f"{BAD_ROWS} has the rows with errors, {GOOD_ROWS} all others",
+        ]
 
 
 TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
-_GOOD_ROWS = "good"
-_POLARS = {  # ending -> how Polars reads a table (as text where types would change ids) and writes it
-    ".csv": ("read_csv({}, infer_schema=False)", "write_csv({})"),
-    ".tsv": ('read_csv({}, separator="\\t", infer_schema=False)', 'write_csv({}, separator="\\t")'),
-    ".parquet": ("read_parquet({})", "write_parquet({})"),
-    ".jsonl": ("read_ndjson({})", "write_ndjson({})"),
-    ".ndjson": ("read_ndjson({})", "write_ndjson({})"),
-}
-
-
-def _without_bad_rows(named: tuple[str, ...]) -> list[str]:
-    """Commands that copy the rows of one file that are not in the quarantine file, and inspect the copy."""
-    ending = Path(named[0]).suffix.lower()
-    if len(named) > 1 or ending not in _POLARS or not Path(named[0]).is_file():
-        return []
-    read, write = _POLARS[ending]
-    good = f"{_GOOD_ROWS}{ending}"
-    code = (
-        f'import polars as pl; bad = pl.read_csv("{BAD_ROWS}", infer_schema=False)["quarantine_row"].cast(int); '
-        f'pl.{read.format(json.dumps(named[0]))}.with_row_index("n", 1).filter(~pl.col("n").is_in(bad.implode()))'
-        f'.drop("n").{write.format(json.dumps(good))}'
-    )
-    lines = [f"  python -c {shlex.quote(code)}", f"  tidelog data inspect --data {good}"]
-    return [f"{BAD_ROWS} has the rows with errors; no command drops them. This copies all other rows:", *lines]
+GOOD_ROWS = "good.csv"
 
 
 def _summary(title: str, report: Report) -> list[str]:
@@ -183,9 +165,11 @@ def _summary(title: str, report: Report) -> list[str]:
 
 def describe_table(source: Any) -> Description:
     """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
-    table, settings = table_of(source), dict[str, Any]()
+    separator = unusual_separator(source)
+    settings: dict[str, Any] = {} if separator is None else {"separator": separator}
+    table = table_of(source, form=TextForm(separator=separator))
     if _lacks_header(table):
-        table, settings = table_of(source, header=False), {"header": False}
+        table, settings = table_of(source, form=TextForm(False, separator)), {"header": False} | settings
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
     absent = _absent_words(columns)
     if absent:
@@ -213,6 +197,8 @@ def describe_table(source: Any) -> Description:
     proposal.mapping |= settings
     if "header" in settings:
         proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
+    if separator is not None:
+        proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
     if absent:
         proposal.notes.insert(
             0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"
