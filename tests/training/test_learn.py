@@ -178,7 +178,7 @@ def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypa
     monkeypatch.setitem(registry._BUILT_IN, "breaking", Breaking)
     monkeypatch.chdir(tmp_path)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
-    words = ["train", "ppg", "--env", "breaking", "--steps", "320", "--out", "run", *flags]
+    words = ["train", "ppg", "--env", "breaking", "--preset", "none", "--steps", "320", "--out", "run", *flags]
     assert main(words) == 4
     assert "point-mass, copy 2, step 40: it broke (seed 0)" in capsys.readouterr().err
     monkeypatch.setattr(Breaking, "broken_at", -1)
