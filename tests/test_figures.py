@@ -152,3 +152,22 @@ def test_no_window_and_no_global_state(log, run):
     log.plot()
     run.plot()
     assert ("matplotlib.pyplot" in sys.modules) == before
+
+
+def test_one_seed_has_one_line_and_many_seeds_have_no_line_each(log, run, monkeypatch):
+    alone = finish(begin(bc(), log)).plot([LOSS.removeprefix("held_out/")])
+    (axes,) = alone.axes
+    assert (len(axes.lines), len(axes.collections)) == (2, 0)  # of training and of held-out data
+    (axes,) = run.plot([LOSS.removeprefix("held_out/")]).axes
+    several = len(axes.lines)
+    monkeypatch.setattr("tidelog.training.runs.figure.MOST_SEEDS", 1)
+    (axes,) = run.plot([LOSS.removeprefix("held_out/")]).axes
+    assert several - len(axes.lines) == 8  # two seeds of two algorithms, in training and on held-out data
+    assert len(axes.collections) == 4  # the bands stay
+
+
+def test_a_log_without_rewards_shows_no_returns():
+    log = Log.from_arrays(observation=np.zeros((6, 1)), action=[0, 1] * 3, reward=None, episode=[0, 0, 0, 1, 1, 2])
+    lengths, actions = log.plot().axes
+    assert lengths.get_xlabel() == "steps of an episode"
+    assert [int(bar.get_width()) for bar in actions.patches] == [3, 3]

@@ -52,13 +52,12 @@ def _of_groups() -> Iterator[int]:
             continue
         root, files = (_MOUNT, ("memory.max", "memory.current")) if not kinds else (
             _MOUNT / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"))  # fmt: skip
-        group = root / name.lstrip("/")
-        for folder in [group, *group.parents]:
+        parts = Path(name.lstrip("/")).parts
+        for depth in range(len(parts), -1, -1):
+            folder = root.joinpath(*parts[:depth])
             limit, used = (_text(folder / file).strip() for file in files)
             if limit.isdecimal() and used.isdecimal() and int(limit) < _UNLIMITED:
                 yield max(0, int(limit) - int(used) + _reclaimable(folder))
-            if folder == root:
-                break
 
 
 def _reclaimable(folder: Path) -> int:

@@ -196,8 +196,7 @@ def _cut(run: Run, algorithm: Any, log: Log) -> str | None:
 
 def _resumed(run: Run, algorithm: Any, log: Log, folder: Path) -> str | None:
     stopped = fit(algorithm, log, UPDATES, out=folder, held_out=0.25, every=4, save_seconds=0.0, train=False)
-    for _ in stopped.stream():
-        break
+    next(stopped.stream())
     return _equal(run, resume(folder, log=log, algorithm=algorithm, progress=False))
 
 

@@ -1,8 +1,13 @@
 """Every command does its work and says what to do next."""
 
+import dataclasses
+import importlib.util
 import json
+import runpy
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -10,17 +15,22 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.training.runs import bc, begin, stop_at, write_record
+from tests.runtime.cases import policy
+from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog import PPG
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
-from tidelog.cli import COMMANDS, demo
+from tidelog.cli import COMMANDS, bench, demo
 from tidelog.cli.completion import words_by_command
+from tidelog.cli.evaluate import _parts, _print_order
+from tidelog.cli.resume import _import_environments
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.runs.agreement import agreement
+from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
 
@@ -115,6 +125,8 @@ def test_resume_goes_on_where_a_run_was_stopped(here, tidelog):
     assert tidelog("resume", "nowhere", "--sink", "tensorboard").code == 2
     assert not (here / "nowhere").exists()
     assert tidelog("resume", "half", "--checkpoint", 28).out.startswith("resuming half at update 28 of 42\n")
+    again = tidelog("resume", "half", "--checkpoint", 28, "--quiet")
+    assert (again.code, "resuming" in again.said) == (0, False)
 
 
 def test_resume_says_what_is_different_here(here, tidelog):
@@ -165,6 +177,10 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert f"{(~held_out).sum()} training episodes: {(~rows).sum():,} steps" in " ".join(old.said.split())
     assert "all of these episodes were trained on" in old.said
     assert "held-out" not in old.said
+    log.take_episodes(np.flatnonzero(held_out)).save("new")
+    new = tidelog("evaluate", run, "--data", "new")
+    assert f"{held_out.sum()} held-out episodes: {rows.sum():,} steps" in " ".join(new.said.split())
+    assert "trained on" not in new.said
 
 
 def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
@@ -210,6 +226,8 @@ def test_runs_that_act_in_different_ways_are_not_compared(here, run, tidelog):
     assert refused.code == 2
     assert "the runs act in different ways (mode always takes its most likely action, sampled" in refused.err
     assert "fix: add --mode or --sample, for all of them" in refused.err
+    shutil.copytree(run, here / "alike")
+    assert tidelog("evaluate", "mode", "alike", "--env", "treatment", "--episodes", 2).code == 0
 
 
 def test_act_writes_the_action_of_every_row(here, run, tidelog):
@@ -468,3 +486,66 @@ def test_refit_learns_from_the_whole_log_and_from_newer_rows(run, here, table, t
     assert refused.code == 2
     assert "strain" in refused.said
     assert not (here / "other").exists()
+
+
+def test_episodes_are_grouped_by_what_every_run_knows_of_them(log):
+    run = tl.fit(bc(), log, 2, held_out=0.4, best=LOSS, selection_share=0.5, train=False)
+    left = np.isin(log.episode_ids, run.record.held_out)
+    selected = np.isin(np.arange(len(log.episode_ids)), EpisodeSplit(log, 0.4, 0, 0.5)._validation)
+    assert left.sum() == selected.sum() == 6
+    newer = log.take_episodes(np.arange(len(left)))  # the same episodes under another fingerprint
+    newer = dataclasses.replace(newer, extra={"site": np.zeros(log.steps)})
+    assert newer.fingerprint() != log.fingerprint()
+    record = run.record
+    found = _parts(newer, [record])
+    assert list(found) == ["held-out episodes", "training and selection episodes"]
+    np.testing.assert_array_equal(found["held-out episodes"], left)
+    unknown = SimpleNamespace(options=record.options, sketches={}, data=record.data, held_out=record.held_out)
+    found = _parts(newer, [unknown, record])
+    assert list(found) == ["other episodes", "training and selection episodes"]
+    np.testing.assert_array_equal(found["other episodes"], left)
+
+
+def test_the_order_of_features_is_said_where_an_environment_has_no_names(capsys):
+    names = ("place", "speed", "angle", "turn")
+    _print_order(Spec({"numeric": Vector(4, names)}, Discrete(2)), "CartPole-v1")
+    note = "note: CartPole-v1 has no names of features: its 'observation' is read as place, speed, angle, turn"
+    assert " ".join(capsys.readouterr().out.split()) == note
+    for nothing in (Vector(4), Vector(3, names[:3])):
+        _print_order(Spec({"numeric": nothing}, Discrete(2)), "CartPole-v1")
+    _print_order(Spec({"observation": Vector(4, names)}, Discrete(2)), "CartPole-v1")
+    assert capsys.readouterr().out == ""
+
+
+def test_bench_gives_scripts_one_document(here, tidelog, monkeypatch):
+    monkeypatch.setattr(bench, "_one", lambda name, options: {"updates_per_second": {"median": 3.5}})
+    done = tidelog("bench", "--algorithm", "bc", "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["bc"] == {"updates_per_second": {"median": 3.5}}
+    assert found["command"] == "tidelog bench --algorithm bc --json"
+    assert tidelog("bench", "--algorithm", "bc").out.count("{") == 0
+
+
+def test_actions_without_names_need_no_note_on_codes(here, tidelog):
+    policy("iql, box").save("policy")
+    seen = {"observation/numeric": np.zeros((3, 4)), "observation/categorical": np.zeros((3, 2), int)}
+    np.savez("new.npz", **seen)
+    done = tidelog("act", "policy", "--data", "new.npz", "--out", "actions.npz")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[-1] == "3 rows with their actions: actions.npz"
+    assert "codes" not in done.said
+
+
+@pytest.mark.parametrize("module", ["tidelog.__main__", "tidelog.sweeps.worker"])
+def test_a_program_that_is_imported_does_nothing(module):
+    path = importlib.util.find_spec(module).origin
+    assert runpy.run_path(path, run_name="imported")["main"].__name__ == "main"
+
+
+def test_environments_that_resume_names_are_imported_if_they_are_a_users_own(tmp_path, monkeypatch):
+    (tmp_path / "ward_of_mine.py").write_text("MADE = []\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    record = SimpleNamespace(environments=lambda: ("treatment", "ward_of_mine:Ward-v0"))
+    _import_environments(record, SimpleNamespace(env=("treatment", "ward_of_mine:Ward-v0"), run="a"))
+    assert "ward_of_mine" in sys.modules

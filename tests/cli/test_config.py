@@ -8,6 +8,7 @@ import tidelog as tl
 from tests.algorithms.players import tiny
 from tests.cli.conftest import SMALL
 from tests.training.runs import bc, begin, finish, write_record
+from tidelog.cli import config
 from tidelog.policies.named_arrays import fingerprint
 
 
@@ -146,3 +147,22 @@ def test_a_fine_tuned_run_and_a_start_policy_are_named(run, here, tidelog):
         done = tidelog("config", folder)
         assert done.code == 2
         assert expected in done.said
+
+
+def test_own_functions_that_only_measure_are_left_out_with_a_note(origin, here, tidelog):
+    finish(begin(bc(), origin, "own", steps=7, every=7, evaluate={"charm": lambda policy: 1.0}))
+    done = tidelog("config", "own")
+    assert done.code == 0
+    assert "the run's own functions are left out, they only measure: charm" in done.said
+    assert "charm" not in (here / "own.toml").read_text()
+
+
+def test_settings_that_the_flags_refuse_are_not_written(run, here, tidelog, monkeypatch):
+    def refused(cls, options):
+        raise tl.ConfigError("BC.learning_rate = 7")
+
+    monkeypatch.setattr(config, "algorithm_of", refused)
+    done = tidelog("config", run)
+    assert done.code == 2
+    assert "the settings of the run cannot be read as flags: BC.learning_rate = 7. fix: repeat it" in done.said
+    assert not (here / "run.toml").exists()

@@ -10,7 +10,9 @@ import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.ope.cases import best_treatments, mostly, treated
 from tests.ope.made import evidence_of
+from tests.report.crafted import verdict as crafted
 from tests.training.runs import write_record
+from tidelog.cli.judge import _show
 from tidelog.data.overlap import Sketch
 from tidelog.ope.estimators.risk import risk_of
 from tidelog.policies.statistics import Interval
@@ -337,3 +339,11 @@ def test_the_first_steps_are_judged_and_open_no_gate(run, tidelog):
     refused = tidelog("judge", run, "--sample", "--first-steps", 0, *QUICK)
     assert refused.code == 2
     assert "first_steps = 0: expected a whole number of at least 1. fix: use first_steps=5" in refused.said
+
+
+def test_a_verdict_without_a_next_step_ends_with_what_it_was_judged_on(capsys):
+    _show(crafted("better"), "seed 0", "6 episodes", False, None)
+    alone = capsys.readouterr().out
+    assert "- the second reason\n\njudged on 6 episodes; mean return" in alone
+    _show(crafted("better", paragraph="A paragraph. Next: keep it."), "seed 0", "6 episodes", False, None)
+    assert "- the second reason\nNext: keep it.\n\njudged on 6 episodes" in capsys.readouterr().out

@@ -1,11 +1,13 @@
 """From a table of clicks to a table of lists by commands alone, and what is typed wrong on the way."""
 
+import json
 import re
 import shlex
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -14,7 +16,7 @@ from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
 from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
-from tidelog.cli import main
+from tidelog.cli import main, next_lists
 from tidelog.cli.recommend import seen_line
 from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
@@ -72,6 +74,11 @@ def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
     ]
     assert main(again) == 0
     assert set(pl.read_csv(tmp_path / "few.csv")["i"]) <= {"i1", "i2", "i3"}
+    capsys.readouterr()
+    assert main([*words, "--json", "--out", str(tmp_path / "more.csv")]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out) == {"out": str(tmp_path / "more.csv"), "users": 16, "k": 2, "rows": 32}
+    assert "lists of 2 items for 16 users" in found.err
 
 
 def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):
@@ -181,6 +188,11 @@ def test_a_ranking_policy_does_not_act_on_rows(shop, tmp_path, capsys):
     words = ["act", str(shop / "policy"), "--data", str(shop / "clicks.csv"), "--out", str(tmp_path / "a.csv")]
     assert main(words) == 2
     assert "fix: use tidelog recommend" in said(capsys)
+    np.savez(tmp_path / "new.npz", observation=np.zeros((2, 3)))
+    words = ["act", str(shop / "policy"), "--data", str(tmp_path / "new.npz"), "--out", str(tmp_path / "a.npz")]
+    assert main(words) == 2
+    assert "this policy ranks items of a catalogue. fix: use tidelog recommend" in said(capsys)
+    assert not (tmp_path / "a.npz").exists()
 
 
 @pytest.mark.parametrize(
@@ -522,3 +534,13 @@ def test_lists_say_what_they_do_with_items_of_the_history():
         "40% of the events in training repeat an item of their user: lists may contain items of the history; "
         "--exclude-seen yes leaves them out"
     )
+
+
+def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_the_log(run, monkeypatch):
+    trained = tidelog.load(run)
+    assert "--now" not in next_lists.next_command(trained)
+    monkeypatch.setattr(next_lists, "MOST_EVENTS", 5)
+    report = f"`tidelog report {run}` compares these lists with rules that count"
+    assert list(next_lists.lists_advice(trained)) == [report]
+    monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
+    assert "--now NOW" in next_lists.next_command(trained)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.conftest import MAPPING, SMALL, contents
 from tests.runtime.cases import policy
-from tidelog import load
+from tidelog import BC, fit, load
 from tidelog.cli import main
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import read_config
@@ -187,6 +187,10 @@ WORDS = {
         ["data", "inspect", "--data", "visits.csv", *ROLES, "--write", "new.toml"],
         "--columns and --write are not for interactions (--user, --item). fix: drop --columns and --write",
     ),
+    "rows kept without a quarantine": (
+        ["data", "validate", "--data", "visits.csv", "--columns", "columns.toml", "--keep", "good.csv"],
+        "--keep writes what --quarantine leaves of a table. fix: add --quarantine FILE",
+    ),
     "a run without a chain": (["verify", "policy", "--run", "x"], "--run is set without --chain. fix: add --chain, or"),
     "no demo": (["demo", "--seeds", "0", "--out", "demo"], "and seeds >= 1"),
 }  # fmt: skip
@@ -298,6 +302,10 @@ def test_acting_on_what_does_not_fit_is_refused(table, here, run, tidelog):
         (["--data", "odd.csv", "--out", "a.csv"], "column 'kidneys' is 'helthy' in 1 row(s) (3), unknown in the"),
         (["--data", "visits.csv", "--out", "a.xlsx"], "expected a path that ends in .csv or .parquet"),
         (["--data", "visits.csv", "--out", "a.csv", "--member", 7], "has 2 member(s). fix: use 0 to 1"),
+        (
+            ["--data", "visits.csv", "--out", "a.csv", "--probabilities", "--skip-unknown", "b.csv"],
+            "--probabilities and --skip-unknown are both set. fix: set only one of them",
+        ),
     ):  # fmt: skip
         done = tidelog("act", run, *words)
         assert done.code == 2
@@ -414,6 +422,14 @@ def test_a_checkpoint_that_cannot_be_written_ends_with_code_4(capsys):
 
     assert train_and_show(SimpleNamespace(train=train)) == 4
     assert capsys.readouterr().err == "tidelog: no space is left. fix: free some\n"
+
+
+def test_newer_rows_of_a_log_in_memory_have_no_columns(here, log, tidelog):
+    fit(BC(hidden=(8,), embedding=2, batch_size=32), log, 2, out="run", train=False)
+    done = tidelog("refit", "run", "--data", "visits.csv", "--out", "new")
+    assert done.code == 2
+    assert "--data: the run's log was created in memory, so that its columns are unknown. fix: use" in done.said
+    assert not (here / "new").exists()
 
 
 def test_a_file_where_a_run_would_be_is_passed_over(tmp_path):

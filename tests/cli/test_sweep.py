@@ -52,8 +52,12 @@ def test_halving_is_shown(here, tidelog, in_process):
     assert f"step 2: 1 of 2 trials went on by {LOSS}:" in done.out
     assert "does not show that a trial is better" in done.said
     assert tl.Sweep("sweeps/bc").table[0]["state"] in ("complete", "stopped")
-    assert tidelog("sweep", "bc", *DATA, *SHORT, "--quiet").code == 0
+    assert "next: tidelog judge sweeps/bc --sample" in done.out
+    done = tidelog("sweep", "bc", *DATA, *SHORT, "--held-out", 0)
+    assert done.code == 0
     assert (here / "sweeps" / "bc-2" / "sweep.json").is_file()
+    assert "report: sweeps/bc-2/report.html" in done.out
+    assert "next:" not in done.out  # nothing is held out, so there is nothing to judge on
 
 
 @pytest.mark.full
@@ -66,7 +70,30 @@ def test_several_algorithms_share_the_flags_of_the_run(here, tidelog, in_process
     assert {tuple(trial.config["hidden"]) for trial in tl.Sweep("a").plan.trials} == {(8, 8)}
 
 
+def test_values_are_parsed_as_the_types_of_their_settings(here, tidelog, monkeypatch):
+    monkeypatch.setattr(sweep_command, "drive_and_show", lambda *arguments: 0)
+    words = ["--grid", "gradient_clip=none,0.5", "layer_norm=true,FALSE", "schedule=cosine,linear"]
+    done = tidelog("sweep", "bc", *DATA, *SHORT, *words, "--draw", "dropout=0.25,0.5", "--trials", 1, "--out", "a")
+    assert done.code == 0
+    configs = [trial.config for trial in tl.Sweep("a").plan.trials]
+    assert [(one["gradient_clip"], one["layer_norm"], one["schedule"]) for one in configs] == [
+        (clip, norm, schedule) for clip in (None, 0.5) for norm in (True, False) for schedule in ("cosine", "linear")
+    ]
+    assert {one["dropout"] for one in configs} <= {0.25, 0.5}
+
+
+def test_an_interrupted_sweep_says_how_it_goes_on(here, tidelog, monkeypatch):
+    monkeypatch.setattr(sweep_command, "engine_of", lambda *settings: InProcess(stop=0))
+    done = tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a")
+    assert done.code == 130
+    assert "the sweep is saved; `tidelog resume a` continues it" in done.said
+    judged = tidelog("judge", "a")
+    assert judged.code == 2
+    assert "a has no complete trial to judge. fix: continue it with `tidelog resume a`" in judged.said
+
+
 REFUSED = {
+    "neither true nor false": (["--grid", "layer_norm=maybe"], "layer_norm = maybe: expected true or false"),
     "an unknown setting": (["--grid", "expectile=0.7"], "BC has no hyper-parameter 'expectile'"),
     "no values": (["--grid", "learning_rate"], "--grid learning_rate: expected NAME=VALUES"),
     "no number": (["--grid", "learning_rate=fast"], "learning_rate = fast: expected a number"),

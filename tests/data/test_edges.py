@@ -1,6 +1,7 @@
 """Rare cases of logs and their checks, each by hand."""
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,9 +21,10 @@ from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import open_log
 from tidelog.data.parsing import tables
 from tidelog.data.parsing.tables import Table
+from tidelog.data.sources.npy import holds_objects
 from tidelog.data.statistics import _labels
 from tidelog.data.validation import clusters, duplicates, errors, quarantine
-from tidelog.errors import ConfigError, LogError
+from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.recommend.interactions.readers import open_interactions
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
@@ -219,3 +221,26 @@ def test_without_rewards_a_column_is_a_cluster_by_its_name_alone() -> None:
     assert (found.name, found.values, found.named) == ("user_id", 40, True)
     assert np.isnan(found.correlation)
     assert found.found == "40 different values over the episodes"
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 0.0), (float("nan"), 1.0), (0.0, float("inf"))])
+def test_bounds_of_actions_are_finite_and_in_order(low: float, high: float) -> None:
+    assert Continuous((0.0, 1.0), (0.0, 2.0)).size == 2
+    with pytest.raises(SpecError, match=r"action bounds = \[.*\]: expected finite numbers with low <= high"):
+        Continuous((0.0, low), (0.0, high))
+    with pytest.raises(SpecError, match="low has 2 bounds and high has 1: expected equal lengths"):
+        Continuous((0.0, 1.0), (0.0,))
+
+
+UNFINISHED = b"\x93NUMPY\x01\x00\x06\x00(((((("  # a header that ends within its brackets
+
+
+@pytest.mark.parametrize(
+    "content", [b"no array", b"\x93NUMPY\x01\x00\x10\x00not a dictionary", b"\x93NUMPY\x09\x00", UNFINISHED]
+)
+def test_what_has_no_header_holds_no_objects(content: bytes) -> None:
+    assert not holds_objects(BytesIO(content))
+    with BytesIO() as stream:
+        np.lib.format.write_array(stream, np.array([None]), allow_pickle=True)
+        stream.seek(0)
+        assert holds_objects(stream)

@@ -1,6 +1,8 @@
 """A log that is written and read again is the same log."""
 
 import json
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -219,3 +221,16 @@ def test_convert_by_the_name_of_the_target(datasets: Path, tmp_path: Path) -> No
         convert(source, tmp_path / "a.parket")
     with pytest.raises(LogError, match="exists"):
         convert(source, paths[0])
+
+
+def test_an_extra_column_replaces_an_observation_of_the_same_content_only(tmp_path: Path) -> None:
+    log = read_log(VISITS, mapping())
+    other = np.array(["elsewhere"] * log.steps)
+    log = replace(log, extra={"ward": other, "site": np.arange(log.steps)})
+    log.to_parquet(tmp_path / "a.parquet")
+    assert tomllib.loads((tmp_path / "a.toml").read_text())["extra"] == ["ward_", "site"]
+    again = read_log(tmp_path / "a.parquet", tmp_path / "a.toml")
+    np.testing.assert_array_equal(again.extra["ward_"], other)
+    np.testing.assert_array_equal(again.extra["site"], np.arange(log.steps))
+    for name, leaf in log.transitions.observation.items():
+        np.testing.assert_array_equal(again.transitions.observation[name], leaf)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.data.visits import mapping, visits
 from tests.shared import shared
+from tidelog import Log
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.inspect import describe_table, inspect_log
 from tidelog.data.io.readers import read_any, read_log, validate
@@ -347,3 +348,19 @@ def test_a_folder_without_tables_is_no_data_set(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(LogError, match="a folder without tables, and without a Minari data set"):
         read_any(tmp_path / "folder")
+
+
+def test_next_observations_are_all_there_or_not_used() -> None:
+    frame = pl.DataFrame({name: [0.5, 1.5] * 10 for name in ("obs_a", "obs_b", "next_obs_a", "next_obs_b")})
+    frame = frame.with_columns(action=pl.Series([0, 1] * 10), reward=pl.Series([1.0, 0.0] * 10))
+    whole = tomllib.loads(describe_table(frame).toml)
+    assert (whole["observation"], whole["next_observation"]) == (["obs_a", "obs_b"], ["next_obs_a", "next_obs_b"])
+    described = describe_table(frame.drop("next_obs_b"))
+    assert "next_observation" not in tomllib.loads(described.toml)
+    assert "next observations are not used: obs_b has no next column" in described.notes
+
+
+def test_several_choices_are_counted_for_each_of_them() -> None:
+    action = np.array([[0, 2], [1, 1], [1, 0]])
+    log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
+    assert "actions: 0: [1, 2], 1: [1, 1, 1]" in inspect_log(log).text()

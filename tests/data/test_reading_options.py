@@ -15,6 +15,7 @@ from tidelog import ConfigError, LogError, read_log
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import validate
 from tidelog.data.sources.tables import unusual_separator
+from tidelog.errors import install
 
 ROWS = 40
 MAPPING = {"observation": ["x", "ward"], "action": "a", "reward": "r", "terminated": True, "categorical": ["ward"]}
@@ -182,7 +183,9 @@ def test_rewards_of_words_sums_and_limits():
      ({"reward_values": {"a": "b"}}, "expected finite numbers"), ({"reward_values": 3}, "expected finite numbers"),
      ({"reward": None, "reward_clip": [0, 1]}, "reward_clip is set without reward"),
      ({"header": "no"}, "expected true or false"), ({"na_values": [1]}, "expected texts"),
-     ({"date_format": "day"}, "expected a format such as")],
+     ({"date_format": "day"}, "expected a format such as"),
+     ({"episode_gap": 0}, "episode_gap = 0: expected a number above 0"),
+     ({"episode_gap": True}, "episode_gap = True: expected a number above 0")],
 )  # fmt: skip
 def test_impossible_settings_are_refused(change, message):
     with pytest.raises(ConfigError, match=message):
@@ -227,5 +230,29 @@ def test_a_long_pause_ends_an_episode(dates):
     owner = {str(one): cluster for one, cluster in zip(log.episode_ids, log.clusters.tolist(), strict=True)}
     assert owner["a/0"] == owner["a/1"] != owner["b/0"] == owner["b/1"]
     assert len(read_log(frame, {**mapping, "episode_gap": 100_000}).episode_ids) == 2
+    exact = read_log(frame, {**mapping, "episode_gap": 180 * 60})  # the pause of "a" is no longer than that
+    assert sorted(map(str, exact.episode_ids)) == ["a/0", "b/0", "b/1"]
     with pytest.raises(ConfigError, match="episode_gap is set without episode and time"):
         read_log(frame, {"observation": "x", "action": "a", "episode_gap": 3})
+
+
+def test_a_mask_of_names_without_the_column_of_actions_is_one_missing_column():
+    frame = FRAME.drop("a").with_columns(may=pl.Series(["low|high", "low|none"] * (ROWS // 2)))
+    error = validate(frame, {**MAPPING, "action_mask": "may"}).errors[0]
+    assert (error.check, error.column) == ("missing column", "a")
+
+
+def test_without_a_module_for_zstandard_its_installation_is_the_fix(tmp_path, monkeypatch):
+    (tmp_path / "a.csv.zst").write_bytes(b"anything")
+    asked = []
+
+    def absent(name):
+        asked.append(name)
+        raise ImportError(name)
+
+    monkeypatch.setattr("tidelog.data.sources.tables.importlib.import_module", absent)
+    with pytest.raises(LogError, match=r"no module that reads \.zst") as refused:
+        read_log(tmp_path / "a.csv.zst", MAPPING)
+    (error,) = refused.value.report.errors
+    assert error.fix == install("zst")
+    assert asked == ["compression.zstd", "zstandard"]

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.algorithms.recommenders import batch, compiled, described, fresh, small, unshown
+from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
+from tests.data.clicks import ROLES, clicks
 from tidelog.algorithms.core.optimisation import descend
 from tidelog.policies.named_arrays import named_arrays
 from tidelog.recommend import candidates
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.candidates import GENERATORS
+from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.networks import Items, clipped_latents
 from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
 from tidelog.recommend.recommender_bcq import critic_inputs
@@ -315,3 +317,18 @@ def test_two_updates_are_finite():
     for update in range(2):
         state = step(h, state, batch(h, log, update))
     assert all(np.isfinite(array).all() for array in named_arrays(state).values() if array.dtype.kind == "f")
+
+
+def test_a_log_of_one_user_has_no_factors_and_random_directions():
+    frame = clicks(users=1)
+    rows = from_factors(read_interactions(frame, **ROLES), 8, 0)
+    assert rows.shape == (frame["i"].n_unique(), 8)
+    assert (np.linalg.norm(rows, axis=1) > 1e-3).all()
+
+
+def test_rewards_that_are_not_normalised_need_no_statistics():
+    log = described()
+    with_them, without = (after(small(normalise_rewards=flag), log, updates=1) for flag in (True, False))
+    assert float(with_them.rewards.seen) > 0
+    assert without.rewards is None
+    assert int(without.step) == int(with_them.step) == 1

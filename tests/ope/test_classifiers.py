@@ -2,6 +2,7 @@
 
 import builtins
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -136,6 +137,9 @@ def test_the_better_model_is_taken_and_a_miscalibrated_one_is_not(log, trees, mo
     assert propensities_of(log, folds, "best").by == "network"
     fits["trees"] = Fit(0.5, 1.0, 1.6)
     assert propensities_of(log, folds, "best").by == "network"
+    fits["trees"] = None  # how well it fits is unknown
+    fits["network"] = Fit(9.0, 1.0, 1.6)
+    assert propensities_of(log, folds, "best").by == "network"
 
 
 def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
@@ -257,3 +261,19 @@ def test_without_scikit_learn_the_line_that_installs_it_is_said(log, monkeypatch
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(tl.ConfigError, match=r"propensities = 'trees' needs scikit-learn. fix: .*install"):
         propensities_of(log, episode_folds(log, 2, 0), "trees")
+
+
+def test_held_actions_that_the_trees_do_not_know_choose_no_number_of_rounds(log):
+    action, rows = np.asarray(log.action), np.arange(log.steps)
+    numbers = log.transitions.observation["number"].astype(np.float64)
+    model = classifiers._trees([], 0).fit(numbers[action < 2][:200], action[action < 2][:200])
+    assert classifiers._best_stage(model, numbers, action, (action == 2) & (rows > 1000)) == classifiers.ROUNDS
+    assert classifiers._best_stage(model, numbers, action, (action < 2) & (rows > 1000)) < classifiers.ROUNDS
+
+
+def test_episodes_of_one_cluster_leave_none_to_calibrate_on(log):
+    one = replace(log, cluster=np.zeros(log.steps, int))
+    chances = clone_by_classifier(one, np.arange(500), 0).probabilities
+    assert chances.sum(1) == pytest.approx(1.0)
+    several = clone_by_classifier(log, np.arange(500), 0).probabilities
+    assert chances.max(1).mean() > several.max(1).mean()  # neither the number of rounds nor the temperature is chosen

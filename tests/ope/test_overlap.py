@@ -223,3 +223,10 @@ def test_old_run_folders_are_read_without_a_sketch(log, tmp_path):
 def test_a_broken_sketch_is_refused(broken):
     with pytest.raises(CheckpointError, match="is malformed"):
         Sketch.from_json(broken)
+
+
+def test_no_episodes_and_episodes_that_are_longer_than_a_block_have_their_hashes(log, monkeypatch):
+    assert Sketch.of(log, np.array([], int)).episodes == 0
+    whole = episode_hashes(log)
+    monkeypatch.setattr(overlap, "BLOCK", 1)
+    np.testing.assert_array_equal(episode_hashes(log), whole)

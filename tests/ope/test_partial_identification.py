@@ -129,3 +129,12 @@ def test_a_stated_lowest_return_is_used():
     loose = replace(QUICK, unshown_share=1.0)
     assert outcome(bandit(0.5, supported=few), loose).decision == "better"
     assert outcome(bandit(0.5, supported=few), replace(loose, lowest_return=-1e4)).decision == "no difference shown"
+
+
+def test_actions_that_are_rated_together_have_the_worst_return_where_a_step_is_not_shown():
+    """Continuous actions: one column says whether a step is shown, and only what is not shown has the worst return."""
+    evidence = evidence_of([1, 1], reward=[1, 3], target=[1, 1], behaviour=[1, 1], model=[7, 8], model_target=[5, 6])
+    worst = extreme_values(replace(evidence, supported=np.array([[True], [False]])))
+    assert (worst.model.tolist(), worst.model_target.tolist(), worst.model_all) == ([7, 1], [5, 1], None)
+    unknown = extreme_values(replace(evidence, supported=np.array([[True, False]] * 2)), best=True)
+    assert (unknown.model.tolist(), unknown.model_target.tolist()) == ([3, 3], [3, 3])

@@ -203,6 +203,8 @@ def test_copies_of_whole_episodes_and_days_are_clusters(monkeypatch):
     assert independence._copies(log).tolist() == [0, 1, 0, 1, 2]
     copied = replace(log, report=SimpleNamespace(warnings=[SimpleNamespace(check=independence.COPIES)]))
     assert with_detected_clusters(copied).log.clusters.tolist() == [0, 1, 0, 1, 2]
+    left = with_detected_clusters(copied.take_episodes(np.array([0, 1, 4])))  # none of them is a copy of another one
+    assert (left.log.cluster, left.notes) == (None, ())
     day = SimpleNamespace(name="time", values=99, p_value=1e-9, correlation=0.4, fix="name it as cluster=")
     monkeypatch.setattr(independence, "cluster_candidates", lambda log: [day])
     times = np.asarray(["2026-01-01T05", "2026-01-01T06", "2026-01-02T01", "2026-01-01T23"], "datetime64[us]")
@@ -218,9 +220,8 @@ def test_propensities_that_are_known_are_used_and_a_network_reads_the_time():
     assert states is None
     assert log.spec.observation[propensities.TIME] == Vector(log.observation[propensities.TIME].shape[1])
     np.testing.assert_array_equal(log.observation["observation"], DISCRETE.observation["observation"])
-    told, folds = [], [np.asarray([0, 1]), np.asarray([2, 3])]
-    clones = propensities._clones(DISCRETE, folds, [0, 1], number_observations(DISCRETE), 0, told.append)
-    assert (told, len(clones)) == ([0, 1], 2)
+    folds = [np.asarray([0, 1]), np.asarray([2, 3])]
+    assert len(propensities._clones(DISCRETE, folds, [0, 1], number_observations(DISCRETE), 0)) == 2
 
 
 def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):

@@ -10,7 +10,8 @@ import pytest
 from tests.training.runs import bc, begin, finish, iql
 from tidelog import ConfigError, Log, LogError, SpecError, collect, read_log
 from tidelog.envs.toys import chain
-from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
+from tidelog.policies.batch_inference import _unknown, act_on_known, act_on_table, write_table
+from tidelog.types import Codes, Discrete, Image, Spec
 
 
 @pytest.fixture(scope="module")
@@ -244,3 +245,10 @@ def test_a_table_without_rows_is_refused(policy, frame, tmp_path):
     for act in (act_on_table, act_on_known):
         with pytest.raises(SpecError, match=r"empty\.csv has no rows, expected at least one"):
             act(policy, tmp_path / "empty.csv")
+
+
+def test_pictures_and_numbered_codes_have_no_unknown_words():
+    words = Codes((3, 2), ("bed", "ward"), ((), ("north", "south")))
+    spec = Spec({"photo": Image(4, 4, 1), "categorical": words}, Discrete(2))
+    frame = pl.DataFrame({"bed": [7, 1], "ward": ["south", "west"]})
+    assert _unknown(frame, spec) == ["", "ward: west"]

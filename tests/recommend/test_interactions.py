@@ -1,6 +1,7 @@
 """The door for interactions: what comes in, what is refused, and what a split does."""
 
 import json
+import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -464,3 +465,14 @@ def test_online_retail_goes_through_the_door() -> None:
     split = log.split(at="2011-11-01")
     assert len(split.train) + len(split.test.targets) == len(log)
     assert len(split.cold_items) == 52
+
+
+def test_interactions_are_a_table_in_a_notebook() -> None:
+    log = interactions()
+    shown = log._repr_html_()
+    assert "<b>Interactions</b>" in shown
+    times = f"{log.time.min()} to {log.time.max()}"
+    kinds = f"{len(log):,}: {', '.join(log.events)}"
+    for name, value in (("events", kinds), ("users", "12"), ("items", "9"), ("time", times)):
+        assert re.search(rf">{name}</th><td[^>]*>{re.escape(value)}</td>", shown), name
+    assert re.search(rf">sessions</th><td[^>]*>{len(log.episodes)}</td>", shown)

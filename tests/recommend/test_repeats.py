@@ -43,6 +43,7 @@ def test_sampled_items_have_the_sums_of_their_places_also_twice_in_the_sample():
     found = eqx.filter_jit(sampled_scores)(logits, np.array([3, 2, 1, 2]), places, 3)
     both = np.log(1 + np.e + np.exp(0.5))
     np.testing.assert_allclose(found, [[[0.25, both, np.log(np.exp(0.5) + np.exp(-1)), both]]], rtol=1e-6)
+    assert sampled_scores(logits, np.array([3, 2, 1, 2]), None, 3) is logits  # without places the catalogue is all
     slope = jax.grad(
         lambda scores: sampled_scores(logits, np.array([3, 2, 1, 2]), Places(ITEMS[None], scores), 3).sum()
     )

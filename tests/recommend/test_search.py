@@ -83,6 +83,10 @@ def test_what_cannot_be_answered_is_refused():
         top_k(queries, table, 1, np.ones(5))
     with pytest.raises(SpecError, match=r"queries \(2, 3\) and table \(5, 2\)"):
         top_k(queries, table[:, :2], 1)
+    large = np.full((4, 3), 2e38, np.float32)  # finite rows, whose sum is infinite
+    assert top_k(np.full((1, 3), 1e-3, np.float32), large, 2)[0].tolist() == [[0, 1]]
+    with pytest.raises(SpecError, match="row 1 of the table is not finite"):
+        top_k(queries[:1], np.array([[0, 0, 0], [np.inf, -np.inf, 0]], np.float32), 1)
     table[3, 1], queries[1, 0] = np.nan, np.inf
     with pytest.raises(SpecError, match="row 3 of the table"):
         top_k(queries[:1], table, 1, chunk=2)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.algorithms.recommenders import after, described, policy, small
+from tests.algorithms.recommenders import after, described, fresh, policy, small
 from tests.recommend.test_next_item import gathered
 from tests.runtime.cases import listing
 from tests.serving.test_app import asked
@@ -17,7 +17,8 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.held_out import next_baskets, next_events
 from tidelog.recommend.metrics.ranked_lists import lists
 from tidelog.recommend.next_item import Windows, store_interactions
-from tidelog.runtime.history_encoders import gap_groups
+from tidelog.runtime.history_encoders import GAPS, gap_groups
+from tidelog.runtime.ranking import gap_array
 
 
 def paced():
@@ -113,6 +114,8 @@ def test_http_answers_as_numpy_does_and_says_what_is_missing(tmp_path):
         ({"times": [[1, "2026-01-01"]], "now": 3}, "expected a finite number in the log's unit"),
         ({"times": [[1, float("nan")]], "now": 3}, "expected a finite number"),
         ({"times": [[1, 2]], "now": [3, 4]}, "now has 2 times for 1 histories"),
+        ({"times": 1, "now": 3}, "times is not a list of 1 lists"),
+        ({"times": [[1, 2], [1, 2]], "now": 3}, "times is not a list of 1 lists"),
     ],
 )
 def test_times_that_do_not_fit_are_refused(more, said):
@@ -142,6 +145,11 @@ def test_dates_are_read_with_their_zones():
     np.testing.assert_array_equal(found.scores, numbers.scores)
     with pytest.raises(SpecError, match="expected a date"):
         whole.recommend([["i1", "i2"]], 3, **TIMES)
+    for now in ("soon", "NaT", np.datetime64("NaT")):
+        with pytest.raises(
+            SpecError, match=r"have .*expected a date, as 2026-01-31T12:00:00\. fix: use the log's kind"
+        ):
+            whole.recommend([["i1", "i2"]], 3, times=times, now=now)
 
 
 @pytest.mark.full
@@ -160,3 +168,30 @@ def test_a_resumed_run_with_gaps_and_gbce_equals_one_that_was_not_cut(tmp_path):
 
 def _data(leaf):
     return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def test_groups_of_gaps_have_the_shape_of_the_histories_and_are_groups():
+    histories = np.array([[0, 1, 2]])
+    np.testing.assert_array_equal(gap_array(None, histories), np.zeros((1, 3), np.int32))
+    np.testing.assert_array_equal(gap_array(np.array([[0, 1, GAPS - 1]]), histories), [[0, 1, GAPS - 1]])
+    for gaps in (np.zeros((1, 2), int), np.array([[0, 1, GAPS]]), np.array([[0, -1, 2]])):
+        with pytest.raises(SpecError, match=rf"expected \[1, 3\] of groups 0 to {GAPS - 1}\. fix: use gap_groups"):
+            gap_array(gaps, histories)
+
+
+def test_the_reader_refuses_gaps_that_it_has_no_vectors_for_and_the_lack_of_those_it_reads():
+    events, vectors = jnp.array([[1, 2]]), jnp.zeros((1, 2, 8))
+    for reads in (True, False):
+        reader = fresh(small(time_gaps=reads), paced()).next_item.reader
+        with pytest.raises(TypeError, match="the encoder's gaps are"):
+            reader(vectors, events, gaps=None if reads else jnp.array([[0, 1]]))
+
+
+def test_every_history_ends_at_a_time_of_its_own():
+    """What a history reads does not depend on the time of another one's lists."""
+    whole, ends = listing("lists, gaps"), [100.0, 1e6]
+    both = whole.recommend([["i1", "i2"]] * 2, 3, times=TIMES["times"] * 2, now=ends)
+    for row, end in enumerate(ends):
+        alone = whole.recommend([["i1", "i2"]], 3, times=TIMES["times"], now=end)
+        np.testing.assert_allclose(both.scores[row], alone.scores[0], atol=1e-5)
+    assert np.abs(both.scores[0] - both.scores[1]).max() > 1e-3

@@ -123,6 +123,8 @@ def test_intervals_stand_on_their_side_of_the_line_and_far_ends_are_arrows():
     assert dots[1] == pytest.approx(line, abs=0.1)
     assert len(re.findall(r">[◂▸]</text>", text)) == 2
     assert "no number" in text
+    far = intervals("differences", [rows[0], Reach("far", Interval(500, 400, 600), "log")], 0.0, "difference", ("", ""))
+    assert len(re.findall(r'<circle class="dot', far)) == 1  # a mean outside of the picture has no dot at its edge
 
 
 def test_sources_share_their_bins():

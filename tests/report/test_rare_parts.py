@@ -11,7 +11,7 @@ from tidelog.data.core.report import Problem
 from tidelog.errors import CheckpointError, LogError
 from tidelog.policies.statistics import Interval
 from tidelog.report import coverage_part, lists_part, returns_part, saved, settings_part
-from tidelog.report.data_page import _places
+from tidelog.report.data_page import _first_rows, _places
 from tidelog.report.saved import LogSource, plain
 
 
@@ -136,3 +136,37 @@ def test_a_damaged_checkpoint_is_said_of_its_run(tmp_path, monkeypatch):
     monkeypatch.setattr(settings_part, "Checkpoints", lambda *args: SimpleNamespace(memory=failing))
     text = settings_part._state(run_of(tmp_path))
     assert "The last one cannot be read: its file is damaged. fix: restore it" in text
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_features_that_are_no_numbers_have_no_table_of_numbers(named):
+    seen = {"x": np.zeros((4, 1))} if named else {"x": np.zeros((4, 1), int)}
+    options = {} if named else {"categorical": ["x"]}
+    log = Log.from_arrays(observation=seen, action=[0, 1] * 2, reward=np.zeros(4), terminated=True, **options)
+    text = settings_part._numbers(log, "")
+    assert ("numeric features" in text) == named
+    assert "The log in numbers" in text
+
+
+def test_pictures_are_in_no_cell_of_the_first_rows():
+    log = Log.from_arrays(
+        observation={"photo": np.zeros((4, 8, 8, 3), np.uint8), "x": np.full((4, 2), 0.75)},
+        action=[0, 1] * 2, reward=np.zeros(4), terminated=True,
+    )  # fmt: skip
+    text = _first_rows(log)
+    assert text.count("0.75") == 8
+    assert "photo" not in text
+
+
+def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatch):
+    run = run_of(tmp_path, best="held_out/ndcg")
+    monkeypatch.setattr(lists_part, "ranks", lambda run: True)
+    monkeypatch.setattr(lists_part, "lines_of", lambda runs: [SimpleNamespace(run=run, name="shop")])
+    monkeypatch.setattr(lists_part, "fingerprint", lambda run: "own")
+    monkeypatch.setattr(lists_part, "_one_log", lambda log, lines: f"[{log.source} of {len(lines)}]")
+    monkeypatch.setattr(lists_part, "facts", lambda run: "")
+    monkeypatch.setattr(lists_part, "_collapses", lambda runs: "")
+    logs = {"other": SimpleNamespace(source="a log"), "own": SimpleNamespace(source="its log")}
+    text = lists_part.lists([run], logs)
+    assert "[its log of 1]" in text
+    assert "a log" not in text

@@ -21,6 +21,7 @@ LISTS = {
     "lists, imagined": {"generator": "vae"},
     "lists, gaps": {"time_gaps": True},
     "lists, features": {"content": True, "threshold": 0.0},
+    "lists, plain": {"memory": 0, "profile": False},
 }
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
 WITHOUT = "the extra [onnx] is not installed"

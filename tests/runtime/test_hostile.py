@@ -352,3 +352,11 @@ def test_a_node_with_an_unknown_field_is_refused(whole, tmp_path):
     write(tmp_path / "policy", {WEIGHTS: weights}, {name: value for name, value in kept.items() if name != "sha256"})
     with pytest.raises(CheckpointError, match="softness"):
         runtime.load(tmp_path / "policy")
+
+
+def test_a_zip_without_a_manifest_is_no_policy(whole, tmp_path):
+    path = zipped(tmp_path / "p.zip", [one for one in members_of(whole[0]) if one[0] != MANIFEST])
+    with pytest.raises(
+        CheckpointError, match=rf"has no {MANIFEST}, so it is not a tidelog policy. fix: choose another"
+    ):
+        runtime.load(path)

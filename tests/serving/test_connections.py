@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.serving import connections
 from tidelog.serving.app import Bounds, application
-from tidelog.serving.connections import LingeringTransport, _connected
+from tidelog.serving.connections import LingeringTransport, _connected, _hear_no_new_client
 
 HEAD = b"POST /act HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -160,3 +160,39 @@ def test_a_transport_is_closed_once():
         lingering.ended()
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_new_clients_are_heard_where_the_system_cannot_drop_them(platform, monkeypatch):
+    def refused(*arguments):
+        raise PermissionError(1, "Operation not permitted")
+
+    asked = []
+    allowed = SimpleNamespace(family=socket.AF_INET, setsockopt=lambda *arguments: asked.append(arguments))
+    monkeypatch.setattr(connections.sys, "platform", platform)
+    assert _hear_no_new_client(allowed) == (platform == "linux") == bool(asked)
+    assert not _hear_no_new_client(SimpleNamespace(family=socket.AF_INET, setsockopt=refused))
+    assert not _hear_no_new_client(SimpleNamespace(family=socket.AF_UNIX, setsockopt=asked.append))
+    assert len(asked) == (platform == "linux")
+
+
+def test_a_client_that_was_connected_before_the_stop_is_answered(plain, monkeypatch):
+    monkeypatch.setattr(connections, "HANDSHAKE", 3600.0)  # nothing to wait for where new clients are heard anyway
+
+    async def check(server, pairs):
+        client, ours = socket.socketpair()
+        ours.setblocking(False)
+        client.settimeout(10)
+        client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        closed = []
+        listening = SimpleNamespace(family=socket.AF_UNIX, close=lambda: closed.append(True))
+        monkeypatch.setattr(connections, "_connected", lambda one: [ours])
+        server.servers = []
+        await asyncio.wait_for(server.shutdown([listening]), 30)
+        assert closed == [True]
+        answer = client.recv(10_000)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answer
+        client.close()
+
+    connected(plain["iql, choice"], check)

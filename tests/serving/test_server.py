@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import tidelog.serving
+from tests.runtime.cases import listing
 from tests.serving.bodies import JSON, ROW, random_body
 from tidelog.cli import main, serve
 from tidelog.runtime.policy import Policy
@@ -163,3 +164,17 @@ def test_without_the_extra_serve_names_it(saved, monkeypatch, capsys):
     said = " ".join(capsys.readouterr().err.split())
     assert "serving needs an extra (" in said
     assert "fix: pip install 'h11" in said
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_policy_of_lists_has_no_example_of_a_decision(listed, saved, tmp_path, monkeypatch, capsys):
+    path = listing("lists, mean").save(tmp_path / "policy") if listed else saved["bc, point"]
+    server = SimpleNamespace(run=lambda sockets: sockets[0].close())
+    app = SimpleNamespace(Bounds=Bounds, application=lambda policy, bounds, hosts: None)
+    monkeypatch.setattr(serve, "_tools", lambda: (app, SimpleNamespace(server=lambda *arguments: server)))
+    monkeypatch.setattr(serve.signal, "signal", lambda number, function: None)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    assert serve.run([str(path), "--port", "0"]) == 0
+    said = capsys.readouterr().out
+    assert ("try: curl" in said, "the policy" in said) == (not listed, not listed)
+    assert "with numpy on http://127.0.0.1:" in said

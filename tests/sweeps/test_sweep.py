@@ -1,21 +1,33 @@
 """A sweep's trials are what direct calls of `fit` would be, however it is interrupted; its decisions are repeatable."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from io import BytesIO, TextIOWrapper
 from types import SimpleNamespace
 
+import msgspec
 import numpy as np
 import pytest
 
 import tidelog as tl
+from tests.algorithms.own import own_actor
+from tests.algorithms.recommenders import small as recommender
+from tests.data.clicks import interactions
 from tests.sweeps.engines import InProcess
 from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, iql
 from tidelog import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.cli import main
 from tidelog.policies.named_arrays import fingerprint
+from tidelog.sweeps import page as page_module
 from tidelog.sweeps import sweep as sweep_module
+from tidelog.sweeps import worker
 from tidelog.sweeps.attempt import run_attempt
 from tidelog.sweeps.driver import MOST_LOSSES, Driver
-from tidelog.sweeps.engines import Job, trial_folder
+from tidelog.sweeps.engines import Ended, Job, trial_folder
+from tidelog.sweeps.engines import here as here_module
 from tidelog.sweeps.engines.here import Here
 from tidelog.sweeps.page import judgement_of, write_page
 from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
@@ -201,6 +213,10 @@ def test_grids_and_draws_are_lists_of_algorithms():
     assert {one.hidden for one in drawn} == {(4,), (8,)}
     dropouts = [one.dropout for one in drawn]
     assert 0.0 <= min(dropouts) < 0.05 < 0.45 < max(dropouts) <= 0.5
+    sizes = [one.batch_size for one in tl.draws(bc(), 400, seed=1, batch_size=(1, 100, "log"))]
+    assert {type(size) for size in sizes} == {int}
+    assert (min(sizes), max(sizes)) == (1, 100)
+    assert 0.4 < (np.array(sizes) <= 10).mean() < 0.6  # half of a logarithmic range
 
 
 @pytest.mark.parametrize(
@@ -210,7 +226,9 @@ def test_grids_and_draws_are_lists_of_algorithms():
         (lambda: tl.grid(bc(), learning_rate=1e-3), "learning_rate = 0.001: expected a list of values"),
         (lambda: tl.grid(bc(), learning_rate=()), "expected a list of values"),
         (lambda: tl.grid(bc(), batch_size=(0,)), "batch_size = 0"),
+        (lambda: tl.grid(bc(), batch_size=range(1, 102), steps=range(100)), "the grid has 10,100 points"),
         (lambda: tl.draws(bc(), 0, learning_rate=(1, 2)), "count = 0"),
+        (lambda: tl.draws(bc(), 2, seed=-1, learning_rate=(1, 2)), "seed = -1: expected at least 0"),
         (lambda: tl.draws(bc(), 2), "ranges: found none"),
         (lambda: tl.draws(bc(), 2, learning_rate=(2, 1)), "the first one smaller"),
         (lambda: tl.draws(bc(), 2, learning_rate=(0, 1, "log")), "above 0"),
@@ -244,6 +262,16 @@ REFUSED = {
     "a share twice": ({"data_share": (0.5, 0.5)}, ConfigError, "data_share = (0.5, 0.5)"),
     "a share above one": ({"data_share": 1.5}, ConfigError, "data_share = 1.5"),
     "equal trials": ({"algorithms": [bc(), bc()]}, ConfigError, "algorithms 0 and 1 are equal"),
+    "an own network": (
+        {"algorithms": [bc(actor_network=own_actor)]},
+        ConfigError,
+        "BC.actor_network is your own function, and the processes of a sweep read settings from a file",
+    ),
+    "too many trials": (
+        {"algorithms": [bc(batch_size=size) for size in range(1, 102)], "data_share": [n / 100 for n in range(1, 101)]},
+        ConfigError,
+        "the sweep has 10,100 trials, expected at most 10,000",
+    ),
     "an own function": ({"evaluate": {"mine": len}}, ConfigError, "evaluate: 'mine' is your own function"),
     "other actions": ({"algorithms": [bc(), tl.BCQ()]}, SpecError, "BCQ requires"),
     "one episode": ({"held_out": 0.01}, LogError, "1 episode"),
@@ -327,3 +355,125 @@ def test_reports_fall_on_the_first_rung():
     for steps, first, every in ((100_000, 10_000, 2_000), (1_000, 70, 35), (100, 7, 7)):
         halving = sweep_module._halving((3, first), steps, LOSS, 0.2, None, None, False)
         assert (first % every, sweep_module._every(None, steps, halving)) == (0, every)
+
+
+def test_what_is_no_log_and_what_no_process_can_import_is_refused(log, tmp_path, monkeypatch):
+    with pytest.raises(ConfigError, match=r"log: expected a tl.Log, found str. fix: read it first with tl.read_log"):
+        run_sweep("visits.csv", tmp_path / "sweep")
+    monkeypatch.setattr(tl.BC, "__module__", "__main__")
+    with pytest.raises(ConfigError, match="BC is defined in the script that runs, which other processes cannot import"):
+        run_sweep(log, tmp_path / "sweep")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_sweep_is_a_table_in_a_notebook(halved):
+    shown = halved._repr_html_()
+    assert "<b>Sweep: 1 complete, 2 stopped, 1 diverged. The order is by held_out/imitation_loss" in shown
+    assert shown.count("<tr>") == 5
+    for name in halved.head:
+        assert f">{name}</th>" in shown
+
+
+@pytest.mark.parametrize("trial", [-1, 4])
+def test_a_trial_that_there_is_not_has_no_folder(trial, halved):
+    with pytest.raises(ConfigError, match=f"trial = {trial}: this sweep has 4. fix: count them from 0"):
+        halved.run_folder(trial)
+
+
+def test_a_sweep_without_a_complete_trial_has_nothing_to_judge(log, tmp_path):
+    waiting = run_sweep(log, tmp_path / "waiting", algorithms=bc(), seeds=1, train=False)
+    assert [row["state"] for row in waiting.table] == ["waiting"]
+    assert waiting.judge_command is None
+    assert "<pre" not in write_page(waiting).read_text()
+    with pytest.raises(CheckpointError, match=r"waiting has no complete trial\. fix: resume the sweep"):
+        waiting.held_out()
+
+
+def test_without_held_out_episodes_no_command_judges(log, tmp_path):
+    whole = run_sweep(log, tmp_path / "whole", algorithms=bc(), seeds=1, steps=1, every=1, best=None, held_out=0.0)
+    assert whole.complete() == [0]
+    assert whole.judge_command is None
+    assert whole.caution == "No metric was named (best=...), so the trials have no order."
+
+
+@pytest.mark.full
+def test_trials_that_rank_items_have_no_verdict(tmp_path):
+    lists = run_sweep(
+        interactions(), tmp_path / "lists", algorithms=recommender(), seeds=1, steps=1, every=1, best=None, held_out=0.3
+    )
+    assert lists.complete() == [0]
+    assert lists.judge_command is None
+
+
+def test_a_judgement_of_one_trial_is_its_decision(halved, monkeypatch):
+    verdict = SimpleNamespace(decision="unsupported", advice="ask a shorter question")
+    monkeypatch.setattr(page_module, "judgement_of", lambda sweep: SimpleNamespace(together=None, verdict=verdict))
+    page = page_module.sweep_page(halved)
+    assert "unsupported: ask a shorter question" in page
+    assert "none of them is shown to be better" not in page
+
+
+def test_a_log_that_has_changed_since_the_sweep_began_is_refused(log, tmp_path):
+    begun = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
+    log.take_episodes(np.arange(10)).save(begun.folder / "log", overwrite=True)
+    again = tl.resume(begun.folder, on=InProcess(), progress=False)
+    (row,) = again.table
+    assert row["state"] == "failed"
+    assert f"expected {log.fingerprint()[:12]}: its content has changed since the sweep began" in row["reason"]
+
+
+def test_an_attempt_imports_the_modules_of_own_algorithms(log, tmp_path):
+    begun = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
+    folder = trial_folder(begun.folder, 0)
+    assert run_attempt(Job(str(begun.folder), 0, begin_attempt(folder), 1, ["no_such_module"])) == 0
+    assert "the sweep: importing no_such_module failed" in read_status(folder).reason
+
+
+def test_the_end_of_an_attempt_that_was_taken_over_changes_nothing(log, tmp_path):
+    class Late(InProcess):
+        """Says of each job first that an older attempt has ended."""
+
+        def wait(self, seconds):
+            ended = super().wait(seconds)
+            older = [Ended(msgspec.structs.replace(one.job, attempt=0), "killed by signal 9") for one in ended]
+            unknown = [Ended(msgspec.structs.replace(one.job, trial=1), "killed by signal 9") for one in ended]
+            return [*older, *unknown, *ended]
+
+    engine = Late()
+    sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms=bc(), seeds=1, steps=1, every=1)
+    assert [row["state"] for row in sweep.table] == ["complete"]
+    assert [job.attempt for job in engine.jobs] == [1]
+
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+
+
+def test_a_process_that_does_not_end_when_asked_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(here_module, "SAVE_SECONDS", 0.1)
+    process = subprocess.Popen([sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    engine = Here(workers=1)
+    engine._running[0, 1] = here_module._Running(Job(str(tmp_path), 0, 1, 1), process, engine._idle.pop(0))
+    engine.close()
+    assert process.poll() == -signal.SIGKILL
+    assert engine.free()
+    process.stdout.close()
+
+
+@pytest.mark.parametrize("cores", [None, [0]])
+def test_a_worker_keeps_to_the_cores_of_its_job(cores, monkeypatch):
+    chosen, jobs = [], []
+    job = Job("sweep", 0, 1, 1, cores=cores)
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(msgspec.json.encode(job) + b"\n")))
+    monkeypatch.setattr(worker, "_end_with_driver", lambda: None)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores), raising=False)
+    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: jobs.append(job) or 5)
+    assert worker.main() == 5
+    assert jobs == [job]
+    assert chosen == ([] if cores is None else [cores])
+
+
+def test_a_job_that_is_not_there_is_not_cancelled(tmp_path):
+    engine = Here(workers=1)
+    engine.cancel(Job(str(tmp_path), 0, 1, 1))
+    assert len(engine._idle) == 1

@@ -15,9 +15,11 @@ from tests.training.test_learn import Breaking
 from tidelog.cli import main
 from tidelog.data.scaling import Scaler
 from tidelog.envs import registry
+from tidelog.errors import CheckpointError
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine import log_streaming as streams
 from tidelog.training.finetune import check_same_spaces, finetune
+from tidelog.training.runs.record import Record
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 SMALL = {"hidden": (8,), "batch_size": 8}
@@ -297,3 +299,16 @@ def test_scales_are_the_logs(offline):
     one = eqx.filter_jit(player.act)(params, raw, key=key).action
     two = eqx.filter_jit(inner.act)(params, scaler.observation(raw), key=key).action
     np.testing.assert_allclose(one, two, rtol=1e-5)
+
+
+@pytest.mark.full
+def test_an_environment_that_is_passed_needs_no_import(offline, tmp_path, monkeypatch):
+    def failing(record, folder, names):
+        raise CheckpointError(f"{names} cannot be imported")
+
+    run, env = offline
+    stop_at(begin(run, env, tmp_path / "run", save_seconds=0.0), 1)
+    monkeypatch.setattr(Record, "check_imported", failing)
+    with pytest.raises(CheckpointError, match="cannot be imported"):
+        tl.load(tmp_path / "run")
+    assert tl.load(tmp_path / "run", env=env).update > 0

@@ -177,7 +177,21 @@ def test_what_cannot_be_overlapped_is_refused(tmp_path):
 def test_the_command_line_plays_ahead(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
-    words = ["train", "ppg", "--env", HOST, "--steps", "128", "--every", str(EVERY), "--out", "run", *flags]
+    words = [
+        "train",
+        "ppg",
+        "--env",
+        HOST,
+        "--preset",
+        "none",
+        "--steps",
+        "128",
+        "--every",
+        str(EVERY),
+        "--out",
+        "run",
+        *flags,
+    ]
     assert main([*words, "--ahead"]) == 0
     assert "note: rollouts are collected one round ahead" in capsys.readouterr().err
     assert tl.load("run").record.options.ahead

@@ -17,6 +17,7 @@ from tidelog.envs.toys import PointMass
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine.members import Position
 from tidelog.training.learn import learn
+from tidelog.training.runs.checkpoints import Checkpoints
 
 STEPS, EVERY = 320, 128  # five rounds of 64; reports after the second and fourth
 FUNCTION, HOST = "jax:CartPole-v1", "point-mass"
@@ -177,7 +178,7 @@ def test_the_command_line_exits_4_where_an_environment_breaks(tmp_path, monkeypa
     monkeypatch.setitem(registry._BUILT_IN, "breaking", Breaking)
     monkeypatch.chdir(tmp_path)
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in TINY_FLAGS.items()]
-    words = ["train", "ppg", "--env", "breaking", "--steps", "320", "--out", "run", *flags]
+    words = ["train", "ppg", "--env", "breaking", "--preset", "none", "--steps", "320", "--out", "run", *flags]
     assert main(words) == 4
     assert "point-mass, copy 2, step 40: it broke (seed 0)" in capsys.readouterr().err
     monkeypatch.setattr(Breaking, "broken_at", -1)
@@ -273,3 +274,15 @@ def test_places_that_are_taken_are_refused(tmp_path):
         begin(PointMass(4), seeds=2)
     with pytest.raises(TypeError, match="held_out"):
         tl.learn(tiny(), FUNCTION, 64, held_out=0.1)
+
+
+def test_what_is_saved_already_is_not_saved_again_when_the_environment_breaks(tmp_path, monkeypatch):
+    updates, save = [], Checkpoints.save
+    monkeypatch.setattr(
+        Checkpoints, "save", lambda self, update, checkpoint: updates.append(update) or save(self, update, checkpoint)
+    )
+    run = begin(Breaking(4), tmp_path / "run", save_seconds=0.0)
+    with pytest.raises(tl.EnvironmentFailure, match="it broke"):
+        finish(run)
+    assert updates == sorted(set(updates))
+    assert updates[-1] == run.update

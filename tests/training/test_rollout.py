@@ -7,10 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from tests.algorithms.players import tiny
+from tests.envs.test_vector import Tickers
+from tidelog.envs import make
 from tidelog.envs.functional import CopyStep
-from tidelog.training.online.collection import initial_collection_state, rollout
+from tidelog.training.online.collection import Host, initial_collection_state, rollout
 from tidelog.types import Discrete, Spec, Vector
 
 COPIES, STEPS = 3, 20
@@ -60,3 +63,14 @@ def test_what_followed_is_the_last_observation_of_its_own_episode():
     np.testing.assert_array_equal(columns["following_mask"][..., 1], time % 2 == 0)
     assert columns["terminated"].any()
     assert columns["truncated"].any()
+
+
+def test_rows_that_only_restart_a_single_copy_are_left_out():
+    """The episodes of one copy have two steps; the row after each of them restarts it, and is no decision."""
+    environment = make(Tickers(AutoresetMode.NEXT_STEP, lengths=(2,)), 1)
+    h = tiny(environments=1, minibatches=1)
+    params = h.policy_params(h.init(environment.spec, jax.random.key(0), 10))
+    columns, _ = Host(environment, 0, False).rollout(h, params, jax.random.key(1), 0, 6)
+    assert columns["valid"].all()
+    assert columns["observation"]["observation"][0, :, 1:].tolist() == [[e, t] for e in range(3) for t in range(2)]
+    assert columns["reward"].tolist() == [[1, 2, 11, 12, 21, 22]]

@@ -2,6 +2,7 @@
 
 import shutil
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 import jax
@@ -381,3 +382,21 @@ def test_a_run_says_where_its_memory_lies_and_how_large_it_is(tmp_path):
     (note,) = [n for n in begin("disk", tmp_path / "run").notes() if "phase buffer" in n]
     assert "takes 6.0 kB on disk in" in note or "kB on disk in" in note
     assert "at most two blocks of" in note
+
+
+def test_a_phase_may_neither_conclude_nor_empty_its_store(monkeypatch):
+    monkeypatch.setattr(depot_visits, "_update", lambda index, updates, inputs, learner, store: [*learner, updates])
+    phase = SimpleNamespace(prepare=None, conclude=None, empties=False)
+    inputs = SimpleNamespace(algorithm=SimpleNamespace(phases=lambda: [phase]))
+    step = SimpleNamespace(begin=[True], end=[True], updates=[3])
+    assert depot_visits.run_phase(0, step, inputs, [1], SimpleNamespace()) == [1, 3]
+    cleared = []
+    phase.empties = True
+    depot_visits.run_phase(0, step, inputs, [1], SimpleNamespace(clear=lambda: cleared.append(True)))
+    assert cleared == [True]
+
+
+def test_a_run_over_a_log_has_no_pieces(log):
+    engine = tl.fit(tl.BC(hidden=(8,), embedding=2, batch_size=32), log, 2, train=False)._engine
+    assert engine.piece_names() == []
+    engine.restore_pieces([])

@@ -80,6 +80,10 @@ def test_tensorboard_gets_a_folder_a_member_and_a_scalar_a_metric(tmp_path, monk
     sink = TensorBoard(tmp_path)
     sink.write(ROW)
     sink.write(ROW | {"member": 0})
+    first = sink._writers[1]
+    sink.write(ROW)
+    assert sink._writers[1] is first  # another writer of a member would begin another file
+    del calls[-2:]
     sink.close()
     one, zero = "/member-1", "/member-0"
     assert calls == [

@@ -15,7 +15,7 @@ import tyro
 
 from tidelog.algorithms.core.hyperparameters import groups_of, to_config
 from tidelog.algorithms.names import configured, learns_online, ranks
-from tidelog.cli.flags import File, OutputFlags, RunFolder, flag_names, options_in, parse, words_of
+from tidelog.cli.flags import File, OutputFlags, RunFolder, options_in, parse, words_of
 from tidelog.cli.interaction_flags import roles_of
 from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
@@ -152,9 +152,6 @@ def _read_back(text: str, record: Record, config: Mapping[str, Any]) -> None:
     """Raise ConfigError unless the flags of a file are the settings of the run."""
     cls, _ = configured(record.algorithm)
     flags = flags_of(cls)
-    unknown = sorted(set(config) - set(flag_names(flags)))
-    if unknown:
-        raise ConfigError(f"no flag can set {', '.join(unknown)}. fix: repeat the run in Python")
     words = words_of(tomllib.loads(text), "the file", flags)
     try:
         found = parse(flags, words, f"train {record.algorithm}")

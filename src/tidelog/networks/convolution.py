@@ -151,9 +151,9 @@ class Convolutions(eqx.Module):
     def _features(self, pictures: jax.Array) -> jax.Array:
         x = pictures.astype(jnp.float32) / 255.0
         for layer, shape in zip(self.layers, self.shapes, strict=True):
-            if isinstance(layer, Residual):
+            if isinstance(layer, Residual) or isinstance(shape, Stack):
                 x = layer(x)
-            elif isinstance(shape, Layer):
+            else:
                 x = jax.nn.relu(_convolved(layer, x, shape.kernel, shape.stride, 0))
         return jax.nn.relu(x).reshape(len(x), -1)
 

@@ -110,7 +110,7 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
             sizes.append(len(leaf.events))
         elif isinstance(leaf, Profile):
             sizes.append(len(leaf.columns))
-        elif isinstance(leaf, Image):
+        else:
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
     if not all(isinstance(size, int) and 0 <= size <= most for size in sizes):

@@ -402,7 +402,9 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
     due = chunk
     for first in range(0, len(table), chunk):
         part = table[first : first + chunk]
-        if not np.isfinite(part.sum()):  # finite rows may still have an infinite sum
+        with np.errstate(over="ignore", invalid="ignore"):  # finite rows may still have an infinite sum
+            total = part.sum()
+        if not np.isfinite(total):
             wrong = np.flatnonzero(~np.isfinite(part).all(1))
             if len(wrong):
                 raise SpecError(f"row {first + int(wrong[0])} of the table is not finite. fix: use finite numbers")

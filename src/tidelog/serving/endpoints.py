@@ -272,14 +272,15 @@ def example(policy: Policy) -> dict[str, Any] | None:
     A feature that was not standardised has its fill, or 0.
     """
     spec, scaled = policy.spec, policy.manifest["scaler"]["observation"]
-    if not _features(spec) or any(isinstance(leaf, Image) for leaf in spec.observation.values()):
+    leaves = [(key, leaf) for key, leaf in spec.observation.items() if not isinstance(leaf, Image)]
+    if not _features(spec) or len(leaves) < len(spec.observation):
         return None
     row: dict[str, Any] = {}
-    for key, leaf in spec.observation.items():
+    for key, leaf in leaves:
         if isinstance(leaf, Vector):
             values = dict(zip(leaf.names, scaled[key]["mean"], strict=True)) if key in scaled else dict(leaf.fills)
             row |= {name: float(f"{values.get(name, 0.0):.3g}") for name in column_names(leaf)}
-        elif isinstance(leaf, Codes):
+        else:
             words = leaf.vocabularies or ((),) * len(leaf.names)
             row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}
     return {ONE[0]: row}

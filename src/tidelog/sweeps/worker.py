@@ -27,8 +27,7 @@ def main() -> int:
 
 
 def _end_with_driver() -> None:
-    while os.read(0, 1024):  # not `sys.stdin`, whose lock a thread must not hold when the interpreter ends
-        pass
+    os.read(0, 1)  # not `sys.stdin`, whose lock a thread must not hold when the interpreter ends
     os.kill(os.getpid(), signal.SIGTERM)
 
 

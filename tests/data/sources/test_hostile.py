@@ -584,6 +584,10 @@ def test_the_least_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert memory.available_memory() == 4_000
     (mount / "one" / "memory.stat").write_text("anon 5\ninactive_file 300\n")
     assert memory.available_memory() == 4_300
+    for file, value in (("memory.max", 3_000), ("memory.current", 500)):
+        (mount / file).write_text(f"{value}\n")
+    assert memory.available_memory() == 2_500  # the limit of a container, which is the root that it sees
+    (mount / "memory.max").unlink()
     groups.write_text("4:memory:/one\n3:cpu:/\n")
     (mount / "memory" / "one").mkdir(parents=True)
     (mount / "memory" / "one" / "memory.limit_in_bytes").write_text("900\n")

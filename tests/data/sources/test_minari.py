@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tidelog.data.io.readers import read_minari
+from tidelog.data.sources import minari as minari_source
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, Vector
 
@@ -160,3 +162,15 @@ def test_tables_of_numbers_are_refused_with_a_reason(datasets: Path) -> None:
     collect(env, "cartpole/square-v0", (3,))
     with pytest.raises(LogError, match=r"Box of shape \[2, 2\]"):
         read_minari("cartpole/square-v0")
+
+
+def test_masks_without_a_last_row_are_masks_of_the_decisions_only() -> None:
+    def episode(rows: int) -> Any:
+        return SimpleNamespace(infos={"action_mask": np.eye(rows, 3, dtype=bool)})
+
+    found = minari_source._infos([episode(2), episode(3)], [2, 3])
+    assert list(found) == ["action_mask"]
+    np.testing.assert_array_equal(found["action_mask"], np.concatenate([np.eye(2, 3), np.eye(3)]))
+    whole = minari_source._infos([episode(3), episode(4)], [2, 3])
+    np.testing.assert_array_equal(whole["action_mask"], found["action_mask"])
+    np.testing.assert_array_equal(whole["next_action_mask"], np.concatenate([np.eye(3)[1:], np.eye(4, 3)[1:]]))

@@ -292,7 +292,7 @@ def _measures(values: dict[str, Any]) -> str:
 def _action_lines(actions: dict[str, Any]) -> list[str]:
     if "counts" not in actions:
         return [f"actions: {_measures(actions)}"]
-    counts = sorted(actions["counts"].items(), key=lambda item: str(item[1]))
+    counts = list(actions["counts"].items())
     if all(isinstance(count, int) for _, count in counts):
         counts = sorted(counts, key=lambda item: -item[1])
     more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""

@@ -31,7 +31,7 @@ from tidelog.data.core.registry import conversion_note, unreadable
 from tidelog.data.parsing.tables import Table, first_error_line, unique
 from tidelog.data.sources.parquet_guard import refuse_contradictions
 from tidelog.data.validation.clusters import kind_of
-from tidelog.errors import LogError, nearest
+from tidelog.errors import LogError, install, nearest
 from tidelog.folders import MANIFEST
 from tidelog.input_files import NotRegularError, check_regular, open_regular, parse_json, read_regular
 from tidelog.memory import available_memory, in_units, shortage
@@ -59,14 +59,14 @@ def _only_member(stream: BinaryIO) -> Any:
 
 
 def _zstandard(stream: BinaryIO) -> Any:
-    """A stream of Zstandard; ValueError where no module reads it (Python below 3.14 needs zstandard)."""
+    """A stream of Zstandard; ModuleNotFoundError where no module reads it (Python below 3.14 needs zstandard)."""
     for module, name in (("compression.zstd", "ZstdFile"), ("zstandard", "ZstdDecompressor")):
         try:
             opened = getattr(importlib.import_module(module), name)
         except ImportError:
             continue
         return opened(stream) if name == "ZstdFile" else opened().stream_reader(stream, read_across_frames=True)
-    raise ValueError("no module for .zst. fix: pip install 'tidelog[zst]'")
+    raise ModuleNotFoundError("there is no module that reads .zst")
 
 
 _PACKED: dict[str, Callable[[BinaryIO], Any]] = {
@@ -206,6 +206,8 @@ def read_bytes(path: Path, expected: str) -> bytes:
         try:
             with unpack(io.BytesIO(data)) as stream:
                 data = _unpacked(path, stream, expected)
+        except ModuleNotFoundError as error:
+            raise unreadable(path, str(error), expected, install("zst")) from error
         except Exception as error:  # ZstdError is of a module that may be absent
             if not isinstance(error, _DAMAGED) and type(error).__name__ != "ZstdError":
                 raise

@@ -147,30 +147,31 @@ def _tests(
 class _Given(NamedTuple):
     """Conditioning variables of a regression: cells of a table [N], or features [N, D]."""
 
-    cells: NDArray[np.int64] | None
-    features: Floats | None
+    values: NDArray[Any]
+
+    @property
+    def is_table(self) -> bool:
+        return self.values.ndim == 1
 
     def of(self, rows: Ordinals) -> _Given:
-        return _Given(
-            None if self.cells is None else self.cells[rows], None if self.features is None else self.features[rows]
-        )
+        return _Given(self.values[rows])
 
     def residuals(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
         """[N, columns]: values minus predictions from other folds; NaN if other folds have too few rows of a cell."""
         residuals = np.empty_like(values)
         for one in np.unique(fold):
             mine, others = fold == one, fold != one
-            if self.cells is not None:
-                _, cells = np.unique(self.cells, return_inverse=True)
+            if self.is_table:
+                _, cells = np.unique(self.values, return_inverse=True)
                 size = int(cells.max()) + 1
                 count = np.bincount(cells[others], minlength=size)
                 sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
                 mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
                 residuals[mine] = values[mine] - mean[cells[mine]]
-            elif self.features is not None:
-                x = self.features[others]
+            else:
+                x = self.values[others]
                 penalty = RIDGE * float(np.square(x).sum()) / x.shape[1] * np.eye(x.shape[1])
-                residuals[mine] = values[mine] - self.features[mine] @ np.linalg.solve(
+                residuals[mine] = values[mine] - self.values[mine] @ np.linalg.solve(
                     x.T @ x + penalty, x.T @ values[others]
                 )
         return residuals
@@ -180,9 +181,9 @@ class _Given(NamedTuple):
 
         If two rare events coincide in few rows, the observed sum underestimates the variance of the products.
         """
-        if self.cells is None:
+        if not self.is_table:
             return np.outer(np.square(left).sum(0), np.square(right).mean(0)).ravel()
-        _, cells, count = np.unique(self.cells, return_inverse=True, return_counts=True)
+        _, cells, count = np.unique(self.values, return_inverse=True, return_counts=True)
         squares = [
             np.stack([np.bincount(cells, np.square(column), len(count)) for column in values.T], axis=1)
             for values in (left, right)
@@ -318,7 +319,7 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
     position = np.asarray(log.position)[rows]
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
-        return _Given(here, None), _Given(here * log.spec.action.n + np.asarray(log.action)[rows], None)
+        return _Given(here), _Given(here * log.spec.action.n + np.asarray(log.action)[rows])
     generator = np.random.default_rng([seed, 10])
     seen, actions = _observed(log)[position], _actions(log, rows).values
     actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
@@ -330,8 +331,8 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
 
     alone = features(seen)
     if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
-        return _Given(None, alone), _Given(None, np.concatenate([alone * a[:, None] for a in actions.T], axis=1))
-    return _Given(None, alone), _Given(None, features(np.concatenate([seen, actions], axis=1)))
+        return _Given(alone), _Given(np.concatenate([alone * a[:, None] for a in actions.T], axis=1))
+    return _Given(alone), _Given(features(np.concatenate([seen, actions], axis=1)))
 
 
 def _some_rows(log: Log, seed: int) -> Ordinals:

@@ -34,12 +34,11 @@ def is_classifier(source: Any) -> bool:
 
 def check_classifier(source: Any) -> None:
     """Raise ConfigError if scikit-learn, which fits or copies the classifier, is not installed."""
-    if source in (TREES, BEST) if isinstance(source, str) else is_classifier(source):
-        try:
-            import sklearn  # noqa: F401
-        except ImportError as error:
-            what = f"propensities = '{source}'" if isinstance(source, str) else "a classifier for the propensities"
-            raise ConfigError(f"{what} needs scikit-learn. fix: {install('trees')}") from error
+    try:
+        import sklearn  # noqa: F401
+    except ImportError as error:
+        what = f"propensities = '{source}'" if isinstance(source, str) else "a classifier for the propensities"
+        raise ConfigError(f"{what} needs scikit-learn. fix: {install('trees')}") from error
 
 
 def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, seed: int) -> NDArray[np.float64]:

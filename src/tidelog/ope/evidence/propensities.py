@@ -21,6 +21,7 @@ Letters: `N` steps, `M` stored observations, `E` episodes, `S` states, `A` numbe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -138,7 +139,6 @@ def propensities_of(
     *,
     states: States | None = None,
     seed: int = 0,
-    progress: Callable[[int], None] | None = None,
 ) -> Propensities:
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
@@ -150,7 +150,7 @@ def propensities_of(
     if isinstance(source, Propensities):
         return source
     if estimates_by_classifier(source):
-        return _by_classifier(log, folds, source, states, seed, progress)
+        return _by_classifier(log, folds, source, states, seed)
     recorded = _recorded(log, source)
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
@@ -159,7 +159,7 @@ def propensities_of(
             "actions. fix: record the propensities, or pass them as propensities=..."
         )
     count = int(folds.max()) + 1
-    clones = () if not able else _clones(log, folds, range(count), states, seed, progress)
+    clones = () if not able else _clones(log, folds, range(count), states, seed)
     return _of_clones(log, folds, clones, recorded, "network" if states is None else "counts")
 
 
@@ -168,9 +168,7 @@ def estimates_by_classifier(source: Any) -> bool:
     return source in (TREES, BEST) if isinstance(source, str) else is_classifier(source)
 
 
-def _by_classifier(
-    log: Log, folds: Ordinals, source: Any, states: States | None, seed: int, progress: Callable[[int], None] | None
-) -> Propensities:
+def _by_classifier(log: Log, folds: Ordinals, source: Any, states: States | None, seed: int) -> Propensities:
     """Propensities of trees or a classifier; with "best" those of the default model if these fit better."""
     check_classifier(source)
     if not isinstance(log.spec.action, Discrete):
@@ -181,10 +179,7 @@ def _by_classifier(
     own = not isinstance(source, str)
 
     def one(fold: int) -> Clone:
-        clone = clone_by_classifier(log, without(folds, fold), seed + fold, source if own else TREES)
-        if progress is not None:
-            progress(fold)
-        return clone
+        return clone_by_classifier(log, without(folds, fold), seed + fold, source if own else TREES)
 
     with ThreadPoolExecutor(1 if own else 2) as pool:
         clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
@@ -193,15 +188,13 @@ def _by_classifier(
         return replace(found, classifier=estimator_name(source))
     if source == TREES:
         return found
-    other = propensities_of(log, folds, "estimated", states=states, seed=seed, progress=progress)
+    other = propensities_of(log, folds, "estimated", states=states, seed=seed)
     return min((other, found), key=_misfit)
 
 
 def _misfit(found: Propensities) -> tuple[bool, float]:
     """What a better model has less of: first miscalibrated weights, then the loss on other episodes."""
-    if found.fit is None:
-        raise TypeError("propensities of discrete actions have a fit")
-    return not found.fit.calibrated, found.fit.loss
+    return (True, math.inf) if found.fit is None else (not found.fit.calibrated, found.fit.loss)
 
 
 def _of_clones(log: Log, folds: Ordinals, clones: tuple[Clone, ...], recorded: Floats | None, by: By) -> Propensities:
@@ -259,10 +252,8 @@ def with_time(
     def likelihood(table: States) -> float:
         of, total = fold_of_steps(log, folds), 0.0
         for fold in range(int(folds.max()) + 1):
-            chances = clone_by_counts(log, table, without(folds, fold)).probabilities
-            rows = np.flatnonzero(of == fold)
-            if chances is not None:
-                total += float(np.log(chances[position[rows], np.asarray(log.action)[rows]]).sum())
+            logged = clone_by_counts(log, table, without(folds, fold)).logged
+            total += float(np.log(logged[of == fold]).sum())
         return total
 
     tables = [binned(bins) for bins in TIME_BINS]
@@ -303,20 +294,10 @@ def _recorded(log: Log, source: Any) -> Floats | None:
     return values
 
 
-def _clones(
-    log: Log,
-    folds: Ordinals,
-    which: Sequence[int],
-    states: States | None,
-    seed: int,
-    progress: Callable[[int], None] | None,
-) -> tuple[Clone, ...]:
+def _clones(log: Log, folds: Ordinals, which: Sequence[int], states: States | None, seed: int) -> tuple[Clone, ...]:
     def one(fold: int) -> Clone:
         learnt = without(folds, fold)
-        found = clone_by_counts(log, states, learnt) if states else clone_by_network(log, learnt, seed + fold)
-        if progress is not None:
-            progress(fold)
-        return found
+        return clone_by_counts(log, states, learnt) if states else clone_by_network(log, learnt, seed + fold)
 
     if states is not None:
         return tuple(one(fold) for fold in which)

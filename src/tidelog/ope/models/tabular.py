@@ -171,19 +171,25 @@ def count_model(log: Log, states: States, episodes: Ordinals | None = None) -> C
     return Counts.of(states.stored[here], np.asarray(log.action)[of], reward, following, ended, shape)
 
 
+def _chances(target: Target) -> Floats:
+    """[M, A]: the target's action probabilities at all stored observations; TypeError for other actions."""
+    if target.probabilities is None:
+        raise TypeError("a table needs the probabilities of discrete actions")
+    return target.probabilities
+
+
 def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
     """[S, A]: the target's mean action probabilities in each state, over its decisions there.
 
     `decided` are the positions of the decisions; a state without one (only a last observation) is uniform.
     """
-    if target.probabilities is None:
-        raise TypeError("a table needs the probabilities of discrete actions")
-    there, actions = np.zeros(len(states.stored), bool), target.probabilities.shape[1]
+    chances = _chances(target)
+    there, actions = np.zeros(len(states.stored), bool), chances.shape[1]
     there[decided] = True
     at = np.flatnonzero(there)
     here, shape = states.stored[at], (states.size, len(at))
     where = sparse.coo_array((np.ones(len(at)), (here, np.arange(len(at)))), shape=shape)
-    sums, times = where.tocsr() @ target.probabilities[at], np.bincount(here, minlength=states.size)[:, None]
+    sums, times = where.tocsr() @ chances[at], np.bincount(here, minlength=states.size)[:, None]
     return np.asarray(np.where(times > 0, sums / np.maximum(times, 1), 1.0 / actions))
 
 
@@ -196,8 +202,7 @@ def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Targ
         all_actions[rows] = _fold_values(
             log, states, rows, without(folds, fold), by_state(target, states, position), discount
         )
-        if target.probabilities is not None:
-            mean[rows] = (target.probabilities[position[rows]] * all_actions[rows]).sum(1)
+        mean[rows] = (_chances(target)[position[rows]] * all_actions[rows]).sum(1)
     return Values(all_actions[np.arange(log.steps), np.asarray(log.action)], mean, all_actions)
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -24,6 +24,11 @@ class _Running(NamedTuple):
     job: Job
     process: subprocess.Popen[bytes]
     cores: list[int] | None
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        """The pipe to the process."""
+        return cast("IO[bytes]", self.process.stdin)
 
 
 class Here:
@@ -72,11 +77,11 @@ class Here:
             )
         finally:
             os.close(output)
-        self._running[job.trial, job.attempt] = _Running(job, process, cores)
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has ended already, which `wait` reports
-                process.stdin.write(msgspec.json.encode(job) + b"\n")
-                process.stdin.flush()  # and stays open: its end tells the process that this one has ended
+        one = _Running(job, process, cores)
+        self._running[job.trial, job.attempt] = one
+        with contextlib.suppress(BrokenPipeError):  # it has ended already, which `wait` reports
+            one.stdin.write(msgspec.json.encode(job) + b"\n")
+            one.stdin.flush()  # and stays open: its end tells the process that this one has ended
 
     def wait(self, seconds: float) -> list[Ended]:
         """Return the jobs that have ended since the last call, after at most some seconds."""
@@ -106,13 +111,12 @@ class Here:
             self.cancel(one.job)
 
     def _remove(self, key: tuple[int, int]) -> Job:
-        job, process, cores = self._running.pop(key)
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
-        process.wait()
-        self._idle.append(cores)
-        return job
+        one = self._running.pop(key)
+        with contextlib.suppress(BrokenPipeError):
+            one.stdin.close()
+        one.process.wait()
+        self._idle.append(one.cores)
+        return one.job
 
 
 def _how(code: int) -> str:
