@@ -34,6 +34,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
         "figures",
     ),
     ("schema",),
+    ("sinks",),
     ("runtime",),
     ("data", "envs", "losses"),
     ("recommend.interactions",),

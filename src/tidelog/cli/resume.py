@@ -7,12 +7,13 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import SinkName, sink_of
+from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import EnvNames, RunFolder, parse
 from tidelog.cli.sweep import drive_and_show
 from tidelog.cli.tables import json_only, print_json, print_line, run_facts, train_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
+from tidelog.sinks import open_sink
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.plan import Plan
 from tidelog.sweeps.sweep import engine_of
@@ -32,7 +33,7 @@ class Resume:
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
-    """additional destinations of metrics"""
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     workers: int | None = None
     """for a sweep: trials at the same time; default: as many as there are cores for"""
     quiet: bool = False
@@ -49,7 +50,7 @@ def run(words: list[str]) -> int:
     if options.workers is not None:
         raise ConfigError("--workers is for a sweep, and this is the folder of a run. fix: drop it")
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
-    sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
+    sinks = [open_sink(word, Path(options.run)) for word in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
         for _ in training.stream():  # the process may have ended before it wrote the collected log
