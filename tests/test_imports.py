@@ -43,7 +43,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("algorithms.core",),
     ("algorithms.phasic", "recommend"),
     ("algorithms",),
-    ("policies",),
+    ("policies", "mlflow"),
     ("training", "recommend.recommendation_tables"),
     ("ope", "recommend.metrics"),
     ("report", "testing"),
