@@ -36,6 +36,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("schema",),
     ("sinks",),
     ("runtime",),
+    ("hub",),
     ("data", "envs", "losses"),
     ("recommend.interactions",),
     ("support", "networks"),

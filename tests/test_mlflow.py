@@ -75,7 +75,7 @@ def test_a_model_says_what_it_takes_and_gives(tmp_path):
     content = yaml.safe_load((tmp_path / "model/MLmodel").read_text())
     assert content["flavors"]["python_function"]["loader_module"] == "tidelog.mlflow"
     assert set(content["flavors"]) == {"tidelog", "python_function"}
-    assert (tmp_path / "model/requirements.txt").read_text().startswith("tidelog==")
+    assert "tidelog==" in (tmp_path / "model/requirements.txt").read_text()
 
 
 def test_a_model_that_samples_samples(tmp_path):

@@ -14,6 +14,7 @@ from tidelog.cli.tables import json_only, print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
+from tidelog.hub import is_address
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.policies.policy import Policy, load_policy
@@ -154,7 +155,9 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> tuple[pl.DataFra
 
 
 def open_policy(path: str, member: int | None = None) -> Policy:
-    """Load the policy of a saved folder or of a run's member; ConfigError for other paths."""
+    """Load the policy of a saved folder, of a run's member or of the Hub; ConfigError for other paths."""
+    if is_address(path) and member is None:
+        return load_policy(path)
     folder = Path(path)
     if (folder / "run.json").exists():
         return policy_of_run(folder, member)

@@ -13,7 +13,7 @@ from tidelog.cli.tables import json_only, print_json, print_line
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.policies.policy import load_policy
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.signing import SIGNATURE, read_signature, verify
+from tidelog.runtime.signing import SIGNATURE, read_signature
 from tidelog.training.runs.provenance import broken_links
 
 
@@ -56,10 +56,7 @@ def _check(options: Verify) -> dict[str, Any]:
     content = saved.signature()
     signature: dict[str, Any] = {"key": None, "valid": None}  # None: nothing is signed, or no key checks it
     if options.key is not None:
-        if content is None:
-            raise CheckpointError(f"{path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY")
-        where = f"{path}/{SIGNATURE}"
-        key = verify(saved.manifest_text(), read_signature(content, where), Path(options.key), where)
+        key = saved.check_signature(Path(options.key))
         signature = {"key": key, "valid": True}
         print_line(f"signature: valid, by the key {key[:16]}")
     elif content is None:
