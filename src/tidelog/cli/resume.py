@@ -58,8 +58,9 @@ def run(words: list[str]) -> int:
         if options.json:
             print_json(run_facts(training))
         else:
+            sent = f"; sent to {', '.join(options.sink)}" if sinks and not any(sink.failed for sink in sinks) else ""
             print_line(
-                f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume"
+                f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume{sent}"
             )
         return 0
     steps = training.record.options.steps

@@ -73,7 +73,7 @@ class Tracker(ABC):
         self._facts = RunFacts("", None, {}, ())
         self._written: dict[int, int] = {}
         self._run = ""
-        self._failed = False
+        self.failed = False
 
     # What a subclass says about its tracker.
 
@@ -110,7 +110,7 @@ class Tracker(ABC):
 
     def begin(self, facts: RunFacts) -> None:
         """Open the tracker run, and write the rows that it lacks; ConfigError if the tracker does not answer."""
-        self._facts, self._failed = facts, False
+        self._facts, self.failed = facts, False
         known = {} if facts.folder is None else read_runs(facts.folder)
         before = known.get(self._key)
         again = self._run if facts.folder is None and facts.rows else None  # a run in memory is streamed in parts
@@ -129,7 +129,7 @@ class Tracker(ABC):
 
     def write(self, row: MetricsRow) -> None:
         """Write one row, unless the tracker has it; a tracker that fails is left out with a warning."""
-        if self._failed or row["update"] <= self._written.get(row["member"], -1):
+        if self.failed or row["update"] <= self._written.get(row["member"], -1):
             return
         if self._tries(lambda: self._log(row), f"update {row['update']:,}"):
             self._written[row["member"]] = row["update"]
@@ -157,12 +157,12 @@ class Tracker(ABC):
 
     def _tries(self, action: Callable[[], None], what: str) -> bool:
         """Do it and return whether it worked; a failure is a warning, and the tracker is left out from there on."""
-        if self._failed:
+        if self.failed:
             return False
         try:
             action()
         except Exception as error:  # a tracker has exceptions of its own
-            self._failed = True
+            self.failed = True
             folder = self._facts.folder
             again = "" if folder is None else f", then `tidelog resume {folder} --sink {self.word}` sends what it lacks"
             warnings.warn(
@@ -171,7 +171,7 @@ class Tracker(ABC):
                 SinkWarning,
                 stacklevel=2,
             )
-        return not self._failed
+        return not self.failed
 
 
 def read_runs(folder: Path) -> dict[str, TrackerRun]:
