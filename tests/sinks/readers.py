@@ -80,10 +80,12 @@ def _wandb(folder):
     for path in sorted(folder.rglob("wandb/offline-run-*/run-*.wandb")):
         run = runs.setdefault(path.stem, {"name": "", "config": {}, "metrics": {}, "summary": {}, "pages": []})
         run["pages"].append(path.parent / "files" / "report.html")
-        records, deadline = [], time.monotonic() + 60
-        while not (records and records[-1].WhichOneof("record_type") == "exit"):  # a process of its own still writes
-            assert time.monotonic() < deadline, path
-            records = [proto.Record.FromString(text) for text in _records(path.read_bytes())]
+        records, before, since = [], -1, time.monotonic()
+        # a process of its own still writes, or was killed
+        while not (records and records[-1].WhichOneof("record_type") == "exit") and time.monotonic() < since + 5:
+            content = path.read_bytes()
+            since = since if len(content) == before else time.monotonic()
+            before, records = len(content), [proto.Record.FromString(text) for text in _records(content)]
             time.sleep(0.01)
         for record in records:
             if record.WhichOneof("record_type") == "run":
@@ -135,6 +137,8 @@ def _records(content):
             continue
         _, length, kind = HEAD.unpack_from(content, at)
         if kind == EMPTY:
+            return
+        if at + HEAD.size + length > len(content):
             return
         record += content[at + HEAD.size : at + HEAD.size + length]
         at += HEAD.size + length

@@ -1,11 +1,17 @@
 """The commands with `--sink`: a run that is trained, completed and judged is shown in a tracker."""
 
 import json
+import os
+import subprocess
+import sys
+import time
 
 import pytest
 
 from tests.cli.conftest import SMALL, call
-from tests.sinks.readers import PACKAGES, shown
+from tests.sinks.readers import PACKAGES, expected, shown
+from tidelog import load
+from tidelog.sinks import open_sink
 
 pytestmark = [
     pytest.mark.usefixtures("quiet"),
@@ -51,3 +57,37 @@ def test_a_saved_policy_has_no_run_to_show(saved, tmp_path, capsys):
     assert call("judge", "policy", "--data", saved, "--sink", "tensorboard") == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert "policy is a saved policy: --sink shows runs. fix: name its run folder, or drop --sink" in said
+
+
+ASKED = ("mlflow", "tensorboard", "trackio")  # trackers that say what they have
+
+
+@pytest.mark.full
+def test_a_killed_run_is_continued_without_a_step_twice(sink, word, saved, tmp_path):
+    """The process is gone between two reports, before any checkpoint; W&B may have lost what it held."""
+    for package in PACKAGES[sink]:
+        pytest.importorskip(package, reason=f"needs the extra {sink}")
+    words = ["train", "bc", "--data", saved, "--steps", 40_000, "--every", 200, "--preset", "none", "--quiet", *SMALL]
+    words += ["--out", tmp_path / "run", "--save-seconds", 3600, "--sink", word]
+    code = f"from tidelog.cli import main; main({[str(one) for one in words]!r})"
+    own = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}  # of this process
+    process = subprocess.Popen([sys.executable, "-c", code], env=own, stderr=subprocess.PIPE)
+    try:
+        rows, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 120
+        while not rows.is_file() or rows.read_bytes().count(b"\n") < 5:
+            assert process.poll() is None, process.stderr.read().decode()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.communicate()
+    run = load(tmp_path / "run", sinks=[open_sink(word, tmp_path / "run")])
+    assert run.update == 0
+    for _ in run.stream(until=6000):
+        pass
+    (found,) = shown(sink, tmp_path)
+    for name, pairs in expected(run.metrics).items():
+        updates = [update for update, _ in found.metrics[name]]
+        assert updates == sorted(set(updates)), name
+        assert set(updates) <= {update for update, _ in pairs}
+        assert sink not in ASKED or len(updates) == len(pairs)

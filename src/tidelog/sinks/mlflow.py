@@ -13,6 +13,7 @@ from tidelog.sinks.tracker import (
     MetricsRow,
     Tracker,
     first_line,
+    last_updates,
     named_metrics,
     verdict_values,
     without_password,
@@ -66,13 +67,10 @@ class MLflow(Tracker):
 
     def _last_updates(self) -> dict[int, int]:
         """Ask MLflow: a row is one request, which is written whole or not at all."""
-        last: dict[int, int] = {}
-        for key in self._client.get_run(self._run).data.metrics:
-            member = re.match(r"member-(\d+)/", key)
-            if member is not None:
-                steps = (metric.step for metric in self._client.get_metric_history(self._run, key))
-                last[int(member[1])] = max(last.get(int(member[1]), -1), *steps)
-        return last
+        keys = self._client.get_run(self._run).data.metrics
+        return last_updates(
+            (key, metric.step) for key in keys for metric in self._client.get_metric_history(self._run, key)
+        )
 
     def _log(self, row: MetricsRow) -> None:
         now = int(1000 * time.time())

@@ -11,7 +11,7 @@ import json
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
 
@@ -198,6 +198,16 @@ def metrics_of(row: MetricsRow) -> Iterator[tuple[str, float]]:
 def named_metrics(row: MetricsRow) -> dict[str, float]:
     """Return the metrics of a row with the member as prefix: trackers have one run for all members."""
     return {f"member-{row['member']}/{name}": float(value) for name, value in metrics_of(row)}
+
+
+def last_updates(metrics: Iterable[tuple[str, int]]) -> dict[int, int]:
+    """Return the last update of each member, of pairs of a metric's name and an update."""
+    last: dict[int, int] = {}
+    for name, update in metrics:
+        found = re.match(r"member-(\d+)/", name)
+        if found is not None:
+            last[int(found[1])] = max(update, last.get(int(found[1]), -1))
+    return last
 
 
 def verdict_values(name: str, verdict: Judged, separator: str) -> dict[str, Value]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tidelog.sinks.tracker import Judged, MetricsRow, Tracker, named_metrics, verdict_values
+from tidelog.sinks.tracker import Judged, MetricsRow, Tracker, last_updates, named_metrics, verdict_values
 
 PROJECT = "tidelog"
+SERVERS = ("space_id", "server_url")  # settings of another place than this machine
 
 
 class Trackio(Tracker):
@@ -33,10 +35,17 @@ class Trackio(Tracker):
         self._tool = self._module.init(
             name=name,
             config=dict(self._facts.parameters),
-            resume="never" if run is None else "must",
+            resume="never" if run is None else "allow",  # a process that was killed early has not written it yet
             **{"embed": False, **self._settings},
         )
         return name
+
+    def _last_updates(self) -> dict[int, int] | None:
+        """Ask trackio's database, in which a row is one record; None for a server of its own."""
+        if any(self._settings.get(name) or os.environ.get(f"TRACKIO_{name.upper()}") for name in SERVERS):
+            return None
+        logs = self._module.SQLiteStorage.get_logs(self.target, self._run)
+        return last_updates((name, log["step"]) for log in logs for name in log)
 
     def _log(self, row: MetricsRow) -> None:
         self._tool.log(named_metrics(row), step=row["update"])
