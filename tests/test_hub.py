@@ -7,9 +7,11 @@ import subprocess
 import sys
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests import hub_stub
+from tests.cli.conftest import call
 from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, ConfigError, collect, hub, load_policy
 from tidelog.cli.act import open_policy
@@ -222,6 +224,19 @@ def test_parts_of_addresses():
     assert hub.parse("hf://me/a.b-c@refs/pr/1") == ("me/a.b-c", "refs/pr/1")
     assert str(hub.parse("hf://me/a")) == "hf://me/a"
     assert not hub.is_address("policy")
+
+
+def test_commands_take_an_address(stub, tmp_path, capsys):
+    judged().push_to_hub(REPOSITORY)
+    table = pl.DataFrame({"age": [1.0], "dose": [2.0], "pressure": [0.5], "ward": ["a"], "sex": ["f"]})
+    table.write_csv(tmp_path / "rows.csv")
+    words = ["act", f"hf://{REPOSITORY}", "--data", tmp_path / "rows.csv", "--out", tmp_path / "actions.csv"]
+    assert call(*words, "--mode") == 0
+    assert pl.read_csv(tmp_path / "actions.csv")["action"].to_list() == judged().with_acting("mode")(table).tolist()
+    assert call("verify", f"hf://{REPOSITORY}") == 0
+    assert "all 1 have the checksums of the manifest" in capsys.readouterr().out
+    assert call("verify", "hf://me/nothing") != 0
+    assert "hf://me/nothing cannot be fetched" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 @pytest.mark.full

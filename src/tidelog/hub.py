@@ -110,6 +110,11 @@ def download(text: str, token: str | None = None) -> Path:
     return manifest.parent
 
 
+def local(path: str) -> str:
+    """Return the folder of a policy that is fetched from an address on the Hub; another path unchanged."""
+    return str(download(path)) if is_address(path) else path
+
+
 def _fetch(api: Any, address: Address, commit: str, name: str, sizes: dict[str, Any], most: int) -> Path:
     """Fetch one file of a commit; CheckpointError if it is missing or larger than `most` bytes."""
     if name not in sizes:

@@ -11,6 +11,7 @@ import tyro
 from tidelog.cli.flags import File, Folder, RunOrPolicy, parse
 from tidelog.cli.tables import json_only, print_json, print_line
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.hub import local
 from tidelog.policies.policy import load_policy
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.signing import SIGNATURE, read_signature
@@ -22,7 +23,7 @@ class Verify:
     """Check a saved policy: its files, its signature, and where it is from."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
-    """a saved policy: a folder or a zip"""
+    """a saved policy: a folder, a zip, or hf://USER/NAME on the Hugging Face Hub"""
     key: File | None = None
     """the signer's public key, an Ed25519 key in PEM; without it nobody's word is checked"""
     chain: bool = False
@@ -47,7 +48,7 @@ def run(words: list[str]) -> int:
 
 def _check(options: Verify) -> dict[str, Any]:
     """Print each check, and return what was checked; CheckpointError for one that fails."""
-    path = Path(options.policy)
+    path = Path(local(options.policy))
     saved = Saved(path)
     for name in saved.manifest["files"]:
         saved.read(name)
