@@ -147,6 +147,19 @@ def test_a_server_that_does_not_answer_is_an_error_before_training(origin, tmp_p
     assert run.update == 0
 
 
+def test_a_run_that_the_server_has_lost_names_the_file_that_holds_it(uri, origin, tmp_path):
+    out = tmp_path / "run"
+    finish(begin(bc(), origin, out, sinks=[MLflow(uri)]))
+    known = json.loads((out / "sinks.json").read_text())
+    known[f"mlflow:{uri}"]["run"] = "0" * 32
+    (out / "sinks.json").write_text(json.dumps(known))
+    with pytest.raises(ConfigError, match=r"not found.*fix: .*remove .*sinks\.json for a new run there"):
+        finish(load(out, sinks=[MLflow(uri)]))
+    (out / "sinks.json").unlink()
+    finish(load(out, sinks=[MLflow(uri)]))
+    assert len(runs_in(uri)) == 2
+
+
 def test_a_verdict_is_tags_and_the_page_an_artefact(uri, origin, tmp_path, verdict):
     finish(begin(bc(), origin, tmp_path / "run", sinks=[MLflow(uri)]))
     page = tmp_path / "report.html"

@@ -118,9 +118,10 @@ class Tracker(ABC):
             self._run = self._open(again or None if before is None else before.run)
             updates = self._last_updates()
         except Exception as error:  # a tracker has exceptions of its own
+            new = "" if before is None else f", remove {facts.folder}/{FILE} for a new run there"
             raise ConfigError(
                 f"the sink {self.name} ({self.target}) cannot be opened: {first_line(error)}. fix: check its address "
-                "and that its server runs, or train without it"
+                f"and that its server runs{new}, or go on without it"
             ) from error
         self._written = ({} if before is None else before.written) if updates is None else updates
         self._remember()
