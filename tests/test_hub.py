@@ -14,7 +14,7 @@ from tests import hub_stub
 from tests.cli.conftest import call
 from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, ConfigError, collect, hub, load_policy
-from tidelog.cli.act import open_policy
+from tidelog.cli.named_policies import open_policy
 from tidelog.policies.export.model_card import model_card
 from tidelog.policies.named_arrays import fingerprint
 

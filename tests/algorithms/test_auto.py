@@ -10,9 +10,11 @@ import tidelog as tl
 from tests.data.clicks import interactions
 from tests.ope.played import treated
 from tidelog.algorithms import auto
+from tidelog.algorithms.auto import DECISIONS, preset_of
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.names import configured, shown_name
 from tidelog.errors import ConfigError, SpecError
+from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 HELD_OUT = 0.2
 
@@ -168,3 +170,35 @@ def test_ppo_is_called_ppo():
     assert shown_name(cls(**settings)) == "ppo"
     assert shown_name(tl.PPG()) == "ppg"
     assert shown_name(tl.IQL()) == "iql"
+
+
+PICTURE, FRAME = ({"screen": Image(height, height, 3)} for height in (64, 84))
+NUMBERS = {"state": Vector(3)}
+
+
+@pytest.mark.parametrize(
+    ("cls", "observation", "action", "name"),
+    [
+        (tl.PPG, NUMBERS, Discrete(2), "classic-control"),
+        (tl.PPG, NUMBERS, MultiDiscrete((2, 3)), "classic-control"),
+        (tl.PPG, NUMBERS, Continuous((-1.0,), (1.0,)), "mujoco"),
+        (tl.PPG, PICTURE | NUMBERS, Discrete(2), "procgen"),
+        (tl.PPG, FRAME, Discrete(2), "atari"),
+        (tl.OffPolicyPPG, NUMBERS, Continuous((-1.0,), (1.0,)), "classic-control"),
+        (tl.OffPolicyPPG, PICTURE, Discrete(2), None),
+        (tl.IQL, NUMBERS, Discrete(2), None),
+    ],
+)
+def test_an_environment_has_the_preset_of_its_kind(cls, observation, action, name):
+    preset = preset_of(cls, Spec(observation, action))
+    assert (None if preset is None else preset.name) == name
+
+
+def test_an_algorithm_is_suggested_for_an_environment(log):
+    suggestion = tl.suggest(tl.PPG, "CartPole-v1", learning_rate=1e-3)
+    assert suggestion.algorithm == replace(tl.PPG.preset("classic-control"), learning_rate=1e-3)
+    assert suggestion.steps == DECISIONS
+    assert "learning_rate" not in suggestion.settings
+    assert tl.suggest(tl.OffPolicyPPG, "vault").settings == {}  # pictures
+    with pytest.raises(SpecError, match="learns"):
+        tl.suggest(tl.PPG, log)

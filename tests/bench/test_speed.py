@@ -1,6 +1,7 @@
 """The measured loops: the plain one learns, and each figure is the ratio that its name says."""
 
 import os
+import re
 from types import SimpleNamespace
 
 import jax
@@ -64,6 +65,13 @@ def test_a_row_compares_with_the_plain_loop_in_equal_chunks(monkeypatch):
     assert first["one_over_plain_loop"] == 30.0 / first["plain_loop_updates_per_second"]
     assert first["plain_loop_updates_per_second"] > 0
     assert "plain_loop_updates_per_second" not in next(speed.measure(Entry(entry.algorithm), 2, 1))
+
+
+def test_the_products_alone_are_those_of_an_update():
+    speed.products_loop({(4, 3, 2): 2, (5, 4, 3): 1})(3)
+    pairs = [(jnp.ones((m, k)), jnp.ones((k, n))) for m, k, n in ((40, 30, 20), (40, 30, 20), (50, 40, 30))]
+    compiled = speed._products_alone.lower(pairs, 3).compile().as_text()
+    assert len(re.findall(r" dot\(|custom-call\(.*matmul", compiled)) == 3  # none is merged or left out
 
 
 def test_first_updates_are_timed_with_an_empty_and_with_a_filled_cache(monkeypatch):

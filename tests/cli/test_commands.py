@@ -11,6 +11,7 @@ import pytest
 import tidelog as tl
 from tests.cli.conftest import SMALL
 from tests.training.runs import bc, begin, stop_at, write_record
+from tidelog import PPG
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, demo
@@ -366,9 +367,30 @@ def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog)
     assert "follow the log" not in done.out
 
 
-def test_only_logs_of_decisions_are_followed(here, tidelog):
-    done = tidelog("train", "ppg", "--env", "treatment", "--preset", "auto")
-    assert (done.code, "PPG has no preset 'auto'" in done.said) == (2, True)
+def test_settings_follow_the_kind_of_an_environment(here, tidelog):
+    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--environments", 4, "--rollout-steps", 16]
+    small += ["--policy-iterations", 2]
+    done = tidelog("train", "ppg", *small, "--out", "run")
+    assert done.code == 0, done.said
+    reason = "settings of the preset classic-control, because observations are numbers, actions are discrete"
+    assert f"{reason} (--preset none leaves the paper's)" in done.said
+    (found,) = json.loads((here / "run" / "run.json").read_text())["configs"]
+    classic = PPG.presets["classic-control"]
+    assert (found["learning_rate"], found["policy_epochs"]) == (classic["learning_rate"], classic["policy_epochs"])
+    assert (found["environments"], found["policy_iterations"]) == (4, 2), "flags win"
+
+    plain = tidelog(
+        "train", "ppg", *small, "--minibatches", 4, "--auxiliary-minibatch", 8, "--preset", "none", "--out", "plain"
+    )
+    assert (plain.code, "settings of" in plain.said) == (0, False), plain.said
+    (found,) = json.loads((here / "plain" / "run.json").read_text())["configs"]
+    assert found["learning_rate"] == PPG().learning_rate
+
+    assert tidelog("config", "run").code == 0  # every setting is in the file, and nothing follows again
+    again = tidelog("train", "ppg", "--config", "run.toml", "--out", "again")
+    assert (again.code, "settings of" in again.said) == (0, False), again.said
+    first, second = (json.loads((here / name / "run.json").read_text())["configs"] for name in ("run", "again"))
+    assert first == second
 
 
 def test_train_says_which_algorithms_there_are(tidelog):

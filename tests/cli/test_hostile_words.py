@@ -9,7 +9,7 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.cli.tables import print_line, table
+from tidelog.cli.output import print_line, table
 from tidelog.terminal_text import printable
 from tidelog.training.runs.progress import Screen
 

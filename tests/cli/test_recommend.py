@@ -19,10 +19,10 @@ from tests.runtime.cases import listing
 from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main
 from tidelog.cli.recommend import seen_line
-from tidelog.cli.serve import _notes
 from tidelog.data.io.inspect import _without_bad_rows
 from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
+from tidelog.runtime.artefact_files import notes_of
 from tidelog.training.runs.run import Run
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
@@ -499,9 +499,9 @@ def test_a_command_that_needs_actions_names_those_for_lists(words, run, tmp_path
     assert main([*shlex.split(named[0])[1:], "--out", "report.html"]) == 0
 
 
-def test_the_server_reads_the_notes_of_a_policy():
-    assert _notes({"notes": ["Q has had no update"]}) == ["Q has had no update"]
-    assert _notes({}) == _notes("damaged") == []
+def test_the_notes_of_a_saved_policy_are_read():
+    assert notes_of({"origin": {"notes": ["Q has had no update"]}}) == ["Q has had no update"]
+    assert notes_of({"origin": {}}) == notes_of({"origin": "damaged"}) == []
 
 
 def test_a_policy_with_time_gaps_asks_for_the_column_of_times_and_for_now(shop, tmp_path, capsys):

@@ -17,7 +17,7 @@ from tidelog import load
 from tidelog.cli import main
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import read_config
-from tidelog.cli.tables import train_and_show
+from tidelog.cli.run_result import train_and_show
 from tidelog.errors import CheckpointError, DivergenceError
 
 TRAIN = ["train", "iql", "--steps", 2, *SMALL, "--out", "out", "--data"]

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import importlib.util
 import lzma
+import tomllib
 import zipfile
 
 import numpy as np
@@ -11,7 +12,9 @@ import polars as pl
 import pytest
 
 from tidelog import ConfigError, LogError, read_log
+from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import validate
+from tidelog.data.sources.tables import unusual_separator
 
 ROWS = 40
 MAPPING = {"observation": ["x", "ward"], "action": "a", "reward": "r", "terminated": True, "categorical": ["ward"]}
@@ -71,6 +74,46 @@ def test_another_separator_is_seen_and_said(separator, tmp_path):
     assert f"separated by {separator!r}" in notes(log)
     (tmp_path / "one.csv").write_text("x;y\n1\n2\n")  # one column, whose name holds a semicolon
     assert validate(tmp_path / "one.csv", {**MAPPING, "observation": "x;y"}).errors[0].column != "x;y"
+
+
+@pytest.mark.parametrize("separator", ["~", "\x01", " ", "^"])
+@pytest.mark.parametrize("ending", [".csv", ".txt"])
+def test_a_separator_of_its_own(separator, ending, tmp_path):
+    path = tmp_path / f"a{ending}"
+    path.write_text(FRAME.write_csv(separator=separator))
+    log = read_log(path, MAPPING | {"separator": separator})
+    assert log.fingerprint() == read_log(FRAME, MAPPING).fingerprint()
+    if ending == ".txt":
+        with pytest.raises(LogError, match="for text, set separator in the mapping"):
+            read_log(path, MAPPING)
+        return
+    described = describe_table(path)
+    assert tomllib.loads(described.toml)["separator"] == separator
+    assert any("divides the fields" in note for note in described.notes)
+
+
+def test_lines_without_a_separator_are_one_column(tmp_path):
+    for name, text in {"words": "note\na b c\nd e\n", "one": "x\n1\n2\n", "two": "a:b\n1:2\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+        assert unusual_separator(tmp_path / f"{name}.csv") is None
+    assert unusual_separator(FRAME) is None
+
+
+def test_a_separator_is_for_text_alone(tmp_path):
+    FRAME.write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(LogError, match="drop separator from the mapping"):
+        read_log(tmp_path / "a.parquet", MAPPING | {"separator": ";"})
+    for wrong in ("", ";;", "\n", '"', "é", 1):
+        with pytest.raises(ConfigError, match="expected one character"):
+            read_log(FRAME, MAPPING | {"separator": wrong})
+
+
+def test_an_empty_reward_names_the_way_to_clone(tmp_path):
+    frame = FRAME.with_columns(pl.when(pl.col("r") == "3").then(None).otherwise(pl.col("r")).alias("r"))
+    with pytest.raises(LogError, match="to clone the decisions only"):
+        read_log(frame, MAPPING)
+    kept = read_log(frame, {name: value for name, value in MAPPING.items() if name != "reward"} | {"reward": None})
+    assert kept.steps == ROWS
 
 
 def test_a_file_without_a_header(tmp_path):

@@ -17,7 +17,7 @@ from tidelog.envs.treatment import treatment
 from tidelog.ope.evidence.episodes import elapsed_share
 from tidelog.ope.evidence.target import as_policy, common_bounds, kernel_density, kernel_draws, stored_starts, target_of
 from tidelog.ope.models.tabular import by_state
-from tidelog.policies.policy import replay_actions
+from tidelog.runtime.replay import replay_actions
 from tidelog.types import Continuous, Discrete, Spec
 
 

@@ -9,7 +9,7 @@ from tests.training.runs import bc, begin, finish
 from tidelog import ConfigError, LogError, SpecError, collect
 from tidelog.envs.toys import chain
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
-from tidelog.policies.policy import replay_actions
+from tidelog.runtime.replay import replay_actions
 
 
 @pytest.fixture(scope="module")

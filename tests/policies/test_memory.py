@@ -8,7 +8,7 @@ import tidelog as tl
 from tests.algorithms.worlds import world
 from tidelog import SpecError
 from tidelog.policies.batch_inference import act_on_table
-from tidelog.policies.policy import replay_actions, replay_log_probability
+from tidelog.runtime.replay import replay_actions, replay_log_probability
 from tidelog.training.runs.agreement import agreement
 
 

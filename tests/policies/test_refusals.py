@@ -13,12 +13,12 @@ from tests.runtime.cases import listing, policy
 from tidelog import CheckpointError, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import ExportError
 from tidelog.policies import action_mapping, batch_inference
-from tidelog.policies import policy as policies
 from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.export import onnx, parity
 from tidelog.policies.export.artefact import Logged
 from tidelog.policies.named_arrays import _filled
 from tidelog.policies.rollout import check_distillable, uniform_actor
+from tidelog.runtime.replay import replay
 from tidelog.types import Discrete, Image, MultiDiscrete, Spec, Vector
 
 ROWS = pl.DataFrame({"age": [1.0], "dose": [1.0], "pressure": [1.0], "ward": ["a"], "sex": ["f"]})
@@ -126,4 +126,4 @@ def test_what_one_step_cannot_answer_no_episode_can():
     carried.of = lambda rows: carried
     whom = SimpleNamespace(start=lambda count: carried, is_recurrent=True)
     leaves = {"x": np.zeros((5, 2))}
-    assert policies.replay(whom, leaves, np.asarray([0, 3, 5]), None, lambda *args: None) is None
+    assert replay(whom, leaves, np.asarray([0, 3, 5]), None, lambda *args: None) is None

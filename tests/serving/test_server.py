@@ -18,6 +18,7 @@ import pytest
 import tidelog.serving
 from tests.serving.bodies import JSON, ROW, random_body
 from tidelog.cli import main, serve
+from tidelog.runtime.policy import Policy
 from tidelog.serving.app import Bounds
 
 
@@ -127,7 +128,7 @@ def test_the_command_says_its_limits_and_notes_before_it_serves(saved, monkeypat
     app = SimpleNamespace(Bounds=Bounds, application=lambda policy, bounds, hosts: (bounds, hosts))
     monkeypatch.setattr(serve, "_tools", lambda: (app, connections))
     monkeypatch.setattr(serve, "_room", lambda wanted: 7)
-    monkeypatch.setattr(serve, "_notes", lambda origin: ["the log was small"])
+    monkeypatch.setattr(Policy, "notes", lambda policy: ["the log was small"])
     monkeypatch.setattr(serve.signal, "signal", lambda number, function: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
     words = [str(saved["bc, point"]), "--port", "0", "--host", "0.0.0.0", "--rows", "3"]

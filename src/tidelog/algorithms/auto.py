@@ -12,6 +12,7 @@ judging decides nothing. `benchmarks/auto_preset.py` compares them with the cons
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
   undiscounted returns.
+* In an environment: the preset that an algorithm names for its observations and actions (`preset_for`).
 * Temperature, for logs with few different observations: weights `exp(T A)` of normal advantages with the deviation `d`
   over episodes of `H` decisions leave `exp(-H T**2 d**2)` of the log's episodes effective. `T` leaves `EFFECTIVE` of
   the held-out ones: a sharper policy may be better, but the log could not show it. `d` is taken to be `PART` of the
@@ -28,16 +29,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.names import check_source, ranks
+from tidelog.algorithms.core.hyperparameters import chosen_preset
+from tidelog.algorithms.names import check_source, learns_online, ranks
 from tidelog.data.log import Log
 from tidelog.data.states import number_observations
 from tidelog.data.statistics import episode_returns
+from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.types import Discrete
+from tidelog.types import Continuous, Discrete, Image, Spec
 
 PASSES, MOST_PASSES = 50, 400
 FEWEST, MOST = 5_000, 100_000  # updates
+DECISIONS = 200_000  # in an environment
 FEWEST_OF_ONE_STEP = 500  # updates on single decisions, where no value has to travel back
 SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
 SHORT = 100
@@ -74,7 +78,7 @@ class Suggestion(NamedTuple):
     """An algorithm whose settings follow a log, its number of updates, and all of these settings with their reasons."""
 
     algorithm: Any
-    steps: int
+    steps: int  # of an environment: decisions
     settings: Mapping[str, Setting]
 
     def lines(self, names: Collection[str] | None = None) -> list[str]:
@@ -86,16 +90,41 @@ class Suggestion(NamedTuple):
         return [f"{', '.join(names)} {_plain(one.value)}: {one.reason}" for one, names in together.items()]
 
 
+class Preset(NamedTuple):
+    """A preset that suits an environment, and why."""
+
+    name: str
+    reason: str
+
+
+def preset_of(cls: type[Any], spec: Spec) -> Preset | None:
+    """Return the preset of an algorithm for an environment's observations and actions, None where it names none.
+
+    An algorithm names it by a class method `preset_for(spec)`.
+    """
+    name = getattr(cls, "preset_for", lambda spec: None)(spec)
+    if name is None:
+        return None
+    seen = "pictures" if any(isinstance(leaf, Image) for leaf in spec.observation.values()) else "numbers"
+    actions = "continuous" if isinstance(spec.action, Continuous) else "discrete"
+    return Preset(name, f"observations are {seen}, actions are {actions}")
+
+
 def suggest(
-    cls: type[Any], log: Log | Interactions, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any
+    cls: type[Any], source: Log | Interactions | Any, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any
 ) -> Suggestion:
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
     `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Of an
-    algorithm that ranks items only the number of updates follows its interactions. Raises ConfigError for unknown ones
-    and a share outside [0, 1), SpecError for an algorithm that does not learn from a log.
+    algorithm that ranks items only the number of updates follows its interactions. For an algorithm that learns in an
+    environment, `source` is anything that `learn` takes, and the settings are those of the preset that suits it.
+    Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an algorithm that does not learn from
+    such a source.
     """
+    if learns_online(cls) and not isinstance(source, Log | Interactions):
+        return _for_environment(cls, source, settings)
     check_source(cls, False)
+    log = source
     if ranks(cls):
         train = log.split(share=held_out).train if held_out > 0 else log  # type: ignore[union-attr, call-arg]
         updates = updates_of_events(train.steps)
@@ -112,6 +141,19 @@ def suggest(
     algorithm = cls(**settings, **{name: one.value for name, one in changed.items()})
     updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
     return Suggestion(algorithm, updates.value, {"steps": updates, **changed})
+
+
+def _for_environment(cls: type[Any], source: Any, settings: Mapping[str, Any]) -> Suggestion:
+    environment = make(source, 1)
+    try:
+        preset = preset_of(cls, environment.spec)
+    finally:
+        if environment is not source:
+            environment.close()
+    values = {} if preset is None else chosen_preset(cls.__name__, cls.presets, preset.name)
+    reason = "" if preset is None else f"preset {preset.name}, because {preset.reason}"
+    changed = {name: Setting(value, reason) for name, value in values.items() if name not in settings}
+    return Suggestion(cls(**settings, **{name: one.value for name, one in changed.items()}), DECISIONS, changed)
 
 
 def facts_of(log: Log, held_out: float, split_seed: int) -> Facts:

@@ -65,7 +65,7 @@ from tidelog.losses.vtrace import vtrace
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import Architecture
-from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
 
 
 class OptStates(NamedTuple):
@@ -341,6 +341,12 @@ class OffPolicyPPG:
     def preset(cls, name: str) -> OffPolicyPPG:
         """Return the settings for a family of problems: classic-control."""
         return cls(**chosen_preset("OffPolicyPPG", PRESETS, name))
+
+    @classmethod
+    def preset_for(cls, spec: Spec) -> str | None:
+        """Return the name of the preset for the observations of an environment, None for pictures."""
+        pictures = any(isinstance(leaf, Image) for leaf in spec.observation.values())
+        return None if pictures else "classic-control"
 
     def check(self) -> None:
         """Raise ConfigError where a store could have no live segments before the next collection."""

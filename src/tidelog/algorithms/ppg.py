@@ -58,7 +58,7 @@ from tidelog.losses.returns import advantages, value_error
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.mlp import ACTIVATIONS, Activation
 from tidelog.networks.phasic import Architecture
-from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
+from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec
 
 
 class OptStates(NamedTuple):
@@ -229,6 +229,7 @@ def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     return State(network, opt_states, rewards, values, jnp.int32(0), jnp.int32(updates), carry)
 
 
+ATARI_FRAME = (84, 84)  # the size after the usual reduction of its frames
 PRESETS: dict[str, dict[str, Any]] = {
     "procgen": {"hidden": (), "convolutions": "impala"},  # Cobbe et al. 2020, appendix A: the defaults and its network
     "atari": {
@@ -329,6 +330,14 @@ class PPG:
     def preset(cls, name: str) -> PPG:
         """Return the settings for a family of problems: procgen (the paper's), atari, classic-control or mujoco."""
         return cls(**chosen_preset("PPG", PRESETS, name))
+
+    @classmethod
+    def preset_for(cls, spec: Spec) -> str:
+        """Return the name of the preset for the observations and actions of an environment."""
+        pictures = [leaf for leaf in spec.observation.values() if isinstance(leaf, Image)]
+        if pictures:
+            return "atari" if all((one.height, one.width) == ATARI_FRAME for one in pictures) else "procgen"
+        return "mujoco" if isinstance(spec.action, Continuous) else "classic-control"
 
     def check(self) -> None:
         """Raise ConfigError where minibatches do not use every step once."""

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +162,39 @@ def _repeated(x: jax.Array, w: jax.Array, count: int) -> jax.Array:
     return product
 
 
+def _barrier(values: Any) -> Any:
+    """Values that the compiler does not look into: no product is merged, moved out of the loop or left out."""
+    return jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+
+
+def products_loop(products: Mapping[Product, int]) -> Loop:
+    """Return a compiled loop of the matrix products of an update alone: the least that any implementation does.
+
+    The products of one pass do not depend on each other, so the compiler may run them in any order or at once; no
+    pass begins before the one before has ended.
+    """
+    shapes = [shape for shape, count in sorted(products.items()) for _ in range(count)]
+    pairs = [(jnp.full((m, k), 0.5), jnp.full((k, n), 0.5)) for m, k, n in shapes]
+
+    def take(passes: int) -> None:
+        jax.block_until_ready(_products_alone(pairs, passes))  # type: ignore[no-untyped-call]
+
+    take(1)
+    return take
+
+
+@jax.jit
+def _products_alone(pairs: list[tuple[jax.Array, jax.Array]], passes: int) -> jax.Array:
+    def one_pass(_: Any, total: jax.Array) -> jax.Array:
+        total, factors = _barrier((total, pairs))
+        for left, right in factors:
+            total = total + _barrier(left @ right)[0, 0]
+        return total
+
+    total: jax.Array = jax.lax.fori_loop(0, passes, one_pass, jnp.zeros(()))
+    return total
+
+
 def rate_of(trainer: Engine) -> float:
     """Return the updates per second over all members, in chunks as long as those of a run."""
     return _rate(trainer.advance) * len(trainer.members)
@@ -187,9 +220,10 @@ def _rate(advance: Callable[[int], int]) -> float:
 
 
 def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield one row per repeat: the ceiling, and the rates of one seed, of several and of a plain loop."""
+    """Yield one row per repeat: the ceiling, and the rates of one seed, of several and of plain loops."""
     log = synthetic_log(entry.discrete)
-    work = operations(products_of(entry.algorithm, log))  # type: ignore[arg-type]
+    products = products_of(entry.algorithm, log)
+    work, products_alone = operations(products), products_loop(products)  # type: ignore[arg-type]
     one, many = trainer_of(entry.algorithm, log, 1), trainer_of(entry.algorithm, log, seeds)
     plain = None if entry.plain is None else entry.plain(log, entry.algorithm)
     if plain is not None:
@@ -202,6 +236,8 @@ def measure(entry: Entry, seeds: int, repeats: int) -> Iterator[dict[str, Any]]:
             "share_of_ceiling": alone * work / top,
             f"updates_per_second_{seeds}_seeds": side_by_side,
             "seeds_over_one": side_by_side / alone,
+            "products_alone_per_second": (bound := plain_rate_of(products_alone)),
+            "share_of_products_alone": alone / bound,
         }
         if plain is not None:
             slower = plain_rate_of(plain)

@@ -9,24 +9,23 @@ from typing import Any
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import json_only, print_json, print_line, print_notes
+from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.named_policies import open_for_use
+from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, SpecError
-from tidelog.hub import is_address
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
-from tidelog.policies.policy import Policy, load_policy
-from tidelog.training.runs.policies import policy_of_run
-from tidelog.types import Discrete
+from tidelog.runtime.way_of_acting import Acts
+from tidelog.types import Catalogue, Discrete
 
 ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
 
 
 @dataclass
-class Act:
+class Act(OutputFlags):
     """Write every row of a table or an npz file with the policy's action."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -56,18 +55,12 @@ class Act:
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace these files if they exist"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Write actions for a table."""
     options = parse(Act, words, "act")
-    with json_only(options.json):
-        facts = _act(options)
-    if options.json:
-        print_json(facts)
-    return 0
+    return present(options, lambda: _act(options))
 
 
 def _act(options: Act) -> dict[str, Any]:
@@ -132,15 +125,23 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
     return {"out": str(target), "rows": rows, "skipped": 0, "acting": policy.acting}
 
 
-def _policy(options: Act) -> Policy:
+def _policy(options: Act) -> Acts:
     """Return the policy in the chosen way of acting; ConfigError for a seed without chance."""
-    policy = in_chosen_way(open_policy(options.policy, options.member), options.sample, options.mode)
+    policy = in_chosen_way(_opened(options), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
     return policy
 
 
-def _known(policy: Policy, options: Act, skipped_file: Path) -> tuple[pl.DataFrame, int]:
+def _opened(options: Act) -> Acts:
+    """Return the policy; SpecError for one that ranks items."""
+    policy = open_for_use(options.policy, options.member)
+    if isinstance(policy, Acts) and not isinstance(policy.spec.action, Catalogue):
+        return policy
+    raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
+
+
+def _known(policy: Acts, options: Act, skipped_file: Path) -> tuple[pl.DataFrame, int]:
     """Act on the rows whose categories the log has; write the others to a file, and return their number."""
     acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
     if acted is None:
@@ -150,19 +151,5 @@ def _known(policy: Policy, options: Act, skipped_file: Path) -> tuple[pl.DataFra
         )
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])
-    print_line(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
+    print_details(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
     return acted, len(skipped)
-
-
-def open_policy(path: str, member: int | None = None) -> Policy:
-    """Load the policy of a saved folder, of a run's member or of the Hub; ConfigError for other paths."""
-    if is_address(path) and member is None:
-        return load_policy(path)
-    folder = Path(path)
-    if (folder / "run.json").exists():
-        return policy_of_run(folder, member)
-    if not folder.exists():
-        raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
-    if member is not None:
-        raise ConfigError(f"{folder} is a saved policy, which has no members. fix: drop --member")
-    return load_policy(folder)

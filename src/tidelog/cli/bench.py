@@ -16,8 +16,8 @@ from tidelog.bench.speed import (
     summary,
     synthetic_log,
 )
-from tidelog.cli.flags import File, parse
-from tidelog.cli.tables import json_only, print_json, print_line, table
+from tidelog.cli.flags import File, OutputFlags, parse
+from tidelog.cli.output import present, print_details, print_line, table
 from tidelog.cli.targets import check_targets
 from tidelog.disk import write_json
 from tidelog.errors import ConfigError
@@ -25,7 +25,7 @@ from tidelog.training.runs.record import this_machine
 
 
 @dataclass
-class Bench:
+class Bench(OutputFlags):
     """Measure the speed of training: median (smallest to largest) of repeated runs."""
 
     algorithm: tuple[Annotated[str, "NAME"], ...] = tuple(ENTRIES)
@@ -40,8 +40,6 @@ class Bench:
     """a JSON file for the results"""
     overwrite: bool = False
     """replace this file if it exists"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -52,29 +50,31 @@ def run(words: list[str]) -> int:
     if min(options.seeds, options.repeats) < 1:
         raise ConfigError(f"seeds = {options.seeds}, repeats = {options.repeats}: expected at least 1")
     check_targets(options.out, overwrite=options.overwrite)
+    return present(options, lambda: _bench(options, words))
+
+
+def _bench(options: Bench, words: list[str]) -> dict[str, Any]:
+    """Measure every algorithm, and return the figures with the machine and the command."""
     machine = this_machine()
     results: dict[str, Any] = {"machine": machine, "command": " ".join(["tidelog bench", *words])}
-    with json_only(options.json):
-        print_line("  ".join(f"{name} {value}" for name, value in machine.items()))
-        for name in options.algorithm:
-            results[name] = _one(name, options)
-        if options.out is not None:
-            write_json(Path(options.out), results, ConfigError)
-            print_line(f"results: {options.out}")
-    if options.json:
-        print_json(results)
-    return 0
+    print_details("  ".join(f"{name} {value}" for name, value in machine.items()))
+    for name in options.algorithm:
+        results[name] = _one(name, options)
+    if options.out is not None:
+        write_json(Path(options.out), results, ConfigError)
+        print_line(f"results: {options.out}")
+    return results
 
 
 def _one(name: str, options: Bench) -> dict[str, Any]:
     entry = entry_of(name)
     products = products_of(entry.algorithm, synthetic_log(entry.discrete))
     work = operations(products)  # type: ignore[arg-type]
-    print_line(
+    print_details(
         f"\n{name}: one update is the sum of 2 m k n over its matrix products = {work / 1e6:.1f} million operations"
     )
     for (m, k, n), count in sorted(products.items(), key=lambda item: -item[0][0] * item[0][1] * item[0][2] * item[1]):
-        print_line(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
+        print_details(f"  {count:>3} x [{m}, {k}] @ [{k}, {n}]")
     results_of_one = summary(list(measure(entry, options.seeds, options.repeats)))
     if options.start:
         results_of_one |= first_updates(name, options.repeats)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-from tidelog.cli.act import open_policy
-from tidelog.cli.flags import Env, Folder, parse
-from tidelog.cli.tables import json_only, print_json, print_line
+from tidelog.cli.flags import Env, Folder, OutputFlags, parse
+from tidelog.cli.named_policies import open_policy
+from tidelog.cli.output import present, print_line
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.storage import LOG
@@ -16,7 +16,7 @@ from tidelog.policies.rollout import collect
 
 
 @dataclass
-class Collect:
+class Collect(OutputFlags):
     """Play complete episodes and write them as a log, with propensities if known."""
 
     env: Env
@@ -37,13 +37,16 @@ class Collect:
     """take the policy's most likely actions"""
     overwrite: bool = False
     """replace the log in the folder of --out"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Collect a log."""
     options = parse(Collect, words, "collect")
+    return present(options, lambda: _collect(options))
+
+
+def _collect(options: Collect) -> dict[str, Any]:
+    """Play, save the log, and return what it has."""
     target, policy = Path(options.out), None
     check_targets(target, overwrite=options.overwrite, replaceable=LOG.is_at)
     if options.policy != "random":
@@ -51,9 +54,7 @@ def run(words: list[str]) -> int:
     log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)
     log.save(target, overwrite=options.overwrite)
     returns = log.statistics().returns or {}
-    with json_only(options.json):
-        count = len(log.episodes)
-        print_line(f"{log.steps:,} steps in {count:,} episodes, mean return {returns['mean']:.4g}: {target}")
-    if options.json:
-        print_json({"log": str(target), "steps": log.steps, "episodes": count, "returns": returns})
-    return 0
+    count = len(log.episodes)
+    facts = "" if options.quiet else f"{log.steps:,} steps in {count:,} episodes, mean return {returns['mean']:.4g}: "
+    print_line(f"{facts}{target}")
+    return {"log": str(target), "steps": log.steps, "episodes": count, "returns": returns}

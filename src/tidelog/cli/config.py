@@ -15,9 +15,9 @@ import tyro
 
 from tidelog.algorithms.core.hyperparameters import groups_of, to_config
 from tidelog.algorithms.names import configured, learns_online, ranks
-from tidelog.cli.flags import File, RunFolder, flag_names, options_in, parse, words_of
+from tidelog.cli.flags import File, OutputFlags, RunFolder, flag_names, options_in, parse, words_of
 from tidelog.cli.interaction_flags import roles_of
-from tidelog.cli.tables import json_only, print_json, print_line, print_notes
+from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.train import NONE, algorithm_of, flags_of
 from tidelog.data.io.export import toml_text
@@ -31,7 +31,7 @@ UNNAMED = ("split_seed", "together")  # options that decide numbers and have no 
 
 
 @dataclass
-class Config:
+class Config(OutputFlags):
     """Write a TOML file with which `tidelog train` repeats a run."""
 
     run: tyro.conf.Positional[RunFolder]
@@ -42,20 +42,12 @@ class Config:
     """for a population: the member whose settings are written, with its seed alone"""
     overwrite: bool = False
     """replace the file if it exists"""
-    quiet: bool = False
-    """print the result only"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Write the file, and print the command that repeats the run."""
     options = parse(Config, words, "config")
-    with json_only(options.json):
-        facts = _write(options)
-    if options.json:
-        print_json(facts)
-    return 0
+    return present(options, lambda: _write(options))
 
 
 def _write(options: Config) -> dict[str, Any]:
@@ -77,11 +69,10 @@ def _write(options: Config) -> dict[str, Any]:
         write_json(beside, mapping, ConfigError)
     write_file(target, ("\n".join(lines) + "\n").encode(), ConfigError)
     own = record.options.own_evaluators
-    if own and not options.quiet:
+    if own:
         print_notes([f"the run's own functions are left out, they only measure: {', '.join(own)}"])
     print_line(f"settings: {target}{'' if beside is None else f' (with {beside})'}")
-    if not options.quiet:
-        print_line(f"next: {command}")
+    print_details(f"next: {command}")
     return {"config": str(target), "columns": None if beside is None else str(beside), "command": command}
 
 
@@ -129,7 +120,7 @@ def _source(record: Record, mapping: Path | None) -> dict[str, Any]:
     """The flags of the log or the environment."""
     data, origin = record.data, record.data.origin
     if origin is None:
-        return {"env": data.environment}
+        return {"env": data.environment, "preset": NONE}
     source = origin["source"]
     values: dict[str, Any] = {"data": [source] if isinstance(source, str) else source, "preset": NONE}
     values |= {} if mapping is None else {"columns": str(mapping)}

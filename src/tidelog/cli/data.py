@@ -9,11 +9,9 @@ from typing import Annotated, Any, cast
 
 import polars as pl
 
-from tidelog.algorithms.auto import updates_of_events
-from tidelog.algorithms.names import names
-from tidelog.cli.flags import File, Sources, parse, source_of
+from tidelog.cli.flags import File, OutputFlags, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
-from tidelog.cli.tables import print_json, print_notes
+from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
@@ -36,7 +34,7 @@ COMMANDS = {
 
 
 @dataclass
-class ReadFlags:
+class ReadFlags(OutputFlags):
     """The log or the interactions that a command reads, and how it prints what it found."""
 
     data: Sources
@@ -46,8 +44,6 @@ class ReadFlags:
     """for tables: the mapping file"""
     overwrite: bool = False
     """replace the files that are written here, if they exist"""
-    json: bool = False
-    """print JSON"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)
     """for tables of interactions, in place of a mapping"""
 
@@ -71,13 +67,14 @@ class Validate(ReadFlags):
     quarantine: File | None = None
     """for tables: write the rows of every error, with the reasons, to this .csv file"""
     keep: File | None = None
-    """with --quarantine: write the other rows to this .csv file, without whole episodes that have an error"""
+    """with --quarantine: write the other rows to this .csv file, without the whole episodes or users of
+    an error"""
     csv_safe: bool = False
     """in these files, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
 
 
 @dataclass
-class Convert:
+class Convert(OutputFlags):
     """Write a log in another format; the suffix of --out names it."""
 
     data: Sources
@@ -88,8 +85,6 @@ class Convert:
     """for tables: the mapping file"""
     overwrite: bool = False
     """replace this log if it exists"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -123,8 +118,7 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     log = read_any(source, options.columns)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
-    _say(json.dumps(inspection.to_json(), indent=1) if options.json else inspection.text())
-    _say_written(options, written)
+    _print_contents(options, inspection.to_json(), inspection.text(), log.report, written)
     return 0
 
 
@@ -137,8 +131,7 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
     log = read_from_flags(source, options.interactions)
     written = _page(options, log.report)
     data = {"statistics": log.statistics(), "report": log.report.to_json(), "fingerprint": log.fingerprint()}
-    _say(json.dumps(data, indent=1) if options.json else f"{text(log)}\n\n{log.report.text()}")
-    _say_written(options, written)
+    _print_contents(options, data, f"{text(log)}\n\n{log.report.text()}", log.report, written)
     return 0
 
 
@@ -153,8 +146,7 @@ def _describe(options: Inspect, source: Source) -> int:
     if options.write is not None:
         write_file(Path(options.write), f"{table.toml}\n".encode(), ConfigError)
         written.append(options.write)
-    _say(json.dumps(table.to_json(), indent=1) if options.json else table.text())
-    _say_written(options, written)
+    _print_contents(options, table.to_json(), table.text(), table.as_report(), written)
     return 0
 
 
@@ -163,6 +155,9 @@ def _with_ranking(table: Description, source: Source) -> Description:
     roles = table.interaction_roles()
     if roles is None:
         return table
+    from tidelog.algorithms.auto import updates_of_events  # JAX: only a table of interactions needs it
+    from tidelog.algorithms.names import names
+
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
     steps = updates_of_events(table.rows).value
@@ -177,15 +172,12 @@ def _validate(words: list[str]) -> int:
 
 def _validate_source(options: Validate, source: Source) -> int:
     roles = roles_of(options.interactions)
-    if options.keep is not None and (options.quarantine is None or roles is not None):
-        raise ConfigError(
-            "--keep writes what --quarantine leaves of a table with a mapping. fix: add --quarantine FILE and "
-            "--columns FILE"
-        )
+    if options.keep is not None and options.quarantine is None:
+        raise ConfigError("--keep writes what --quarantine leaves of a table. fix: add --quarantine FILE")
     if roles is not None:
         if options.columns is not None:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
-        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite)
+        report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     elif options.quarantine is not None:
         if options.columns is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
@@ -202,9 +194,8 @@ def _validate_source(options: Validate, source: Source) -> int:
         rows = Path(options.quarantine).exists()
         written.append(options.quarantine if rows else "no quarantine file, because no error names a row")
         written += [options.keep] if options.keep is not None and Path(options.keep).exists() else []
-    _say(json.dumps(report.to_json(), indent=1) if options.json else report.text())
-    _say_written(options, written)
-    if options.quarantine in written and not options.csv_safe and not options.json:
+    _print_contents(options, report.to_json(), report.text(), report, written)
+    if options.quarantine in written and not (options.csv_safe or options.json or options.quiet):
         note = formula_note(pl.read_csv(options.quarantine, infer_schema=False), options.quarantine)
         print_notes([] if note is None else [note])
     return 0 if report.ok else 2
@@ -216,7 +207,7 @@ def _convert(words: list[str]) -> int:
     if options.json:
         print_json({"written": str(written)})
     else:
-        _say(f"written: {written}")
+        print_line(f"written: {written}")
     return 0
 
 
@@ -231,14 +222,16 @@ def _page(
     return [str(write_data_page(options.html, report, log, table, options.overwrite))]
 
 
-def _say_written(options: Inspect | Validate, written: list[str]) -> None:
-    """Print the names of written files, except in JSON output."""
-    for what in written if not options.json else ():
-        _say(f"written: {what}")
-
-
-def _say(text: str) -> None:
-    print(printable(text))  # noqa: T201
+def _print_contents(
+    options: Inspect | Validate, facts: dict[str, Any], contents: str, report: Report, written: list[str]
+) -> None:
+    """Print what was found, as JSON, as text or as the report's first line, and the names of written files."""
+    if options.json:
+        print(printable(json.dumps(facts, indent=1)))  # noqa: T201
+        return
+    print_line(report.lines[0] if options.quiet else contents)
+    for what in written:
+        print_line(f"written: {what}")
 
 
 def _report(source: Source, columns: str | None) -> Report:

@@ -19,7 +19,7 @@ import numpy as np
 
 import tidelog as tl
 from tidelog.cli.flags import Folder, parse
-from tidelog.cli.tables import json_only, print_json, print_line, table
+from tidelog.cli.output import json_only, print_json, print_line, table
 from tidelog.disk import write_file
 from tidelog.envs.clinic import clinic_visits
 from tidelog.envs.treatment import clinician, exact_value, treatment

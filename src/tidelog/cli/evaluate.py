@@ -5,7 +5,6 @@ Several runs play, or answer, the same episodes; the differences between them ar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 import tyro
 
-from tidelog.cli.flags import Env, File, Repeated, RunFolder, parse, source_of
+from tidelog.cli.flags import Env, File, OutputFlags, Repeated, RunFolder, parse, source_of
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.tables import json_only, print_line, table
+from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -39,7 +38,7 @@ MOST_COPIES = 256  # of an environment, stepped together
 
 
 @dataclass
-class Evaluate:
+class Evaluate(OutputFlags):
     """Play every member of runs in an environment, or compare them with a log."""
 
     runs: tyro.conf.Positional[tuple[RunFolder, ...]]
@@ -60,8 +59,6 @@ class Evaluate:
     file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file"""
-    json: bool = False
-    """print the returns or the comparison as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -83,27 +80,28 @@ def run(words: list[str]) -> int:
         refuse_lists(folder, record, "evaluate")
     if len(runs) > 1 and options.env is not None and not (options.sample or options.mode):
         _refuse_several_ways(runs)
-    with json_only(options.json):
-        scores: dict[Path, dict[str, Values]] = {}
-        log = None if options.env else read_any(source_of(options.data, "--data"), options.columns)
-        parts = {} if log is None else _parts(log, runs.values())
-        results: list[dict[str, Any]] = []
-        for folder, record in runs.items():
-            if len(runs) > 1:
-                print_line(f"{folder}:")
-            result, scores[folder] = (
-                _play(options, folder, record, len(runs) > 1)
-                if log is None
-                else _compare(options, folder, record, log, parts)
-            )
-            results.append(result)
-        result = results[0]
+    return present(options, lambda: _evaluate(options, runs))
+
+
+def _evaluate(options: Evaluate, runs: dict[Path, Record]) -> dict[str, Any]:
+    """Play or compare every run, then all pairs of runs, and return the returns or measures."""
+    scores: dict[Path, dict[str, Values]] = {}
+    log = None if options.env else read_any(source_of(options.data, "--data"), options.columns)
+    parts = {} if log is None else _parts(log, runs.values())
+    results: list[dict[str, Any]] = []
+    for folder, record in runs.items():
         if len(runs) > 1:
-            whole = dict(zip(map(str, runs), results, strict=True))
-            result = {"runs": whole, "differences": _differences(scores, log is None, next(iter(parts), ""))}
-    if options.json:
-        print_line(json.dumps(result, indent=1))
-    return 0
+            print_line(f"{folder}:")
+        result, scores[folder] = (
+            _play(options, folder, record, len(runs) > 1)
+            if log is None
+            else _compare(options, folder, record, log, parts)
+        )
+        results.append(result)
+    if len(runs) == 1:
+        return results[0]
+    whole = dict(zip(map(str, runs), results, strict=True))
+    return {"runs": whole, "differences": _differences(scores, log is None, next(iter(parts), ""))}
 
 
 def _refuse_several_ways(runs: dict[Path, Record]) -> None:
@@ -155,7 +153,7 @@ def _play(options: Evaluate, folder: Path, record: Record, paired: bool) -> tupl
         "returns": [r.tolist() for r in returns],
     }
     write_json(path, content, ConfigError)
-    print_line(f"all returns: {path}")
+    print_details(f"all returns: {path}")
     return content, {"mean return": np.mean(returns, axis=0)}
 
 
@@ -169,7 +167,7 @@ def _print_order(spec: Spec, name: str) -> None:
     for ours, theirs in pairs.items():
         leaf, other = spec.observation[ours], environment.spec.observation[theirs]
         if ours != theirs and not isinstance(leaf, Image) and leaf.names and not getattr(other, "names", ()):
-            print_line(f"note: {name} has no names of features: its '{theirs}' is read as {', '.join(leaf.names)}")
+            print_notes([f"{name} has no names of features: its '{theirs}' is read as {', '.join(leaf.names)}"])
 
 
 def _cells(returns: np.ndarray) -> list[str]:
@@ -224,9 +222,9 @@ def _compare(
         )
         content.append({"part": part, **counts, "members": measures})
     if len(parts) > 1:
-        print_line("the training episodes say how well a policy fits them, not how well it imitates other decisions")
+        print_details("the training episodes say how well a policy fits them, not how well it imitates other decisions")
     elif "training" in part:
-        print_line("all of these episodes were trained on: a policy fits them better than other decisions")
+        print_details("all of these episodes were trained on: a policy fits them better than other decisions")
     first = next(iter(parts.values()))
     scores = {}
     for name in by_step[0]:
@@ -260,7 +258,7 @@ def _differences(scores: dict[Path, dict[str, Values]], played: bool, part: str 
     same = "started from the same seeds" if played else f"of the log ({part})"
     text = f"paired: each difference is over the same {episodes:,} episodes, {same}"
     text += f"; the intervals hold for all {pairs:,} pairs at once" if pairs > 1 else ""
-    print_line(
+    print_details(
         f"{text}. They compare these policies, the mean over the members of a run; other training seeds may differ"
     )
     return differences

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from tidelog.cli.act import open_policy
-from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import json_only, print_json, print_line, print_notes, table
+from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.named_policies import open_policy
+from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
 from tidelog.policies.export.artefact import Logged, export, export_onnx, has_onnx, recheck
@@ -30,7 +30,7 @@ SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}
 
 
 @dataclass
-class Export:
+class Export(OutputFlags):
     """Write a policy for other programs, if all its runtimes give the same answers."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -55,26 +55,23 @@ class Export:
     """sign a folder or zip with this private key, an Ed25519 key in PEM (`tidelog verify` checks it)"""
     overwrite: bool = False
     """replace an older policy at the output"""
-    quiet: bool = False
-    """print the result only, without progress"""
     check: bool = False
     """write nothing: repeat the comparison for a saved policy, and require its stated bound"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Export a policy, or check an export."""
     options = parse(Export, words, "export")
-    with json_only(options.json):
-        written = _export(options)
-    if options.json:
-        out = None if written is None else str(written)
-        print_json({"policy": str(options.policy), "out": out, "checked": options.check})
-    return 0
+    return present(options, lambda: _export(options))
 
 
-def _export(options: Export) -> Path | None:
+def _export(options: Export) -> dict[str, Any]:
+    """Export or check a policy, and return what was done."""
+    written = _written(options)
+    return {"policy": options.policy, "out": None if written is None else str(written), "checked": options.check}
+
+
+def _written(options: Export) -> Path | None:
     """Export a policy and return its path; None for a check, which writes nothing."""
     folder = Path(options.policy)
     if not folder.exists():
@@ -93,8 +90,7 @@ def _export(options: Export) -> Path | None:
     policy = open_policy(options.policy, options.member)
     if not isinstance(policy.spec.action, Catalogue):
         policy = in_chosen_way(policy, options.sample, options.mode)
-        if not options.quiet:
-            print_way(policy)
+        print_way(policy)
     with Screen("exporting", False if options.quiet else None) as screen:
         screen.tell("reading the log for the comparison", 0.0)
         logged, not_compared = _logged(options, record, policy)
@@ -115,10 +111,9 @@ def _export(options: Export) -> Path | None:
         print_line(f"exported: {target}")
         return target
     _show(comparison, not_compared)
-    for line in _onnx_lines(target):
-        print_line(line)
+    print_details(*_onnx_lines(target))
     if options.to != "onnx" and options.onnx and not has_onnx():
-        print_line(f"no ONNX file. fix: {install('onnx')}")
+        print_details(f"no ONNX file. fix: {install('onnx')}")
     print_notes(policy.notes())
     print_line(f"exported: {target}")
     return target

@@ -10,7 +10,7 @@ import tyro
 from tidelog.cli.environment_flags import EnvironmentFlags, free_folder
 from tidelog.cli.flags import Env, Folder, RunFolder, options_in, parse, verb_flags
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.tables import train_and_show
+from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
 from tidelog.sinks import open_sink

@@ -6,13 +6,15 @@ The word that stands for a value in help is in the type of its field: `Annotated
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import inspect
 import itertools
+import os
 import re
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -37,7 +39,18 @@ Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
 RENAMED = {"--log": "--data", "--format": "--json", "--deterministic": "--mode"}  # flags of earlier versions
 NUMBER = "NUMBER"
+OUTPUT = ("quiet", "json")
 OPTIONS = "_options"  # ends the name of a field that holds a group of flags, under the rest of its name
+
+
+@dataclasses.dataclass(kw_only=True)
+class OutputFlags:
+    """How a command prints: flags that every command with a result has."""
+
+    quiet: bool = False
+    """print the result only, without notes and progress"""
+    json: bool = False
+    """print the result as JSON; everything else goes to standard error"""
 
 
 def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
@@ -52,12 +65,31 @@ def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[st
         if new is not None and new[2:] in known:
             raise ConfigError(f"{word} has another name. fix: write {new}")
     shown = _shown(cls, defaults or {})
-    parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
+    with _plain_help():
+        parsed: Any = tyro.cli(shown, args=list(words), prog=f"tidelog {command}", config=(tyro.conf.OmitArgPrefixes,))
     for name, kind in _nested(cls).items():
         values = vars(getattr(parsed, name))
         setattr(parsed, name, kind(**values))
         vars(parsed).update(values)
     return cast("T", parsed)
+
+
+@contextlib.contextmanager
+def _plain_help() -> Iterator[None]:
+    """A context in which help has no colours where NO_COLOR is set: tyro asks the kind of terminal alone."""
+    with contextlib.ExitStack() as after:
+        if os.environ.get("NO_COLOR"):
+            kind = os.environ.get("TERM")
+            os.environ["TERM"] = "dumb"
+            after.callback(_set_terminal, kind)
+        yield
+
+
+def _set_terminal(kind: str | None) -> None:
+    if kind is None:
+        os.environ.pop("TERM", None)
+    else:
+        os.environ["TERM"] = kind
 
 
 def flag_names(cls: type[Any]) -> list[str]:
@@ -87,6 +119,7 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
             hint = Annotated[hint, _argument(hint, default, texts.get(one.name))]
         field: Any = dataclasses.field(default=default, default_factory=factory, kw_only=one.kw_only)
         fields.append((one.name, hint, field))
+    fields.sort(key=lambda one: one[0] in OUTPUT)  # a stable order: these flags are the last
     frozen = cls.__dataclass_params__.frozen
     shown = dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=frozen)
     shown.__doc__ = "" if is_group else cls.__doc__

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
-from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.named_policies import open_policy
 from tidelog.cli.next_lists import refuse_lists
-from tidelog.cli.tables import json_only, print_line, table
+from tidelog.cli.output import json_only, print_line, table
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import chosen_way
 from tidelog.data.io.readers import read_any

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import tyro
 
-from tidelog.cli.act import open_policy
-from tidelog.cli.flags import Column, File, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.tables import json_only, print_json, print_line, print_notes
+from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.named_policies import open_for_use
+from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
-from tidelog.policies.policy import Policy
 from tidelog.recommend.recommendation_tables import available_items, recommend_for_table
-from tidelog.runtime.recommender import Ranks, excludes_seen
+from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
 
 
 @dataclass
-class Recommend:
+class Recommend(OutputFlags):
     """Write the best items for every user in a table of histories."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -64,16 +63,19 @@ class Recommend:
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace the output file if it exists"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
     """Write recommendations for a table."""
     options = parse(Recommend, words, "recommend")
+    return present(options, lambda: _recommend(options))
+
+
+def _recommend(options: Recommend) -> dict[str, Any]:
+    """Write the lists, and return what was written."""
     target = Path(options.out)
     check_targets(target, overwrite=options.overwrite)
-    policy = open_policy(options.policy, options.member)
+    policy = _opened(options)
     lists = recommend_for_table(
         policy,
         source_of(options.data, "--data"),
@@ -92,14 +94,18 @@ def run(words: list[str]) -> int:
         unknown=options.unknown,
     )
     note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
-    with json_only(options.json):
-        print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
-        print_line(f"lists of {options.k} items for {users:,} users: {target}")
-        if options.exclude_seen == "auto":
-            print_line(seen_line(policy.ranker()))
-    if options.json:
-        print_json({"out": str(target), "users": users, "k": options.k, "rows": len(lists)})
-    return 0
+    print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
+    print_line(f"lists of {options.k} items for {users:,} users: {target}")
+    if options.exclude_seen == "auto":
+        print_details(seen_line(policy.ranker()))
+    return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
+
+
+def _opened(options: Recommend) -> Recommends:
+    """Return the policy; SpecError for one that does not rank items."""
+    policy = open_for_use(options.policy, options.member)
+    Vocabulary(policy.spec)
+    return cast("Recommends", policy)
 
 
 def seen_line(ranker: Ranks) -> str:
@@ -110,7 +116,7 @@ def seen_line(ranker: Ranks) -> str:
     return f"{share}: lists may contain items of the history; --exclude-seen yes leaves them out"
 
 
-def _unread(policy: Policy, options: Recommend) -> list[str]:
+def _unread(policy: Recommends, options: Recommend) -> list[str]:
     """Return notes about columns that the policy learnt from and that this command does not read."""
     history: Any = policy.spec.observation["history"]
     notes = []
@@ -122,7 +128,7 @@ def _unread(policy: Policy, options: Recommend) -> list[str]:
     return notes
 
 
-def _now(policy: Policy, text: str | None) -> Any:
+def _now(policy: Recommends, text: str | None) -> Any:
     """Return the time of the lists: a number where the log's times are numbers, else the text of a date."""
     history: Any = policy.spec.observation["history"]
     if text is None or history.times == "dates":

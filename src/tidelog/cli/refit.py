@@ -9,7 +9,7 @@ import tyro
 
 from tidelog.cli.environment_flags import SinkName, free_folder
 from tidelog.cli.flags import Folder, Repeated, RunFolder, parse, source_of
-from tidelog.cli.tables import train_and_show
+from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.readers import reopen_any

@@ -5,11 +5,12 @@ from __future__ import annotations
 import webbrowser
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
 
-from tidelog.cli.flags import File, Repeated, RunFolder, parse, source_of
-from tidelog.cli.tables import json_only, print_json, print_line
+from tidelog.cli.flags import File, OutputFlags, Repeated, RunFolder, parse, source_of
+from tidelog.cli.output import present, print_details, print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
 from tidelog.report.run_page import report_of
@@ -19,7 +20,7 @@ from tidelog.sweeps.sweep import Sweep
 
 
 @dataclass
-class Report:
+class Report(OutputFlags):
     """Write one HTML file about a run, about several for comparison, or about a sweep."""
 
     runs: tyro.conf.Positional[tuple[RunFolder, ...]]
@@ -30,8 +31,6 @@ class Report:
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: File | None = None
     """for tables: the mapping file"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
     open: bool = False
     """open it in a browser"""
 
@@ -39,6 +38,11 @@ class Report:
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
     options = parse(Report, words, "report")
+    return present(options, lambda: _report(options))
+
+
+def _report(options: Report) -> dict[str, Any]:
+    """Write the page, and return its path and size."""
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
     if any((Path(run) / PLAN).is_file() for run in options.runs):
@@ -47,13 +51,11 @@ def run(words: list[str]) -> int:
         path = write_page(Sweep(options.runs[0]), options.out)
     else:
         path = _page_of_runs(options)
-    with json_only(options.json):
-        print_line(f"report: {path} ({path.stat().st_size / 1e3:,.0f} kB)")
-        if options.open and not webbrowser.open(path.absolute().as_uri()):
-            print_line("no browser was found to open the report")
-    if options.json:
-        print_json({"report": str(path), "bytes": path.stat().st_size})
-    return 0
+    size = path.stat().st_size
+    print_line(f"report: {path}{'' if options.quiet else f' ({size / 1e3:,.0f} kB)'}")
+    if options.open and not webbrowser.open(path.absolute().as_uri()):
+        print_details("no browser was found to open the report")
+    return {"report": str(path), "bytes": size}
 
 
 def _page_of_runs(options: Report) -> Path:

@@ -9,8 +9,9 @@ import tyro
 
 from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import EnvNames, RunFolder, parse
+from tidelog.cli.output import json_only, print_json, print_line
+from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
-from tidelog.cli.tables import json_only, print_json, print_line, run_facts, train_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.sinks import open_sink
@@ -53,8 +54,9 @@ def run(words: list[str]) -> int:
     sinks = [open_sink(word, Path(options.run)) for word in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
-        for _ in training.stream():  # the process may have ended before it wrote the collected log
-            pass
+        with json_only(options.json):
+            for _ in training.stream():  # the process may have ended before it wrote the collected log
+                pass
         if options.json:
             print_json(run_facts(training))
         else:

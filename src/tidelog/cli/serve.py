@@ -9,7 +9,6 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -56,6 +55,8 @@ class Serve:
     allow_host: Annotated[tuple[str, ...], "NAME"] = ()
     """a name by which requests may call this server, besides its address (as in the Host header); may be repeated;
     default: localhost and its addresses, or any name with an address that other machines reach"""
+    quiet: bool = False
+    """print the address only, without the verdict, notes and an example"""
 
 
 def run(words: list[str]) -> int:
@@ -78,11 +79,11 @@ def run(words: list[str]) -> int:
     server = connections.server(app.application(policy, bounds, _hosts(options)), bounds, room, BACKLOG)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _already_stopped)
-    for note in _notes(policy.manifest["origin"]):
+    for note in policy.notes() if not options.quiet else ():
         print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
-    if isinstance(policy, Policy):
+    if isinstance(policy, Policy) and not options.quiet:
         print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}/act"):
             print(line, flush=True)  # noqa: T201
@@ -114,11 +115,6 @@ def _hosts(options: Serve) -> set[str] | None:
     if options.host not in {"localhost", "127.0.0.1", "::1"} and not options.allow_host:
         return None
     return {*own, options.host.lower(), *(name.lower() for name in options.allow_host)}
-
-
-def _notes(origin: Any) -> list[str]:
-    """The notes about a policy in its manifest."""
-    return [str(note) for note in origin.get("notes", ())] if isinstance(origin, Mapping) else []
 
 
 def _room(connections: int) -> int:

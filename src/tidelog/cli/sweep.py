@@ -20,7 +20,7 @@ from tidelog.algorithms.core.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import File, Folder, Sources, options_in, parse, peek, read_config, verb_flags
-from tidelog.cli.tables import json_only, print_line, table
+from tidelog.cli.output import json_only, print_line, table
 from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest

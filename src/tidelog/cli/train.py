@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from tidelog.algorithms.auto import Suggestion, suggest
+from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
-from tidelog.cli.act import open_policy
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
     File,
@@ -25,7 +24,9 @@ from tidelog.cli.flags import (
     verb_flags,
 )
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
-from tidelog.cli.tables import json_only, print_line, train_and_show
+from tidelog.cli.named_policies import open_policy
+from tidelog.cli.output import json_only, print_line
+from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
@@ -92,8 +93,9 @@ class LearnFlags(EnvironmentFlags):
 
     start: RunOrPolicy | None = None
     """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
-    preset: Annotated[str, "NAME"] | None = None
-    """settings for a family of problems as defaults"""
+    preset: Annotated[str, "NAME"] | None = AUTO
+    """settings for a family of problems as defaults: "auto" chooses them by the environment's observations and actions,
+    "none" leaves the paper's"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
 
@@ -102,7 +104,7 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     """The flags of training with an algorithm: of its data or environment, of the run, and its hyper-parameters."""
     settings = groups_of(algorithm)
     if learns_online(algorithm):
-        return verb_flags("learn", LearnFlags, settings, steps=200_000)
+        return verb_flags("learn", LearnFlags, settings, steps=DECISIONS)
     if ranks(algorithm):
         return verb_flags("fit", RankingFlags, settings)
     return verb_flags("fit", LogFlags, settings, held_out=0.2)
@@ -121,8 +123,10 @@ def run(words: list[str]) -> int:
     online, flags = learns_online(cls), flags_of(cls)
     _check_source(name, rest, online, ranks(cls))
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
-    defaults = _preset(cls, peek(arguments, "--preset"), can_follow=not online) | settings
+    defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
+    if online and options.preset == AUTO:
+        options = _suited(cls, name, flags, arguments, settings, options)
     if online:
         return _play(algorithm_of(cls, options), options, _folder(name, options))
     log = log_of(options)
@@ -134,6 +138,20 @@ def run(words: list[str]) -> int:
             print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
     return _read(algorithm_of(cls, options), log, options, _folder(name, options))
+
+
+def _suited(
+    cls: type[Any], name: str, flags: type[Any], arguments: list[str], settings: Mapping[str, Any], options: Any
+) -> Any:
+    """Return the options with the preset that suits the environment, and print why."""
+    suggestion = suggest(cls, options.env, **settings)
+    defaults = {own: one.value for own, one in suggestion.settings.items()} | dict(settings)
+    suited = parse(flags, arguments, f"train {name}", defaults)
+    reasons = dict.fromkeys(one.reason for one in suggestion.settings.values())
+    if reasons and not options.quiet:
+        with json_only(options.json):
+            print_line(f"settings of the {next(iter(reasons))} (--preset none leaves the paper's)")
+    return suited
 
 
 def algorithm_of(cls: type[Any], options: Any) -> Any:
@@ -222,8 +240,8 @@ def log_of(options: Any) -> Log | Interactions:
     return read_from_flags(source, options.interactions)
 
 
-def _preset(cls: type[Any], name: str | None, *, can_follow: bool) -> dict[str, Any]:
-    if name is None or (can_follow and name in (AUTO, NONE)):
+def _preset(cls: type[Any], name: str | None) -> dict[str, Any]:
+    if name in (None, AUTO, NONE):
         return {}
     presets = getattr(cls, "presets", {})
     if not presets:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tyro
 
-from tidelog.cli.flags import File, Folder, RunOrPolicy, parse
-from tidelog.cli.tables import json_only, print_json, print_line
+from tidelog.cli.flags import File, Folder, OutputFlags, RunOrPolicy, parse
+from tidelog.cli.output import present, print_details, print_line
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.hub import local
-from tidelog.policies.policy import load_policy
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.signing import SIGNATURE, read_signature
-from tidelog.training.runs.provenance import broken_links
 
 
 @dataclass
-class Verify:
+class Verify(OutputFlags):
     """Check a saved policy: its files, its signature, and where it is from."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
@@ -30,8 +29,6 @@ class Verify:
     """also compare log, run, checkpoint, verdict and weights with what the policy says about them"""
     run: Folder | None = None
     """with --chain: the run folder, if it is not where it was at the export"""
-    json: bool = False
-    """print the result as JSON; everything else goes to standard error"""
 
 
 def run(words: list[str]) -> int:
@@ -39,11 +36,7 @@ def run(words: list[str]) -> int:
     options = parse(Verify, words, "verify")
     if options.run is not None and not options.chain:
         raise ConfigError("--run is set without --chain. fix: add --chain, or drop --run")
-    with json_only(options.json):
-        facts = _check(options)
-    if options.json:
-        print_json(facts)
-    return 0
+    return present(options, lambda: _check(options))
 
 
 def _check(options: Verify) -> dict[str, Any]:
@@ -53,32 +46,43 @@ def _check(options: Verify) -> dict[str, Any]:
     for name in saved.manifest["files"]:
         saved.read(name)
     saved.check_bytes()
-    print_line(f"files: all {len(saved.manifest['files'])} have the checksums of the manifest")
+    print_details(f"files: all {len(saved.manifest['files'])} have the checksums of the manifest")
     content = saved.signature()
     signature: dict[str, Any] = {"key": None, "valid": None}  # None: nothing is signed, or no key checks it
     if options.key is not None:
         key = saved.check_signature(Path(options.key))
         signature = {"key": key, "valid": True}
-        print_line(f"signature: valid, by the key {key[:16]}")
+        print_details(f"signature: valid, by the key {key[:16]}")
     elif content is None:
-        print_line("signature: none, so nobody vouches for this policy")
+        print_details("signature: none, so nobody vouches for this policy")
     else:
         key = read_signature(content, f"{path}/{SIGNATURE}").key
         signature = {"key": key, "valid": None}
-        print_line(f"signature: by the key {key[:16]}, not checked. fix: name the signer's public key with --key")
+        print_details(f"signature: by the key {key[:16]}, not checked. fix: name the signer's public key with --key")
     chain = _check_chain(options, saved) if options.chain else None
+    if options.quiet:
+        print_line(f"{path}: {_checked(signature, chain)}")
     return {"policy": str(path), "files": len(saved.manifest["files"]), "signature": signature, "chain": chain}
+
+
+def _checked(signature: Mapping[str, Any], chain: Mapping[str, str] | None) -> str:
+    """What was checked and holds, in one line."""
+    signed = {True: "valid signature", None: "signature not checked"}[signature["valid"]]
+    signed = signed if signature["key"] else "not signed"
+    return ", ".join(["complete", signed, *([] if chain is None else ["complete chain"])])
 
 
 def _check_chain(options: Verify, saved: Saved) -> dict[str, str]:
     """Print and return each link; CheckpointError if one is broken."""
+    from tidelog.policies.policy import load_policy  # JAX: only the chain reads weights
+    from tidelog.training.runs.provenance import broken_links
+
     provenance = saved.manifest.get("provenance")
     if provenance is None:
         raise CheckpointError(f"{saved.path} carries no provenance. fix: export it from its run again")
     folder = None if options.run is None else Path(options.run)
     links = broken_links(provenance, load_policy(saved.path), folder)
-    for name, sentence, _ in links:
-        print_line(f"{name}: {sentence}")
+    print_details(*(f"{name}: {sentence}" for name, sentence, _ in links))
     broken = [name for name, _, holds in links if not holds]
     if broken:
         raise CheckpointError(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tidelog.cli.tables import print_line
+from tidelog.cli.output import print_details
 from tidelog.errors import ConfigError
-from tidelog.policies.policy import Policy
-from tidelog.runtime.way_of_acting import DOES, Acting, in_way, verdict_line
+from tidelog.runtime.way_of_acting import DOES, Acting, Acts, P, in_way, verdict_line
 
 
 def chosen_way(sample: bool, mode: bool) -> Acting | None:
@@ -17,7 +16,7 @@ def chosen_way(sample: bool, mode: bool) -> Acting | None:
     return "sample" if sample else "mode" if mode else None
 
 
-def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = "mode") -> Policy:
+def in_chosen_way(policy: P, sample: bool, mode: bool, otherwise: Acting = "mode") -> P:
     """Return the policy in the way of the flags, else its declared way, else `otherwise`; a note names another."""
 
     def tell(_: str) -> None:
@@ -27,7 +26,6 @@ def in_chosen_way(policy: Policy, sample: bool, mode: bool, otherwise: Acting = 
     return in_way(policy, chosen_way(sample, mode), otherwise, tell)
 
 
-def print_way(policy: Policy) -> None:
+def print_way(policy: Acts) -> None:
     """Print the verdict on the policy, which begins with what to do, and how the policy acts."""
-    print_line(verdict_line(policy.verdict))
-    print_line(f"the policy {DOES[policy.acting or 'mode']}")
+    print_details(verdict_line(policy.verdict), f"the policy {DOES[policy.acting or 'mode']}")

@@ -17,7 +17,7 @@ from tidelog.data.sources.arrays import named_arrays
 from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.batch_inference import act_in_order, action_chances, check_has_chances
-from tidelog.policies.policy import Policy
+from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Catalogue, Image, Leaf
 
 Arrays = dict[str, NDArray[Any]]
@@ -26,7 +26,7 @@ _MANY = f"{_ONE}/"
 
 
 def act_on_arrays(
-    policy: Policy, path: str | Path, seed: int | None = None, *, probabilities: bool = False
+    policy: Acts, path: str | Path, seed: int | None = None, *, probabilities: bool = False
 ) -> tuple[Arrays, list[str]]:
     """Return the arrays of an npz file with the policy's actions, and the names of arrays of objects, not read.
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import Columns, names
+from tidelog.data.core.columns import USUAL_FORM, Columns, names
 from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
 from tidelog.data.io.readers import Source
@@ -22,13 +22,14 @@ from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
 from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.policies.policy import Policy, replay
 from tidelog.runtime.observations import column_names, feature_names, fill_features
+from tidelog.runtime.replay import replay
+from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
 
 def act_on_table(
-    policy: Policy,
+    policy: Acts,
     source: Source,
     mapping: str | Path | None = None,
     seed: int | None = None,
@@ -52,7 +53,7 @@ def act_on_table(
 
 
 def act_on_known(
-    policy: Policy, source: Source, mapping: str | Path | None = None, seed: int | None = None
+    policy: Acts, source: Source, mapping: str | Path | None = None, seed: int | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """Return `act_on_table` of the rows with values that the policy can read, and the skipped rows.
 
@@ -113,11 +114,11 @@ def _files(table: Table) -> list[tuple[str, int]]:
     return [(part.source, part.rows) for part in table.parts]
 
 
-def _table(policy: Policy, source: Source, mapping: str | Path | None = None) -> Table:
+def _table(policy: Acts, source: Source, mapping: str | Path | None = None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source, header=mapping is None or Columns.from_file(mapping).header)
+    table = table_of(source, form=USUAL_FORM if mapping is None else Columns.from_file(mapping).text_form)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
     needed = feature_names(_with_names(policy.spec))
@@ -133,7 +134,7 @@ def _table(policy: Policy, source: Source, mapping: str | Path | None = None) ->
 
 
 def _with_actions(
-    policy: Policy,
+    policy: Acts,
     frame: pl.DataFrame,
     mapping: str | Path | None,
     seed: int | None,
@@ -162,14 +163,14 @@ def _with_actions(
     return frame.with_columns(**columns)
 
 
-def check_has_chances(policy: Policy, *, asked: bool) -> None:
+def check_has_chances(policy: Acts, *, asked: bool) -> None:
     """Raise ConfigError where probabilities of all actions are asked of a policy that cannot return them at once."""
     if asked and (policy.is_recurrent or not isinstance(policy.spec.action, Discrete)):
         what = "a recurrent policy" if policy.is_recurrent else "continuous actions"
         raise ConfigError(f"probabilities: not available for {what}. fix: drop --probabilities")
 
 
-def action_chances(policy: Policy, leaves: Any, allowed: Any) -> dict[str, np.ndarray[Any, Any]]:
+def action_chances(policy: Acts, leaves: Any, allowed: Any) -> dict[str, np.ndarray[Any, Any]]:
     """Return `probability` [B, A] of every action, and `q` [B, A] if the policy has a critic."""
     tables = {"probability": policy.probabilities(leaves, allowed)}
     with suppress(SpecError):  # of a policy without a critic, which has no such values
@@ -177,7 +178,7 @@ def action_chances(policy: Policy, leaves: Any, allowed: Any) -> dict[str, np.nd
     return tables
 
 
-def _chances(policy: Policy, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
+def _chances(policy: Acts, leaves: Any, allowed: Any, used: list[str]) -> dict[str, Any]:
     """Return the columns of the probabilities of all actions, and of their Q-values if the policy has them."""
     space = policy.spec.action
     names = space.names or tuple(map(str, range(space.n))) if isinstance(space, Discrete) else ()
@@ -248,7 +249,7 @@ def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
 
 
 def act_in_order(
-    policy: Policy, leaves: Any, allowed: Any, order: Order | None, seed: int | None
+    policy: Acts, leaves: Any, allowed: Any, order: Order | None, seed: int | None
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None]:
     """Return actions [B, ...] in file order and, if the policy samples and has them, propensities [B].
 

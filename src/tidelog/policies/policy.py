@@ -1,7 +1,7 @@
-"""The policy: raw observations in, actions in their own units out, as NumPy arrays; loading, saving, and replay.
+"""The policy: raw observations in, actions in their own units out, as NumPy arrays; loading and saving.
 
 It holds an algorithm's acting parameters, the spec, and the scaler of its training log. Letters: `B` batch, `A` number
-of actions or action size, `N` recorded steps, `E` episodes.
+of actions or action size.
 """
 
 from __future__ import annotations
@@ -11,17 +11,16 @@ import itertools
 import json
 import platform
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpy.typing import NDArray
 
 from tidelog import hub
 from tidelog.algorithms.core.contract import Portable
@@ -42,9 +41,6 @@ from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
 NumpyArray = np.ndarray[Any, Any]
-Leaves = dict[str, NDArray[Any]]
-Mask = NDArray[np.bool_] | None
-Answer = Callable[[Leaves, Mask, NDArray[Any] | slice, Memory | None], NDArray[Any] | None]
 CHUNK = 16384  # rows in one call of a compiled program
 SPARE = 1 << 24  # allowance for weights that only training has
 PACKAGES = ("tidelog", "jax", "equinox", "numpy")  # their versions are in the manifest
@@ -100,13 +96,18 @@ class Policy(Acts):
         self.scaler = scaler
         self.params = params
         self.origin = dict(origin or {})
-        self.is_recurrent = algorithm.start(params, 1) is not None  # True: every call needs a memory from `start`
+        self._is_recurrent = algorithm.start(params, 1) is not None
         self._numbers = jax.tree.map(jnp.float32, algorithm)
         self.declare(acting, verdict)
 
     @property
     def _learner(self) -> str:
         return repr(self.algorithm)
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether every call needs a memory from `start`."""
+        return self._is_recurrent
 
     def notes(self) -> list[str]:
         """Return notes for the user about this policy: of a refit, and the algorithm's `policy_notes(params)`."""
@@ -407,56 +408,3 @@ def recipe_of(policy: Any) -> Mapping[str, Any]:
             f"{type(policy.algorithm).__name__} has no recipe(), only the JAX runtime can run it. fix: add recipe()"
         )
     return policy.algorithm.recipe(policy.params)
-
-
-# A policy along recorded episodes: its outputs at every step, with its recurrent state.
-
-
-def replay_actions(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask = None) -> NDArray[Any]:
-    """Return the most likely actions [N, ...] for observations in episode order; `starts` [E + 1]: first rows, N.
-
-    Discrete actions are codes, whatever way of acting is declared.
-    """
-
-    def answer(seen: Leaves, allowed: Mask, rows: Any, memory: Memory | None) -> NDArray[Any]:
-        return policy.act(seen, mask=allowed, memory=memory)[0]
-
-    return cast("NDArray[Any]", replay(policy, leaves, starts, mask, answer))
-
-
-def replay_log_probability(
-    policy: Policy, leaves: Leaves, action: NDArray[Any], starts: NDArray[Any], mask: Mask = None
-) -> NDArray[Any] | None:
-    """Return log-probabilities [N] of logged actions, or None without a density."""
-    return replay(
-        policy,
-        leaves,
-        starts,
-        mask,
-        lambda seen, allowed, rows, memory: policy.log_probability(seen, action[rows], allowed, memory),
-    )
-
-
-def replay(policy: Policy, leaves: Leaves, starts: NDArray[Any], mask: Mask, answer: Answer) -> NDArray[Any] | None:
-    """Return the outputs [N, ...] of `answer(leaves, mask, rows, memory)` at every step, or None after the first None.
-
-    A feed-forward policy is called once for all rows. A recurrent policy is called step by step, for all episodes that
-    continue; where the call does not update the memory, acting updates it.
-    """
-    if not policy.is_recurrent:
-        return answer(leaves, mask, slice(None), None)
-    lengths = np.diff(starts)
-    order = np.argsort(-lengths, kind="stable")  # longest first: the episodes that continue are always the first ones
-    memory, outputs = policy.start(len(order)), dict[int, NDArray[Any]]()
-    for t in range(int(lengths.max())):
-        rows = starts[order[: int((lengths > t).sum())]] + t
-        seen, allowed = {name: leaf[rows] for name, leaf in leaves.items()}, None if mask is None else mask[rows]
-        memory = memory.of(slice(len(rows)))
-        before = memory.carry
-        output = answer(seen, allowed, rows, memory)
-        if output is None:
-            return None
-        if memory.carry is before:
-            policy.act(seen, mask=allowed, memory=memory)
-        outputs |= zip(rows.tolist(), output, strict=True)
-    return np.stack([outputs[row] for row in range(len(outputs))])

@@ -14,14 +14,13 @@ from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table
 from tidelog.data.sources import table_of
 from tidelog.errors import SpecError, nearest
-from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.tables import id_text, word_lists
-from tidelog.runtime.recommender import Profiles
+from tidelog.runtime.recommender import Profiles, Recommends
 from tidelog.types import Profile
 
 
 def recommend_for_table(
-    policy: Policy,
+    policy: Recommends,
     source: Source | pl.DataFrame,
     *,
     user: str,
@@ -121,7 +120,7 @@ def _in_table_type(names: list[str], kind: pl.DataType) -> list[Any]:
 
 
 def _user_features(
-    policy: Policy, table: Table, user: str, names: Sequence[str], unknown: str
+    policy: Recommends, table: Table, user: str, names: Sequence[str], unknown: str
 ) -> list[dict[str, Any] | None]:
     """Return the table's features of each user, None for a missing user with unknown='skip'."""
     profile = policy.spec.observation.get("user")

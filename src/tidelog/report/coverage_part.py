@@ -13,11 +13,11 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 from tidelog.number_text import three_digits
-from tidelog.policies.policy import replay_actions
 from tidelog.report.charts import Source, Values, overlaid, shares
 from tidelog.report.frame import figure, folded, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import LogSource, SavedRun, fingerprint
+from tidelog.runtime.replay import replay_actions
 from tidelog.training.runs.policies import member_policy
 from tidelog.types import Continuous, Discrete, MultiDiscrete
 

@@ -281,6 +281,12 @@ def read_spec(data: Any, where: str) -> Spec:
     return spec
 
 
+def notes_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the notes for the user that a policy had when it was saved."""
+    origin = manifest["origin"]
+    return [str(note) for note in origin.get("notes", ())] if isinstance(origin, Mapping) else []
+
+
 def spec_notes(spec: Spec) -> dict[str, Any]:
     """Return the meaning of masks and the fills of missing values, for programs that do not read specs."""
     space, missing = spec.action, {}

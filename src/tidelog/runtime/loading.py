@@ -49,7 +49,11 @@ def load(path: str | Path) -> Policy | Recommender:
 
     Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
     """
-    saved = Saved(path)
+    return load_saved(Saved(path))
+
+
+def load_saved(saved: Saved) -> Policy | Recommender:
+    """Return the policy of an opened folder or zip; CheckpointError as for `load`."""
     if saved.manifest["recipe"] is None:
         raise CheckpointError(
             f"{saved.path} contains a custom module; only the JAX runtime can run it. fix: tl.load_policy"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
-from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.artefact_files import Saved, notes_of
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import Noise
@@ -82,6 +82,10 @@ class Policy(Acts):
     @property
     def _learner(self) -> str:
         return str(self.manifest["algorithm"])
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about this policy, as they were when it was saved."""
+        return notes_of(self.manifest)
 
     @property
     def is_recurrent(self) -> bool:

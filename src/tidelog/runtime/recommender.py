@@ -15,7 +15,7 @@ import numpy as np
 from tidelog.errors import SpaceError, SpecError, nearest
 from tidelog.memory import shortage
 from tidelog.notebooks import rows_table
-from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.artefact_files import Saved, notes_of
 from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons, whole_ranker
 from tidelog.runtime.ranking import MARKS, refuse_too_few
@@ -97,6 +97,24 @@ class Ranks(Protocol):
         """
 
 
+class Recommends(Protocol):
+    """A policy that ranks items, in any runtime."""
+
+    spec: Spec
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about this policy."""
+
+    def ranker(self) -> Ranks:
+        """Return the ranker of item indices."""
+
+    def recommend(self, histories: Any, k: int = 10, **choices: Any) -> Recommendations:
+        """Return the best `k` items after each history."""
+
+    def because(self, histories: Any, items: Any, **choices: Any) -> Reasons:
+        """Return for each recommended item the item of the history that makes it likelier than any other does."""
+
+
 def excludes_seen(ranker: Ranks) -> bool:
     """Return whether lists leave out items of the history by default: fewer than a tenth of the events repeat one."""
     return ranker.repeat_share < REPEATED
@@ -159,6 +177,10 @@ class Recommender:
         without that item. SpecError for an unknown id, and for lists of an ONNX file.
         """
         return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
+
+    def notes(self) -> list[str]:
+        """Return notes for the user about this policy, as they were when it was saved."""
+        return notes_of(self.manifest)
 
     def ranker(self) -> Ranks:
         """Return the ranker of item indices."""

@@ -133,6 +133,27 @@ class Acts(ABC):
         if self.acting is not None and self.acting != asked:
             warnings.warn(other_way(self.acting), ActingWarning, stacklevel=3)
 
+    @property
+    @abstractmethod
+    def is_recurrent(self) -> bool:
+        """Whether every step needs a memory from `start`."""
+
+    @abstractmethod
+    def start(self, count: int = 1) -> Any:
+        """Return a recurrent memory for `count` parallel episodes at their start; SpecError without recurrence."""
+
+    @abstractmethod
+    def notes(self) -> list[str]:
+        """Return notes for the user about this policy."""
+
+    @abstractmethod
+    def probabilities(self, observation: Any, mask: Any = None, memory: Any = None) -> NDArray[Any]:
+        """Return probabilities [A] or [B, A] of sampled discrete actions; SpecError for other actions."""
+
+    @abstractmethod
+    def q_values(self, observation: Any) -> NDArray[Any]:
+        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
+
     @abstractmethod
     def act(
         self, observation: Any, seed: int | None = None, mask: Any = None, memory: Any = None

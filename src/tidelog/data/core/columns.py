@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.input_files import parse_json, read_text
@@ -26,6 +26,7 @@ _SETTINGS = (
     "terminations",
     "reward_unit",
     "header",
+    "separator",
     "na_values",
     "date_format",
     "reward_values",
@@ -36,6 +37,16 @@ _SETTINGS = (
 _LONGEST_UNIT = 30
 _LARGEST_FILE = 1 << 26  # bytes of a mapping
 _LARGEST_CODE = 2**31 - 1
+
+
+class TextForm(NamedTuple):
+    """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it."""
+
+    header: bool = True
+    separator: str | None = None
+
+
+USUAL_FORM = TextForm()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +65,8 @@ class Columns:
     actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
     these. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
 
-    `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `na_values`: texts
+    `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
+    the character between its fields, where it is none of the usual ones. `na_values`: texts
     that mean an empty cell in every column, such as "?". `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
     `reward_values`: word -> its reward. `reward_weights`: one weight for each column of `reward`; the reward is the
     weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an
@@ -85,6 +97,7 @@ class Columns:
     terminations: str = "stop"
     reward_unit: str | None = None
     header: bool = True
+    separator: str | None = None
     na_values: Names = ()
     date_format: str | None = None
     reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
@@ -138,9 +151,17 @@ class Columns:
                 "expected equally many. fix: name the next column of each observation column, in the same order"
             )
 
+    @property
+    def text_form(self) -> TextForm:
+        """How text files are divided into rows and fields."""
+        return TextForm(self.header, self.separator)
+
     def _check_reading(self) -> None:
         if not isinstance(self.header, bool):
             raise ConfigError(f"header = {self.header!r}: expected true or false")
+        one = self.separator
+        if one is not None and not (isinstance(one, str) and len(one) == 1 and one.isascii() and one not in '"\r\n'):
+            raise ConfigError(f'separator = {one!r}: expected one character, such as ";". fix: write it as in the file')
         if isinstance(self.na_values, str):
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from tidelog.data.core.columns import Columns
+from tidelog.data.core.columns import Columns, TextForm
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
 from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
@@ -21,6 +21,7 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
+from tidelog.data.sources.tables import unusual_separator
 
 _SHOWN = 12
 _WIDTH = 100
@@ -183,9 +184,11 @@ def _summary(title: str, report: Report) -> list[str]:
 
 def describe_table(source: Any) -> Description:
     """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
-    table, settings = table_of(source), dict[str, Any]()
+    separator = unusual_separator(source)
+    settings: dict[str, Any] = {} if separator is None else {"separator": separator}
+    table = table_of(source, form=TextForm(separator=separator))
     if _lacks_header(table):
-        table, settings = table_of(source, header=False), {"header": False}
+        table, settings = table_of(source, form=TextForm(False, separator)), {"header": False} | settings
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
     absent = _absent_words(columns)
     if absent:
@@ -213,6 +216,8 @@ def describe_table(source: Any) -> Description:
     proposal.mapping |= settings
     if "header" in settings:
         proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
+    if separator is not None:
+        proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
     if absent:
         proposal.notes.insert(
             0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"

@@ -167,7 +167,7 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
 
 def _raw(source: Any, columns: Columns) -> RawLog:
     names = [name for used in columns.used().values() for name in used]
-    return from_table(table_of(source, names, columns.header), columns)
+    return from_table(table_of(source, names, columns.text_form), columns)
 
 
 def _raw_file(source: Any) -> RawLog:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from tidelog.data.core.columns import USUAL_FORM, TextForm
 from tidelog.data.core.raw import Finding
 from tidelog.data.core.registry import conversion_note, unread_note
 from tidelog.data.core.report import Problem, Report
@@ -29,34 +30,34 @@ def is_table_file(path: str | Path) -> bool:
     return ending_of(path, SOURCES) is not None
 
 
-def table_of(source: Any, columns: Sequence[str] | None = None, header: bool = True) -> Table:
+def table_of(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:
     """Read a table from a frame, a file, a folder of files, a glob, or a list of these; LogError if it cannot be read.
 
     Several files are read in the order of their names. A column that one of them lacks, or that has types that do not
-    fit together, is in `Table.uneven`. Without a `header`, columns of separated text are `column_1`, `column_2`, ...
+    fit together, is in `Table.uneven`. Without a header, columns of separated text are `column_1`, `column_2`, ...
     """
     files = files_of(source, is_table_file)
     if files is None:
-        return one_table(source, columns, header)
+        return one_table(source, columns, form)
     notes = unread_note(files.unread)
     if len(files.paths) == 1:
-        table = one_table(files.paths[0], columns, header)
+        table = one_table(files.paths[0], columns, form)
         return replace(table, found=[*table.found, *notes])
     again = f"; {files.repeated:,} named twice are read once" if files.repeated else ""
     listed = ", ".join(map(str, files.paths[:_SHOWN])) + (", ..." if len(files.paths) > _SHOWN else "")
     found = f"{len(files.paths):,} files, in the order of their names{again}: {listed}"
     fix = "nothing, if this order is right where no step or time orders the rows"
     notes.append(("several files", Finding(None, None, found, "a log", fix)))
-    return joined(_read(files.paths, columns, files.source, header), files.source, notes)
+    return joined(_read(files.paths, columns, files.source, form), files.source, notes)
 
 
-def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, header: bool) -> list[Table]:
+def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, form: TextForm) -> list[Table]:
     """The table of every file; LogError with the problems of all files that cannot be read."""
     tables: list[Table] = []
     problems: list[Problem] = []
     for path in paths:
         try:
-            tables.append(one_table(path, columns, header))
+            tables.append(one_table(path, columns, form))
         except LogError as error:
             report: Report = error.report
             problems += [

@@ -25,6 +25,7 @@ from typing import IO, Any, BinaryIO, TypeAlias
 import numpy as np
 import polars as pl
 
+from tidelog.data.core.columns import USUAL_FORM, TextForm
 from tidelog.data.core.raw import Finding
 from tidelog.data.core.registry import conversion_note, unreadable
 from tidelog.data.parsing.tables import Table, first_error_line, unique
@@ -41,9 +42,11 @@ _LINES = "one JSON object per line, in UTF-8"
 _SHOWN = 10
 _SCALARS = {int, float, bool}
 _BOM = b"\xef\xbb\xbf"
+_ZLIB = (b"x\x01", b"x^")  # begin compressed data, so Polars would decompress text that begins with them
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _ARROW = b"ARROW1"
 OTHER_SEPARATORS = (";", "\t", "|")
+UNUSUAL_SEPARATORS = ("\x01", "~", "^", "#", "!", ":", " ")  # the first is that of Hive
 
 
 def _only_member(stream: BinaryIO) -> Any:
@@ -82,10 +85,11 @@ MOST_COLUMNS = 10_000
 FIX_MEMORY = "split the file, read a part of it, or use a machine with more memory"
 
 
-def one_table(source: Any, columns: Sequence[str] | None = None, header: bool = True) -> Table:
+def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:
     """Read a table from one path, a Polars frame or a pandas frame; LogError if it cannot be read.
 
-    Without a `header`, the columns of separated text are `column_1`, `column_2`, ...
+    Without a header, the columns of separated text are `column_1`, `column_2`, ... With a separator, a file with an
+    unknown ending is separated text.
     """
     if isinstance(source, pl.DataFrame | pl.LazyFrame):
         frame = source.collect() if isinstance(source, pl.LazyFrame) else source
@@ -104,9 +108,10 @@ def one_table(source: Any, columns: Sequence[str] | None = None, header: bool = 
     try:
         if (path / MANIFEST).is_file():
             raise _not_a_table(str(path), "a saved log, which needs no mapping", "use tidelog.open_log")
-        if ending is None:
+        if ending is None and form.separator is None:
             unknown = "".join(path.suffixes[-2:]) or path.name
-            fix = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
+            known = f"{nearest(unknown, SOURCES)}; tidelog.read_npz and read_minari read arrays"
+            fix = f"for text, set separator in the mapping; {known}"
             raise _not_a_table(str(path), f"an unknown file ending: '{unknown}'", fix)
         if not os.path.exists(path):
             remote = re.match(r"([a-z0-9]{2,}):/", str(source))
@@ -115,9 +120,12 @@ def one_table(source: Any, columns: Sequence[str] | None = None, header: bool = 
         problem = shortage(check_regular(path).st_size)
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
-        if not header and SOURCES[ending] not in (read_csv, read_tsv):
-            raise _not_a_table(str(path), "header = false for a file with names", "drop header from the mapping")
-        table = SOURCES[ending](path, columns) if header else read_separated(path, SEPARATORS[SOURCES[ending]], header)
+        reader = read_csv if ending is None else SOURCES[ending]
+        if form != USUAL_FORM and reader not in (read_csv, read_tsv):
+            setting = "separator" if form.header else "header"
+            found = "a separator for a file that is no text" if form.header else "header = false for a file with names"
+            raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
+        table = reader(path, columns) if form == USUAL_FORM else read_separated(path, SEPARATORS[reader], form)
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
@@ -236,16 +244,19 @@ def _refuse_large(path: Path, size: int, expected: str) -> None:
         raise unreadable(path, problem, expected, FIX_MEMORY)
 
 
-def read_separated(path: Path, separator: str, has_header: bool = True) -> Table:
+def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> Table:
     """Read a table of text columns; LogError for files that are truncated, ragged, empty or not in UTF-8.
+
+    The `usual` separator of the file's ending gives way to that of the form.
 
     Rows are counted from 1. Blank lines are skipped, with a note.
     """
     data = read_bytes(path, _TEXT)
     found: list[tuple[str, Finding]] = []
+    separator, has_header = form.separator or usual, form.header
     try:
         header = next(_records(data, separator))[1]
-        other = _other_separator(data) if len(header) == 1 else None
+        other = _other_separator(data) if len(header) == 1 and form.separator is None else None
         if other is not None:
             separator, header = other, next(_records(data, other))[1]
             divided = f"fields that are separated by {other!r}"
@@ -261,7 +272,11 @@ def read_separated(path: Path, separator: str, has_header: bool = True) -> Table
     _refuse_large(path, len(data) + _CELL * cells, _TEXT)
     try:
         frame = pl.read_csv(
-            data, separator=separator, has_header=has_header, infer_schema=False, new_columns=unique(header)
+            _BOM + data if data.startswith(_ZLIB) else data,
+            separator=separator,
+            has_header=has_header,
+            infer_schema=False,
+            new_columns=unique(header),
         )
     except pl.exceptions.PolarsError as error:
         _refuse_ragged(path, data, separator, error, first_row=int(not has_header))
@@ -287,6 +302,31 @@ def _other_separator(data: bytes) -> str | None:
         widths = [len(record) for _, (_, record) in zip(range(2), _records(data, separator), strict=False)]
         if widths[0] > 1 and len(set(widths)) == 1:
             return separator
+    return None
+
+
+def unusual_separator(source: Any) -> str | None:
+    """The character that divides the first lines of a text file without a usual separator; None if there is none.
+
+    These lines must have at least three fields each, and equally many.
+    """
+    if not isinstance(source, str | Path) or not Path(source).is_file():
+        return None
+    path = Path(source)
+    ending = ending_of(path, SOURCES)
+    if ending is None or SOURCES[ending] not in (read_csv, read_tsv):
+        return None
+    data = read_bytes(path, _TEXT)
+    usual = SEPARATORS[SOURCES[ending]]
+    try:
+        if len(next(_records(data, usual))[1]) > 1 or _other_separator(data) is not None:
+            return None
+        for separator in UNUSUAL_SEPARATORS:
+            widths = [len(record) for _, (_, record) in zip(range(20), _records(data, separator), strict=False)]
+            if min(widths) > 2 and len(set(widths)) == 1:
+                return separator
+    except (UnicodeDecodeError, csv.Error):
+        pass  # the reader says what is wrong
     return None
 
 

@@ -66,7 +66,9 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
     advice = "fill the cells, or remove these rows before reading"
     for column in raw.columns():
         if len(column.missing) and column is not raw.next_action_mask:
-            yield Finding(column.name, column.missing, "empty cells", "a value in every row", advice)
+            clone = "; to clone the decisions only (algorithm bc), leave reward out of the mapping"
+            fix = f"{advice}{clone if column in (raw.reward or ()) else ''}"
+            yield Finding(column.name, column.missing, "empty cells", "a value in every row", fix)
     for column in _next_columns(raw):
         partial = column.missing[raw.followed[column.missing]]
         if len(partial):

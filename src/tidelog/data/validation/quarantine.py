@@ -48,7 +48,7 @@ def quarantine(
     kept = None if keep is None else csv_path(keep, overwrite)
     mapping = Columns.of(columns)
     try:
-        table = table_of(source, header=mapping.header)
+        table = table_of(source, form=mapping.text_form)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report
@@ -57,16 +57,31 @@ def quarantine(
     results = findings(raw)
     write_faulty_rows(table, results, target, csv_safe)
     if kept is not None:
-        faulty = np.zeros(raw.rows, bool)
-        faulty[_reasons(results)[0]] = True
-        if mapping.episode is not None and table.has(mapping.episode):
-            ids = table.series(mapping.episode)
-            faulty |= ids.is_in(ids.filter(pl.Series(faulty)).unique().implode()).fill_null(True).to_numpy()
-        content = io.BytesIO()
-        write_csv(table.frame.filter(pl.Series(~faulty)), content, csv_safe)
-        header, _, rows = content.getvalue().partition(b"\n")
-        write_file(kept, header + b"\n" + rows if mapping.header else rows, ConfigError)
+        write_other_rows(table, results, kept, mapping.episode, csv_safe, mapping.header)
     return report_of(raw, results)
+
+
+def write_other_rows(
+    table: Table,
+    found: Iterable[tuple[Check, Finding]],
+    target: Path,
+    whole: str | None,
+    csv_safe: bool = False,
+    header: bool = True,
+) -> None:
+    """Write the rows of a table that no error names to a file, without all rows of a faulty value of `whole`.
+
+    `whole` is the column of the rows that belong together: the episode, or the user.
+    """
+    faulty = np.zeros(table.rows, bool)
+    faulty[_reasons(found)[0]] = True
+    if whole is not None and table.has(whole):
+        ids = table.series(whole)
+        faulty |= ids.is_in(ids.filter(pl.Series(faulty)).unique().implode()).fill_null(True).to_numpy()
+    content = io.BytesIO()
+    write_csv(table.frame.filter(pl.Series(~faulty)), content, csv_safe)
+    first, _, rows = content.getvalue().partition(b"\n")
+    write_file(target, first + b"\n" + rows if header else rows, ConfigError)
 
 
 def write_faulty_rows(

@@ -30,7 +30,8 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.action_mapping import action_orders, leaf_translations
-from tidelog.policies.policy import Leaves, Policy, replay, replay_actions, replay_log_probability
+from tidelog.policies.policy import Policy
+from tidelog.runtime.replay import Leaves, replay, replay_actions, replay_log_probability
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 DRAWS = 8  # sampled actions that represent a continuous action distribution

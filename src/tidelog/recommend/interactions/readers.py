@@ -17,7 +17,7 @@ from tidelog.data.io.readers import open_log, read_any
 from tidelog.data.log import Log
 from tidelog.data.sources import is_table_file, table_of
 from tidelog.data.sources.files import recorded_source, source_text
-from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows
+from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows, write_other_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
 from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
@@ -65,13 +65,20 @@ def validate_interactions(source: Any, *, user: str, item: str, time: str, **rol
 
 
 def validate_by_roles(
-    source: Any, roles: Roles, quarantine: str | Path | None = None, csv_safe: bool = False, overwrite: bool = False
+    source: Any,
+    roles: Roles,
+    quarantine: str | Path | None = None,
+    csv_safe: bool = False,
+    overwrite: bool = False,
+    keep: str | Path | None = None,
 ) -> Report:
     """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`.
 
-    With `overwrite` that file is replaced, or deleted if no error names a row.
+    With `overwrite` that file is replaced, or deleted if no error names a row. `keep`: also write the other rows to
+    this new CSV file, without all events of users with an error: a history with a gap is not what the user did.
     """
     target = None if quarantine is None else csv_path(quarantine, overwrite)
+    kept = None if keep is None else csv_path(keep, overwrite)
     try:
         raw = raw_interactions(source, roles)
     except LogError as error:
@@ -82,6 +89,8 @@ def validate_by_roles(
     results = findings(raw)
     if target is not None:
         write_faulty_rows(table_of(source), results, target, csv_safe)
+    if kept is not None:
+        write_other_rows(table_of(source), results, kept, roles.user, csv_safe)
     return report_of(raw, results)
 
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.errors import SpecError
-from tidelog.policies.policy import Policy, replay_actions, replay_log_probability
+from tidelog.policies.policy import Policy
+from tidelog.runtime.replay import replay_actions, replay_log_probability
 from tidelog.types import ActionSpace, Continuous, Discrete
 
 

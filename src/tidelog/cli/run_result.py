@@ -1,72 +1,19 @@
-"""Printed output of commands: tables and next steps."""
+"""The result of a training on the screen: last metrics of each member, and the next commands."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import shlex
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from tidelog.cli.next_lists import lists_advice, next_command
+from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
-from tidelog.terminal_text import printable
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
-
-
-def table(title: str, head: list[str], rows: list[list[str]]) -> None:
-    """Print a table; the first column is text, the others are numbers."""
-    table = Table(title=_cell(title), title_justify="left")
-    for i, name in enumerate(head):
-        table.add_column(_cell(name), justify="left" if i == 0 else "right")
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    Console().print(table)
-
-
-def _cell(text: str) -> Text:
-    """Plain text: names of users are no markup."""
-    return Text(printable(text))
-
-
-def json_only(wanted: bool) -> AbstractContextManager[Any]:
-    """A context in which all printed lines and tables go to standard error, if standard output is for JSON."""
-    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
-
-
-def print_json(result: Any) -> None:
-    """Print a result as one JSON document; a number that is not finite is null."""
-    print(printable(json.dumps(_finite(result), indent=1, allow_nan=False)), flush=True)  # noqa: T201
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def print_line(text: str) -> None:
-    """Print plain text: on a terminal its lines are broken between words, elsewhere they stay whole."""
-    print(wrapped(text, sys.stdout), flush=True)  # noqa: T201
-
-
-def print_notes(notes: Iterable[str]) -> None:
-    """Print notes for the user, one per line."""
-    for note in notes:
-        print_line(f"note: {note}")
 
 
 def train_and_show(run: Run, quiet: bool = False, as_json: bool = False) -> int:

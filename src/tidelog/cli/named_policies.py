@@ -1,0 +1,54 @@
+"""The policy that a command line names: a run folder, or a saved policy.
+
+Imports of JAX are inside the functions: a saved policy acts with NumPy, and starts in a fraction of the time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ConfigError
+from tidelog.hub import local
+from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.loading import load_saved
+
+if TYPE_CHECKING:
+    from tidelog.policies.policy import Policy
+    from tidelog.runtime.policy import Policy as NumpyPolicy
+    from tidelog.runtime.recommender import Recommender
+
+
+def open_policy(path: str, member: int | None = None) -> Policy:
+    """Load the policy of a saved folder, of a run's member or of the Hub, for JAX; ConfigError for other paths."""
+    from tidelog.policies.policy import load_policy
+
+    path = local(path)
+    return _of_run(path, member) or load_policy(path)
+
+
+def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy | Recommender:
+    """Load the policy of a run's member, or a saved one in the NumPy runtime; ConfigError for other paths.
+
+    A custom module that only JAX can run is loaded for JAX.
+    """
+    path = local(path)
+    of_run = _of_run(path, member)
+    if of_run is not None:
+        return of_run
+    saved = Saved(path)
+    return open_policy(path) if saved.manifest["recipe"] is None else load_saved(saved)
+
+
+def _of_run(path: str, member: int | None) -> Policy | None:
+    """Return the policy of a run folder, None for a path to a saved policy; ConfigError where there is nothing."""
+    folder = Path(path)
+    if (folder / "run.json").exists():
+        from tidelog.training.runs.policies import policy_of_run
+
+        return policy_of_run(folder, member)
+    if not folder.exists():
+        raise ConfigError(f"{folder} does not exist: expected a run folder or a saved policy")
+    if member is not None:
+        raise ConfigError(f"{folder} is a saved policy, which has no members. fix: drop --member")
+    return None
