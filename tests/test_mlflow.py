@@ -131,6 +131,21 @@ def test_a_model_is_logged_in_a_run_and_registered(tmp_path):
             assert actions.tolist() == policy("iql, choice")(frame()).tolist()
 
 
+def test_a_loaded_model_needs_no_jax(tmp_path):
+    flavour.save_model(policy("iql, choice"), tmp_path / "model")
+    script = """
+import sys
+from tidelog import mlflow
+model = mlflow._load_pyfunc(sys.argv[1])
+seen = {"ward": ["a"], "sex": ["f"], "age": [1.0], "dose": [2.0], "pressure": [3.0]}
+print(model.predict(seen).tolist(), "jax" in sys.modules)
+"""
+    words = [sys.executable, "-W", "error", "-c", script, str(tmp_path / "model/data/policy")]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    seen = {"ward": ["a"], "sex": ["f"], "age": [1.0], "dose": [2.0], "pressure": [3.0]}
+    assert done.stdout.strip() == f"{policy('iql, choice')(seen).tolist()} False"
+
+
 def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))

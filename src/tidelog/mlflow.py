@@ -10,18 +10,20 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidelog import runtime
 from tidelog.errors import SpecError
-from tidelog.policies.policy import Policy, load_policy
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.way_of_acting import Acts, verdict_line
 from tidelog.sinks.tracker import import_package
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec
+
+if TYPE_CHECKING:  # a model is served without an import of JAX
+    from tidelog.policies.policy import Policy
 
 FLAVOR = "tidelog"
 DATA = "policy"  # the folder of the policy in the model's `data`
@@ -73,6 +75,8 @@ def load_model(model_uri: str) -> Policy:
 
     Raises CheckpointError where the model holds no policy or a changed one, ConfigError without the extra `mlflow`.
     """
+    from tidelog.policies.policy import load_policy
+
     artifacts = import_package("mlflow.artifacts", "mlflow")
     return load_policy(Path(artifacts.download_artifacts(artifact_uri=str(model_uri))) / "data" / DATA)
 
@@ -94,6 +98,8 @@ class PolicyModel:
 def _load_pyfunc(path: str) -> PolicyModel:
     """Read the policy for `mlflow.pyfunc.load_model`, which calls a loader module by this name."""
     if Saved(path).manifest["recipe"] is None:  # a custom module, which only JAX runs
+        from tidelog.policies.policy import load_policy
+
         return PolicyModel(load_policy(path))
     policy = runtime.load(path)
     if not isinstance(policy, Acts):

@@ -1,5 +1,6 @@
 """One log for all tests of sinks, and trackers that write into a folder of the test's own and reach no network."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
@@ -37,9 +38,23 @@ def trackio_folder(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session")
+def mlflow_base(tmp_path_factory):
+    """A database of MLflow without runs: it takes seconds to make one."""
+    mlflow = pytest.importorskip("mlflow", reason="needs the extra mlflow")
+    pytest.importorskip("alembic", reason="needs the extra mlflow")
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's own use of SQLAlchemy 2.1
+        mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
 @pytest.fixture
-def word(sink, tmp_path):
+def word(sink, tmp_path, request):
     """The sink's name, with a project of the test's own where all tests share a database."""
+    if sink == "mlflow":
+        (tmp_path / "mlflow.db").write_bytes(request.getfixturevalue("mlflow_base").read_bytes())
     return f"trackio:{tmp_path.name}" if sink == "trackio" else sink
 
 

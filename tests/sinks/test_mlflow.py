@@ -1,7 +1,6 @@
 """Runs in MLflow, by its own client, in a SQLite database."""
 
 import json
-import warnings
 
 import pytest
 
@@ -19,19 +18,9 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="session")
-def empty(tmp_path_factory):
-    """A database without runs: MLflow takes seconds to make one."""
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow's own use of SQLAlchemy 2.1
-        mlflow.MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
-def uri(empty, tmp_path):
-    (tmp_path / "runs.db").write_bytes(empty.read_bytes())
+def uri(mlflow_base, tmp_path):
+    (tmp_path / "runs.db").write_bytes(mlflow_base.read_bytes())
     return f"sqlite:///{tmp_path}/runs.db"
 
 
