@@ -13,7 +13,7 @@ from benchmarks.keep import keep, seed_interval
 from benchmarks.side_by_side import side_by_side
 
 SEEDS, EPISODES, DECISIONS = [0, 1, 2, 3, 4], 20, 100_000
-ENVIRONMENTS = ("Acrobot-v1", "FrozenLake-v1", "CliffWalking-v1", "InvertedPendulum-v5", "Reacher-v5", "HalfCheetah-v5")
+ENVIRONMENTS = ("Acrobot-v1", "FrozenLake-v1", "Taxi-v3", "InvertedPendulum-v5", "Reacher-v5", "HalfCheetah-v5")
 NEEDS_MUJOCO = ("InvertedPendulum-v5", "Reacher-v5", "HalfCheetah-v5")
 
 

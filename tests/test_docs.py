@@ -119,6 +119,27 @@ def test_examples_run(script: str, demo_folder: Path) -> None:
 
 
 @pytest.mark.full
+def test_an_estimator_is_judged_with_recorded_and_with_estimated_propensities(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_sklearn.py")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    recorded, estimated = done.stdout.strip().split("\n\n")
+    assert recorded.startswith("Use it: it is better than the logged decisions if it samples its actions.")
+    assert "by a classifier, Pipeline(StandardScaler, RandomForestClassifier)" in estimated
+
+
+@pytest.mark.full
+def test_optuna_searches_with_populations(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    reader = {**os.environ, "TIDELOG_STATE": str(tmp_path / "state")}
+    command = [sys.executable, "-W", "error", str(ROOT / "examples/optuna_search.py")]
+    done = subprocess.run(command, cwd=tmp_path, env=reader, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("12 trials; the best one: {'temperature': ")
+    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+
+
+@pytest.mark.full
 def test_a_policy_of_another_make_is_judged() -> None:
     logs = [str(shared(f"data/obd_small/{logger}/men/men.csv.gz")) for logger in ("random", "bts")]
     command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_open_bandit.py"), *logs]

@@ -74,7 +74,7 @@ class History:
 
 @dataclass(frozen=True)
 class Profile:
-    """Features of a user, `[..., F]` float32; zeros if nothing is known.
+    """Features of a user or an item, `[..., F]` float32; zeros if nothing is known.
 
     Feature `f` is (column `columns[f]` - `mean[f]`) / `spread[f]`; if `words[f]` is set, the column's value is 1 where
     it holds that word, else 0.
@@ -111,11 +111,13 @@ class MultiDiscrete:
 class Catalogue:
     """One of many items, `[...]` int32 counted from 1; 0 is no item and is never chosen.
 
-    `ids` are the item identifiers of the log, `features` the names of the item features.
+    `ids` are the item identifiers of the log, `features` the names of the item features, and `profile` says how columns
+    become these features.
     """
 
     ids: tuple[str | int, ...]
     features: tuple[str, ...] = ()
+    profile: Profile | None = None
 
     @property
     def n(self) -> int:
@@ -241,7 +243,10 @@ def _untagged(data: Mapping[str, Any]) -> Any:
         raise SpecError(
             f"kind = {kind!r} in a spec is unknown: expected one of {', '.join(_KINDS)}. fix: write it again"
         )
-    return _KINDS[kind](**{name: _tuples(value) for name, value in fields.items()})
+    parts = {name: _tuples(value) for name, value in fields.items()}
+    if kind == "Catalogue" and isinstance(parts.get("profile"), Mapping):
+        parts["profile"] = Profile(**{name: _tuples(value) for name, value in parts["profile"].items()})
+    return _KINDS[kind](**parts)
 
 
 def _tuples(value: Any) -> Any:
@@ -279,7 +284,12 @@ def _is_sound(part: Any) -> bool:
         types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
         ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
         unlike = ids and 0 < len(part.ids) == len(set(part.ids))
-        return unlike and isinstance(part.features, tuple) and _are_names(part.features, len(part.features))
+        named = isinstance(part.features, tuple) and _are_names(part.features, len(part.features))
+        profile = part.profile
+        read = profile is None or (
+            isinstance(profile, Profile) and _is_sound(profile) and profile.names == part.features
+        )
+        return unlike and named and read
     if isinstance(part, Discrete):
         return _is_count(part.n) and _are_names(part.names, part.n)
     if isinstance(part, MultiDiscrete):

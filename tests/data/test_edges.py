@@ -188,8 +188,6 @@ def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     assert commands == ["  tidelog data validate --data clicks.csv --user u --item 'an item'"]
     described.ranking = None
     assert len(inspect.Description._interaction_commands(described, "clicks.csv", {})) == 1
-    assert inspect._without_bad_rows(("one.csv", "two.csv")) == []
-    assert inspect._without_bad_rows(("clicks.xlsx",)) == []
 
 
 def test_copies_of_another_length_are_no_copies() -> None:

@@ -1,3 +1,4 @@
+import sys
 from collections import Counter
 
 import numpy as np
@@ -51,6 +52,16 @@ def test_every_copy_plays_its_allotted_share():
     played = play(Counting([[1], [10]]), idle, episodes=5)
     assert played.lengths.tolist() == [1, 10, 1, 10, 1]
     assert played.returns.tolist() == [1, 10, 1, 10, 1]
+
+
+def test_an_episode_that_may_never_end_is_said_once(monkeypatch):
+    module = sys.modules[play.__module__]
+    monkeypatch.setattr(module, "ENDLESS", 10)
+    with pytest.warns(UserWarning, match="goes on after 10 decisions, and may never end") as said:
+        play(Counting([[1], [30]]), idle, episodes=4)
+    assert len(said) == 1
+    monkeypatch.setattr(module, "ENDLESS", 31)
+    play(Counting([[1], [30]]), idle, episodes=4)
 
 
 def test_rows_are_whole_episodes_in_order():

@@ -30,6 +30,7 @@ NOT_RUN = {
 NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb", "trackio"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
+    "judging.md": ("sklearn",),
 }
 
 

@@ -19,7 +19,8 @@ from tidelog.types import MultiDiscrete
 
 sklearn = pytest.importorskip("sklearn")
 from sklearn.base import BaseEstimator  # noqa: E402
-from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.ensemble import RandomForestClassifier  # noqa: E402
+from sklearn.linear_model import LogisticRegression, RidgeClassifier  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import StandardScaler  # noqa: E402
 
@@ -154,6 +155,25 @@ def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
     assert looks[1].startswith("classifier ")
 
 
+def test_a_verdict_names_the_classifier_and_says_how_well_it_predicts(log):
+    options = {"limits": QUICK, "model": "none", "learnt_from": "other data", "ledger": False}
+    found = judge(Mostly(), log, propensities=PIPELINE, **options)
+    assert found.context["propensities_by"] == "classifier"
+    assert found.context["propensities_classifier"] == "Pipeline(StandardScaler, LogisticRegression)"
+    said = "by a classifier, Pipeline(StandardScaler, LogisticRegression), that was trained to imitate the logger"
+    assert said in found.paragraph
+    fit = found.context["propensities_fit"]
+    assert f"they miss the logged decisions by {fit['loss']:.2f} nats on average" in found.paragraph
+
+
+def test_a_step_without_a_seed_gets_that_of_the_fold(log):
+    forest = make_pipeline(StandardScaler(), RandomForestClassifier(5, max_depth=4))
+    one, two = (clone_by_classifier(log, np.arange(300), 7, forest).probabilities for _ in range(2))
+    np.testing.assert_array_equal(one, two)
+    assert np.abs(one - clone_by_classifier(log, np.arange(300), 8, forest).probabilities).max() > 0
+    assert forest.get_params()["randomforestclassifier__random_state"] is None
+
+
 def test_weights_that_are_wrong_on_average_are_said_with_the_way_to_better_ones():
     good = "miss the logged decisions by 0.50 nats on average, 50% less than the 1.00 of always stating the same shares"
     assert quality(Fit(0.5, 1.0, 1.4), "network").endswith(good)
@@ -196,6 +216,7 @@ class Rigid:
     ("source", "expected"),
     [(Broken(), "holds no probabilities: expected 3,000 rows over 3 classes, each with the sum 1"),
      (Broken("fails"), "Broken failed with RuntimeError: no room"), (Rigid(), "Rigid cannot be copied for each fold"),
+     (RidgeClassifier(), "RidgeClassifier has no predict_proba: expected a classifier with probabilities. fix: wrap"),
      ("tree", "expected None, 'logged', 'estimated', 'trees', 'best', a classifier")],
 )  # fmt: skip
 def test_classifiers_that_do_not_do_are_refused(source, expected, log):

@@ -67,8 +67,8 @@ class Validate(ReadFlags):
     quarantine: File | None = None
     """for tables: write the rows of every error, with the reasons, to this .csv file"""
     keep: File | None = None
-    """with --quarantine: write the other rows to this .csv file, without the whole episodes or users of
-    an error"""
+    """with --quarantine: write the other rows to this .csv file, without the whole episodes of an
+    error"""
     csv_safe: bool = False
     """in these files, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
 

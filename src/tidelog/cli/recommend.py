@@ -9,13 +9,13 @@ from typing import Any, Literal, cast
 import tyro
 
 from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.named_policies import open_for_use
+from tidelog.cli.named_policies import open_for_use, open_policy
 from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
-from tidelog.recommend.recommendation_tables import available_items, recommend_for_table
+from tidelog.recommend.recommendation_tables import available_items, new_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
 
 
@@ -41,6 +41,9 @@ class Recommend(OutputFlags):
     """the column of the kind of event"""
     user_features: File | None = None
     """a table with one row per user, if the policy was trained with one"""
+    new_items: File | None = None
+    """a table with one row per item and the columns of the item features: items that the log did not have are ranked by
+    these, if the policy was trained with --content"""
     k: int = 10
     """length of the lists"""
     exclude_seen: Literal["auto", "yes", "no"] = "auto"
@@ -103,6 +106,9 @@ def _recommend(options: Recommend) -> dict[str, Any]:
 
 def _opened(options: Recommend) -> Recommends:
     """Return the policy; SpecError for one that does not rank items."""
+    if options.new_items is not None:
+        described = new_items(open_policy(options.policy, options.member), options.new_items, options.item)
+        return cast("Recommends", described)
     policy = open_for_use(options.policy, options.member)
     Vocabulary(policy.spec)
     return cast("Recommends", policy)

@@ -14,6 +14,7 @@ from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
+from tidelog.data.features import feature_table
 from tidelog.data.figure import log_figure
 from tidelog.data.io.storage import save
 from tidelog.data.parsing.arrays import from_arrays
@@ -26,6 +27,7 @@ from tidelog.number_text import in_unit, three_digits
 from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, in_words
 
 if TYPE_CHECKING:
+    import polars as pl
     from matplotlib.figure import Figure
 
 
@@ -117,6 +119,14 @@ class Log(LogColumns):
     def statistics(self) -> Statistics:
         """Compute statistics of lengths, returns, actions, propensities and features."""
         return describe(self)
+
+    def features(self) -> pl.DataFrame:
+        """The columns of the observation as a table [N, C], one row a decision, for estimators of scikit-learn.
+
+        Columns are in the order of `spec.observation`, with the labels and units of the source. Numbers are float64, a
+        missing one is NaN; codes with labels are text, or whole numbers if every label is one. SpecError for a picture.
+        """
+        return feature_table(self.spec, self.transitions.observation)
 
     def save(self, path: str | Path, overwrite: bool = False) -> None:
         """Write a folder that `open_log` reads; LogError if the path exists (with `overwrite`: if it is not a log)."""

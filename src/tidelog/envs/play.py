@@ -8,6 +8,7 @@ Letters in shapes: `N` decisions, `W` copies, `A` action size or number of actio
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -21,6 +22,7 @@ from tidelog.errors import ConfigError
 Actor: TypeAlias = Callable[[BatchObservation, np.random.Generator], tuple[NDArray[Any], NDArray[Any] | None]]
 Progress: TypeAlias = Callable[[int, int], None]
 _Row: TypeAlias = dict[str, Any]
+ENDLESS = 30_000  # decisions of an episode; the longest usual ones, of Atari, have 27,000
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ def play(
     generator = np.random.default_rng([seed, 1])
     tally = _Tally(environment.count)
     rows: list[_Row] = []
+    long = False  # whether an episode was said to be endless
     observed = environment.reset(seed)._replace(first=np.ones(environment.count, bool))
     while True:
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
@@ -79,6 +82,7 @@ def play(
         if keep:
             rows.append(_rows(active, tally.episode, observed, action, propensity, outcome))
         tally.add(outcome, active)
+        long = long or _warn_of_endless(tally, active)
         ended = outcome.terminated | outcome.truncated
         first = ended if outcome.valid is None else ended | ~outcome.valid
         observed = outcome.current_observation._replace(first=first)
@@ -87,6 +91,20 @@ def play(
             progress(min(done, target), target)
         if done >= target:
             return _gather(tally, count if episodes is None else episodes, rows)
+
+
+def _warn_of_endless(tally: _Tally, active: NDArray[np.bool_]) -> bool:
+    """Warn where an episode has had `ENDLESS` decisions; return whether one has."""
+    lengths = tally.lengths[tally.episode[active]]
+    if not len(lengths) or lengths.max() < ENDLESS:
+        return False
+    warnings.warn(
+        f"an episode goes on after {ENDLESS:,} decisions, and may never end under this policy. fix: give the "
+        "environment a limit, such as gymnasium.make(..., max_episode_steps=1_000)",
+        UserWarning,
+        stacklevel=2,
+    )
+    return True
 
 
 class _Tally:

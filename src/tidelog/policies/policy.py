@@ -11,7 +11,7 @@ import itertools
 import json
 import platform
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -36,7 +36,7 @@ from tidelog.runtime.list_choices import Reasons
 from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_observation
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
-from tidelog.runtime.recommender import Recommendations, Vocabulary, because, recommend
+from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Continuous, Discrete, Spec
 
@@ -112,7 +112,9 @@ class Policy(Acts):
     def notes(self) -> list[str]:
         """Return notes for the user about this policy: of a refit, and the algorithm's `policy_notes(params)`."""
         notes = list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
-        refit = self.origin.get("refit")
+        refit, new = self.origin.get("refit"), self.origin.get("new_items")
+        if new is not None:
+            notes.insert(0, f"{new:,} items are known by their features alone: training never saw them")
         return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
     def start(self, count: int = 1) -> Memory:
@@ -223,6 +225,35 @@ class Policy(Acts):
         without that item; Q is not part of it. SpecError for an unknown id.
         """
         return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
+
+    def with_items(self, ids: Sequence[Any], features: Sequence[Mapping[str, Any]]) -> Policy:
+        """Return a policy that also ranks new items: their ids, and for each a mapping from columns to values.
+
+        The columns are those of the log's item features; a missing number counts as the mean, a missing word as none.
+        Training never saw these items, which a note says. The vectors of the log's items do not change.
+        SpecError for a policy without item features, an id that it knows or that is named twice, or an invalid value.
+        """
+        catalogue: Any = self.spec.action
+        if not isinstance(catalogue, Catalogue) or catalogue.profile is None:
+            raise SpecError(
+                "this policy does not know how item features are read. fix: train it again with item features and "
+                "content=True (--content)"
+            )
+        added = tuple(one.item() if isinstance(one, np.generic) else one for one in ids)
+        kind = type(catalogue.ids[0])
+        known = set(catalogue.ids)
+        wrong = [one for i, one in enumerate(added) if type(one) is not kind or one in known or one in added[:i]]
+        if wrong or not added:
+            found = f"{wrong[0]!r:.80}" if wrong else "no item"
+            raise SpecError(
+                f"new items: {found}: expected new ids of type {kind.__name__}. fix: name each new item once"
+            )
+        encoded = Profiles(catalogue.profile, "features", ("new item", "new items")).read(features, len(added))
+        action: Any = dataclasses.replace(catalogue, ids=(*catalogue.ids, *added))
+        spec = dataclasses.replace(self.spec, action=action)
+        params = self.algorithm.with_new_items(self.params, encoded)
+        more = len(added) + int(self.origin.get("new_items", 0))
+        return Policy(self.algorithm, spec, self.scaler, params, {**self.origin, "new_items": more}, self.acting)
 
     def ranker(self, supervised: bool = False) -> Ranker:
         """Return a ranker of item indices; `supervised`: by likelihood only. SpecError for a policy without items."""

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.errors import ConfigError, install
+from tidelog.errors import ConfigError, SpecError, install
 from tidelog.networks.recipe import whole
 from tidelog.recommend.networks import (
     ItemGeneration,
@@ -46,6 +46,29 @@ class PolicyParams(NamedTuple):
     weight: jax.Array
     q_updates: jax.Array  # int32: updates of Q; without any, items are ranked by likelihood alone
     repeat_share: jax.Array  # share of the log's events whose item the user had before
+
+
+def with_new_items(params: PolicyParams, features: NumpyArray) -> PolicyParams:
+    """Return the arrays with new items after the others, known by their features [M, F] alone.
+
+    SpecError where no tower reads features.
+    """
+    table = params.next_item.table
+    if table.tower is None or params.features is None:
+        raise SpecError(
+            "this policy knows items by their events alone. fix: train it with item features and content=True "
+            "(--content)"
+        )
+    count = len(features)
+    longer = eqx.tree_at(
+        lambda one: (one.weight, one.bias),
+        table,
+        (jnp.pad(table.weight, ((0, count), (0, 0))), jnp.pad(table.bias, (0, count))),
+    )
+    return params._replace(
+        next_item=params.next_item._replace(table=longer),
+        features=jnp.concatenate([params.features, jnp.asarray(features, params.features.dtype)]),
+    )
 
 
 class ItemScores(NamedTuple):

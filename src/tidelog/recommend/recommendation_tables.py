@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -16,7 +16,10 @@ from tidelog.data.sources import table_of
 from tidelog.errors import SpecError, nearest
 from tidelog.recommend.interactions.tables import id_text, word_lists
 from tidelog.runtime.recommender import Profiles, Recommends
-from tidelog.types import Profile
+from tidelog.types import Catalogue, Profile
+
+if TYPE_CHECKING:
+    from tidelog.policies.policy import Policy
 
 
 def recommend_for_table(
@@ -126,12 +129,8 @@ def _user_features(
     profile = policy.spec.observation.get("user")
     if not isinstance(profile, Profile):
         raise SpecError("this policy was trained without user features. fix: drop user_features (--user-features)")
-    ids = id_text(_column(table, user)).to_list()
-    place = {name: row for row, name in enumerate(ids) if name is not None}
-    if len(place) < len(ids):
-        raise SpecError(
-            f"{table.source} has {len(ids)} rows for {len(place)} users, expected one per user. fix: drop repeated rows"
-        )
+    ids, features = _described(profile, table, user, "user")
+    place = dict(zip(ids, features, strict=True))
     missing = [name for name in names if name not in place]
     if missing and unknown != "skip":
         listing = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
@@ -139,12 +138,40 @@ def _user_features(
             f"{table.source} has no row for {len(missing)} users ({listing}). fix: add rows or use unknown='skip' "
             "(--unknown skip)"
         )
+    return [place.get(name) for name in names]
+
+
+def new_items(policy: Policy, source: Source | pl.DataFrame, item: str) -> Policy:
+    """Return a policy that also ranks the items of a table with one row per item and the log's feature columns.
+
+    Rows of items that the policy knows are passed over. Raises SpecError as `Policy.with_items`, for a missing column,
+    and for a table without a new item.
+    """
+    catalogue: Any = policy.spec.action
+    if not isinstance(catalogue, Catalogue) or catalogue.profile is None:
+        return policy.with_items([], [])  # refuses, and says why
+    table = table_of(source)
+    ids, features = _described(catalogue.profile, table, item, "item")
+    known = {str(one) for one in catalogue.ids}
+    added = [row for row, one in enumerate(ids) if one not in known]
+    if not added:
+        raise SpecError(f"{table.source} has no new item: the policy knows all of them. fix: drop it (--new-items)")
+    kind = type(catalogue.ids[0])
+    return policy.with_items([kind(ids[row]) for row in added], [features[row] for row in added])
+
+
+def _described(profile: Profile, table: Table, key: str, what: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the ids of a table with one row per user or item, and the columns of its features in each row."""
+    ids = id_text(_column(table, key)).to_list()
+    known = {one for one in ids if one is not None}
+    if len(known) < len(ids):
+        raise SpecError(
+            f"{table.source} has {len(ids)} rows for {len(known)} {what}s, expected one per {what}. fix: drop repeated "
+            "rows"
+        )
     profiles = Profiles(profile)
     columns = {name: _cells(_column(table, name), profiles.is_number(name), table.source) for name in profiles.columns}
-    return [
-        None if name not in place else {column: cells[place[name]] for column, cells in columns.items()}
-        for name in names
-    ]
+    return ids, [{name: cells[row] for name, cells in columns.items()} for row in range(len(ids))]
 
 
 def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:

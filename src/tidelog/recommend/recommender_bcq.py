@@ -92,7 +92,7 @@ from tidelog.recommend.next_item import (
     softmax,
     with_item_vectors,
 )
-from tidelog.recommend.ranking import ItemScores, PolicyParams
+from tidelog.recommend.ranking import ItemScores, PolicyParams, with_new_items
 from tidelog.recommend.repeats import Places, Repeats
 from tidelog.types import Catalogue, Histories, Spec, same_shape
 
@@ -629,6 +629,10 @@ class RecommenderBCQ:
         )
 
     # Ranking, for `policy.recommend`.
+
+    def with_new_items(self, params: PolicyParams, features: Any) -> PolicyParams:
+        """Return parameters that also rank new items, after the others, by their features [M, F]."""
+        return with_new_items(params, features)
 
     def all_items(self, params: PolicyParams) -> jax.Array:
         """Return the item vectors [N + 1, D + 1] for the search."""

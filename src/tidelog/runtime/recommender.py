@@ -468,10 +468,12 @@ class Vocabulary:
 
 
 class Profiles:
-    """Reads user features; a missing number counts as the mean, a missing category as none."""
+    """Reads features of users or items; a missing number counts as the mean, a missing category as none."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
+    def __init__(
+        self, profile: Profile, whose: str = "users", each: tuple[str, str] = ("history", "histories")
+    ) -> None:
+        self._profile, self._whose, self._each = profile, whose, each
         self.columns: dict[str, dict[str | None, int]] = {}  # the categories of each; for numbers only None
         for place, (column, word) in enumerate(zip(profile.columns, profile.words, strict=True)):
             self.columns.setdefault(column, {})[word] = place
@@ -481,22 +483,24 @@ class Profiles:
         return None in self.columns[column]
 
     def read(self, users: Any, rows: int, skip: bool = False) -> NumpyArray:
-        """Return [B, F] of one mapping per user, None for an unknown user; `skip` ignores unknown categories.
+        """Return [B, F] of one mapping per user or item, None for an unknown one; `skip` ignores unknown categories.
 
-        SpecError names the user, the column and the expected value.
+        SpecError names the user or item, the column and the expected value.
         """
+        one, several = self._each
         if isinstance(users, str | bytes | Mapping) or not isinstance(users, Sequence | np.ndarray):
-            raise SpecError(
-                f"users has the type {type(users).__name__}, expected a list. fix: pass one mapping per history"
-            )
+            kind = type(users).__name__
+            raise SpecError(f"{self._whose} has the type {kind}, expected a list. fix: pass one mapping per {one}")
         if len(users) != rows:
-            raise SpecError(f"{rows} histories with {len(users)} users. fix: pass one user per history")
+            raise SpecError(f"{rows} {several} with {len(users)} {self._whose}. fix: pass one mapping per {one}")
         numbers = np.zeros((rows, len(self._profile.columns)), np.float32)
         for i, user in enumerate(users):
             if user is not None and not isinstance(user, Mapping):
-                raise SpecError(f"users[{i}] is {user!r:.80}, expected a mapping or None. fix: columns to values")
+                raise SpecError(
+                    f"{self._whose}[{i}] is {user!r:.80}, expected a mapping or None. fix: columns to values"
+                )
             for column, value in (user or {}).items():
-                where = f"users[{i}]['{column}']"
+                where = f"{self._whose}[{i}]['{column}']"
                 if column not in self.columns:
                     raise SpecError(f"{where} is an unknown column: {nearest(str(column), self.columns)}")
                 if self.is_number(column):

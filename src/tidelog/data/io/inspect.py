@@ -143,37 +143,18 @@ class Description:
             return [validate, f"  tidelog train {self.ranking} --data {source} {flags}{steps}"]
         if any(not problem.count for problem in self.ranking_report.errors):
             return [validate]
-        return [f"{validate} --quarantine {BAD_ROWS}", *_without_bad_rows(self.named)]
+        return [
+            f"{validate} --quarantine {BAD_ROWS} --keep {GOOD_ROWS}",
+            f"  tidelog data inspect --data {GOOD_ROWS}",
+            f"{BAD_ROWS} has the rows with errors, {GOOD_ROWS} all others",
+        ]
 
 
 TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
-_GOOD_ROWS = "good"
-_POLARS = {  # ending -> how Polars reads a table (as text where types would change ids) and writes it
-    ".csv": ("read_csv({}, infer_schema=False)", "write_csv({})"),
-    ".tsv": ('read_csv({}, separator="\\t", infer_schema=False)', 'write_csv({}, separator="\\t")'),
-    ".parquet": ("read_parquet({})", "write_parquet({})"),
-    ".jsonl": ("read_ndjson({})", "write_ndjson({})"),
-    ".ndjson": ("read_ndjson({})", "write_ndjson({})"),
-}
-
-
-def _without_bad_rows(named: tuple[str, ...]) -> list[str]:
-    """Commands that copy the rows of one file that are not in the quarantine file, and inspect the copy."""
-    ending = Path(named[0]).suffix.lower()
-    if len(named) > 1 or ending not in _POLARS or not Path(named[0]).is_file():
-        return []
-    read, write = _POLARS[ending]
-    good = f"{_GOOD_ROWS}{ending}"
-    code = (
-        f'import polars as pl; bad = pl.read_csv("{BAD_ROWS}", infer_schema=False)["quarantine_row"].cast(int); '
-        f'pl.{read.format(json.dumps(named[0]))}.with_row_index("n", 1).filter(~pl.col("n").is_in(bad.implode()))'
-        f'.drop("n").{write.format(json.dumps(good))}'
-    )
-    lines = [f"  python -c {shlex.quote(code)}", f"  tidelog data inspect --data {good}"]
-    return [f"{BAD_ROWS} has the rows with errors; no command drops them. This copies all other rows:", *lines]
+GOOD_ROWS = "good.csv"
 
 
 def _summary(title: str, report: Report) -> list[str]:

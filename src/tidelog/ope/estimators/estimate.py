@@ -123,7 +123,8 @@ def estimate(
 ) -> Estimates:
     """Estimate a policy's value, one row per estimator with interval and support; `names` None: all that apply.
 
-    `policy` is a tidelog policy or any object with `probabilities(observation, mask)`; `sample` None evaluates a policy
+    `policy` is a tidelog policy, any object with `probabilities(observation, mask)`, or a fitted scikit-learn
+    estimator; `sample` None evaluates a policy
     in its declared way of acting, else by its most likely actions. Raises ConfigError for an unknown name, SpecError if
     policy and log do not fit or a named estimator cannot be computed on this log.
     """

@@ -108,12 +108,13 @@ def _best_stage(model: Any, numbers: Floats, action: NDArray[Any], held: NDArray
 
 
 def _copy(source: Any, seed: int) -> Any:
-    """An unfitted copy of a classifier, with this seed if it has one."""
+    """An unfitted copy of a classifier, with this seed wherever it has one."""
     from sklearn.base import clone
 
     try:
         copied = clone(source)
-        return copied.set_params(random_state=seed) if "random_state" in copied.get_params() else copied
+        seeds = [name for name in copied.get_params() if name.split("__")[-1] == "random_state"]  # of steps too
+        return copied.set_params(**dict.fromkeys(seeds, seed)) if seeds else copied
     except (TypeError, AttributeError, ValueError) as error:
         raise ConfigError(
             f"propensities: {type(source).__name__} cannot be copied for each fold: {error}. fix: use a classifier "

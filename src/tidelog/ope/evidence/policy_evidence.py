@@ -30,6 +30,7 @@ from tidelog.ope.assumptions.independence import (
     time_dependence,
 )
 from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
+from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.propensities import Fit, Propensities, estimates_by_classifier, propensities_of, with_time
 from tidelog.ope.evidence.shrinkage import shrunk
@@ -60,6 +61,7 @@ class PolicyEvidence:
     notes: tuple[str, ...] = ()  # for the reader of the numbers
     propensities_by: str | None = None  # how propensities were estimated, if they were
     propensities_fit: Fit | None = None  # and how well
+    classifier: str | None = None  # the name of the user's classifier that estimated them
     history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
     drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
 
@@ -124,6 +126,9 @@ def evidence_of(
     tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, target, smoothing, weighted, shares[0])
+    if isinstance(policy, EstimatorPolicy):
+        decisions = log.transitions
+        notes = (*policy.notes(decisions.observation, decisions.mask, sample), *notes)
     return PolicyEvidence(
         evidence[0],
         cloned,
@@ -134,6 +139,7 @@ def evidence_of(
         notes,
         known.by,
         known.fit,
+        known.classifier,
         logger.history,
         logger.drift,
     )

@@ -43,6 +43,7 @@ from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.independence import time_basis
 from tidelog.ope.evidence.classifiers import BEST, SMALLEST, TREES, check_classifier, is_classifier, log_chances
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
+from tidelog.ope.evidence.estimator_policy import estimator_name, is_estimator
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
 from tidelog.policies.policy import CHUNK, Policy
@@ -127,6 +128,7 @@ class Propensities:
     clones: tuple[Clone, ...]
     by: By | None = None  # the kind of model that estimated `logged`
     fit: Fit | None = None  # how well it predicts discrete actions
+    classifier: str | None = None  # its name if it is a classifier of the user
 
 
 def propensities_of(
@@ -187,7 +189,9 @@ def _by_classifier(
     with ThreadPoolExecutor(1 if own else 2) as pool:
         clones = tuple(pool.map(one, range(int(folds.max()) + 1)))
     found = _of_clones(log, folds, clones, None, "classifier" if own else "trees")
-    if own or source == TREES:
+    if own:
+        return replace(found, classifier=estimator_name(source))
+    if source == TREES:
         return found
     other = propensities_of(log, folds, "estimated", states=states, seed=seed, progress=progress)
     return min((other, found), key=_misfit)
@@ -276,6 +280,11 @@ def _recorded(log: Log, source: Any) -> Floats | None:
         if source == "logged" and log.propensity is None:
             raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
         propensities = None if source == "estimated" else log.propensity
+    elif is_estimator(source):
+        raise ConfigError(
+            f"propensities: {estimator_name(source)} has no predict_proba: expected a classifier with probabilities. "
+            "fix: wrap it in sklearn.calibration.CalibratedClassifierCV, or use propensities='trees'"
+        )
     else:
         propensities = np.asarray(source)
     if propensities is None:

@@ -11,7 +11,8 @@ truncated at the bounds and renormalised, which is a policy of its own (kernel s
 smaller bandwidth differs less and has fewer logged actions nearby. Without a bandwidth the density of every logged
 action is 0: the log has no information about the policy.
 
-Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`).
+Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted estimator of
+scikit-learn (`EstimatorPolicy`).
 
 Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or action size, `K` draws.
 """
@@ -28,6 +29,7 @@ from scipy.special import ndtr, ndtri
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
+from tidelog.ope.evidence.estimator_policy import EstimatorPolicy, is_estimator
 from tidelog.ope.evidence.evidence import Floats
 from tidelog.policies.action_mapping import action_orders, leaf_translations
 from tidelog.policies.policy import Policy
@@ -234,14 +236,16 @@ class ExternalPolicy:
 
 
 def as_policy(policy: Any, spec: Spec) -> Any:
-    """The policy itself, or an external policy wrapped as `ExternalPolicy`; SpecError if it is not a policy."""
+    """The policy itself, or an external policy or an estimator with its interface; SpecError if it is none of these."""
     if isinstance(policy, Policy):
         return policy
+    if is_estimator(policy) and not isinstance(policy, ProbabilityPolicy):
+        return EstimatorPolicy(policy, spec)
     if isinstance(policy, type) or not isinstance(policy, ProbabilityPolicy):
         kind = policy.__name__ if isinstance(policy, type) else type(policy).__name__
         raise SpecError(
-            f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), or an object with "
-            "probabilities(observation, mask)"
+            f"expected a policy, found {kind}. fix: pass run.policy(), tl.load_policy(...), an object with "
+            "probabilities(observation, mask), or a fitted scikit-learn estimator"
         )
     return ExternalPolicy(policy, spec)
 

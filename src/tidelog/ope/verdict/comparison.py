@@ -15,6 +15,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.risk import ALPHA
+from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
 from tidelog.ope.evidence.target import ExternalPolicy, is_sampled
@@ -67,7 +68,7 @@ class Comparison:
     @property
     def facts(self) -> dict[str, Any]:
         """Description of the policy."""
-        if isinstance(self.policy, ExternalPolicy):
+        if isinstance(self.policy, ExternalPolicy | EstimatorPolicy):
             return {"algorithm": None, "kind": self.policy.kind}
         origin = {name: value for name, value in self.policy.origin.items() if name not in ("learnt_from", "held_out")}
         return {"algorithm": algorithm_name(self.policy.algorithm), **origin}
@@ -142,7 +143,7 @@ def comparisons_of(
         )
         if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own
             gathered = replace(gathered, cloning=clones.setdefault(sample, gathered.cloning))
-        can_sample = not densities or has_density(policy, log)
+        can_sample = has_density(policy, log) if densities else getattr(policy, "can_sample", True)
         comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities, can_sample))
     return comparisons
 

@@ -127,8 +127,9 @@ def judge(
     """Judge whether a policy is better than the logger, on episodes that the policy never saw.
 
     `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
-    declared, else by its most likely actions), or any object with `probabilities(observation, mask)` [B, A], judged by
-    these. This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict.
+    declared, else by its most likely actions), any object with `probabilities(observation, mask)` [B, A], judged by
+    these, or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. This
+    declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict.
     A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
     `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N].
     "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
@@ -230,6 +231,7 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
     entries |= {"drift": [test._asdict() for test in gathered.drift]}
     fit = gathered.propensities_fit
     entries |= {} if fit is None else {"propensities_fit": fit._asdict()}
+    entries |= {} if gathered.classifier is None else {"propensities_classifier": gathered.classifier}
     return entries | {"propensities_by": gathered.propensities_by}
 
 
@@ -300,6 +302,7 @@ def _verdict(
         difference=outcome.difference,
         logger=outcome.logger,
         estimated_by=context.get("propensities_by"),
+        classifier=context.get("propensities_classifier"),
         propensities_fit=None if one.gathered is None else one.gathered.propensities_fit,
         notes=notes,
         overlap_known=not context["overlap_unknown"],

@@ -33,7 +33,8 @@ Decision = Literal["better", "worse", "no difference shown", "unsupported"]
 NEXT_STEP = " Next: "  # begins the last sentence of a paragraph
 OVERLAP_UNKNOWN = (
     "it is unknown whether the policy learnt from these episodes; if it did, it looks better than it is. "
-    "fix: if it did not, say so (learnt_from='other data', --learnt-from 'other data')"
+    "fix: train it on one part of log.split() and judge it on the other; if it did not learn from these episodes, say "
+    "so (learnt_from='other data', --learnt-from 'other data')"
 )
 
 

@@ -27,7 +27,7 @@ HOW = {
     "counts": "by counting the logger's actions at equal observations",
     "network": "by a network that was trained to imitate the logger",
     "trees": "by boosted trees that were trained to imitate the logger",
-    "classifier": "by a classifier that was trained to imitate the logger",
+    "classifier": "by a classifier, {name}, that was trained to imitate the logger",
 }
 
 
@@ -48,6 +48,7 @@ class VerdictFacts(NamedTuple):
     first_steps: int | None = None  # judged decisions of an episode; None: all
     left_out: int = 0  # later decisions
     propensities_fit: Fit | None = None  # how well estimated propensities predict discrete actions
+    classifier: str | None = None  # the name of the user's classifier that estimated them
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
@@ -183,7 +184,7 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
     sentences += [facts.tail] if facts.tail else []
     sentences += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
     if facts.estimated_by is not None:
-        how = HOW[facts.estimated_by]
+        how = HOW[facts.estimated_by].format(name=facts.classifier)
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
         sentences += (
             []

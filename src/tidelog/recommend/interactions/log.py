@@ -71,6 +71,7 @@ class Interactions:
     scored: Values | None  # [M] bool: events for training or evaluation; the others are history only; None: all
     report: Report
     session_gap: float | None = None  # a longer pause ends a session; in seconds for dates
+    item_profile: Profile | None = None  # the columns of the item features; it changes no fingerprint
     reward_unit: str | None = None  # for people; it changes no number and no fingerprint
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
 
@@ -98,7 +99,7 @@ class Interactions:
     @property
     def spec(self) -> Spec:
         """The observation is a history, plus user features if there are any; the action is an item of the catalogue."""
-        items = Catalogue(tuple(self.items.tolist()), self.feature_names)
+        items = Catalogue(tuple(self.items.tolist()), self.feature_names, self.item_profile)
         usual = int(np.bincount(self.event, minlength=2)[1:].argmax()) + 1
         clock = "dates" if self.time.dtype.kind == "M" else "numbers"
         observation: dict[str, Any] = {"history": History(self.events, usual, clock)}
@@ -258,7 +259,8 @@ class Interactions:
             for name, values in columns.items()
         ]
         unit = {} if self.reward_unit is None else {"reward_unit": self.reward_unit}
-        body = {"names": self.names() | unit, "columns": entries, "report": self.report.to_json()}
+        described = {} if self.item_profile is None else {"item_profile": asdict(self.item_profile)}
+        body = {"names": self.names() | unit | described, "columns": entries, "report": self.report.to_json()}
         INTERACTIONS.write(Path(path), files, body)
 
 
@@ -279,6 +281,7 @@ def saved_fields(path: str | Path) -> dict[str, Any]:
         arrays: dict[str, Any] = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in ARRAYS}
         words: dict[str, Any] = {name: tuple(getattr(file.names, name)) for name in ("events", "feature_names")}
         words |= {"session_gap": file.names.session_gap, "profile": file.names.profile}
+        words["item_profile"] = file.names.item_profile
         words["reward_unit"] = declared_unit(file.names.reward_unit)
         report = Report.from_json(file.report)
         _check_arrays(arrays, file.names)
@@ -302,6 +305,7 @@ class NamesFile(msgspec.Struct, forbid_unknown_fields=True):
     session_gap: float | None
     profile: Profile | None
     reward_unit: str | None = None
+    item_profile: Profile | None = None
 
 
 class InteractionsManifest(msgspec.Struct):

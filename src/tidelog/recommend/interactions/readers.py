@@ -75,7 +75,7 @@ def validate_by_roles(
     """Validate with the arguments in one value; the rows of every error go to a new CSV file `quarantine`.
 
     With `overwrite` that file is replaced, or deleted if no error names a row. `keep`: also write the other rows to
-    this new CSV file, without all events of users with an error: a history with a gap is not what the user did.
+    this new CSV file; the other events of a user stay, in their order.
     """
     target = None if quarantine is None else csv_path(quarantine, overwrite)
     kept = None if keep is None else csv_path(keep, overwrite)
@@ -90,7 +90,7 @@ def validate_by_roles(
     if target is not None:
         write_faulty_rows(table_of(source), results, target, csv_safe)
     if kept is not None:
-        write_other_rows(table_of(source), results, kept, roles.user, csv_safe)
+        write_other_rows(table_of(source), results, kept, None, csv_safe)
     return report_of(raw, results)
 
 
@@ -120,6 +120,7 @@ def _build(raw: RawInteractions, report: Report) -> Interactions:
         user_features=_features(raw.user_features, order.ids, 0),
         feature_names=() if raw.item_features is None else raw.item_features.profile.names,
         profile=None if raw.user_features is None else raw.user_features.profile,
+        item_profile=None if raw.item_features is None else raw.item_features.profile,
         scored=None,
         report=report,
         reward_unit=raw.roles.reward_unit,
