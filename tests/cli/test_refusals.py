@@ -227,7 +227,8 @@ SETTINGS = {
     "warm": (["--warm-start", "critic=nowhere"], "has no complete checkpoint. fix: start the run again"),
     "warm part": (["--warm-start", "critc=nowhere"], "the state has no part 'critc'. fix: use one of actor, critic"),
     "preset": (["--preset", "antmase"], "IQL has no preset 'antmase': did you mean 'antmaze'"),
-    "sink": (["--sink", "wandb"], "this sink needs the package wandb. fix: pip install wandb"),
+    "sink": (["--sink", "wandb"], "this needs the package wandb (import of wandb halted; None in sys.modules). fix: "),
+    "no such sink": (["--sink", "mlfow:x"], "unknown sink 'mlfow': did you mean 'mlflow'"),
     "no config": (["--config", "none.toml"], "none.toml cannot be read as TOML"),
 }  # fmt: skip
 

@@ -17,16 +17,21 @@ from tests.first_hour.blocks import ROOT, RUN, agrees, blocks_of, paste
 
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 WALKED = [page for page in DOCS if any(block.language in RUN for block in blocks_of(page))]
-# a picture, a part of a pyproject.toml, an installation that tests/runtime follows in an environment of its own, and
-# the installations of README and .ci/run
+# a repository on the Hub (tests/test_hub.py has a stub), a picture, a part of a pyproject.toml, an installation that
+# tests/runtime follows in an environment of its own, and the installations of README and .ci/run
 NOT_RUN = {
     "design.md": ["text"],
     "write-your-own.md": ["toml"],
     "artefact.md": ["text"],
     "index.md": ["text"],
     "documentation.md": ["text"],
+    "tools.md": ["text"],
 }
-NEEDS = {"artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"), "judging.md": ("sklearn",)}
+NEEDS = {
+    "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb", "trackio"),
+    "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
+    "judging.md": ("sklearn",),
+}
 
 
 def test_every_block_of_the_docs_and_the_readme_is_run():

@@ -1,104 +1,21 @@
-"""Where metrics go besides the run folder, by stand-ins for the packages; and the live line."""
+"""Where metrics go besides the run folder: a sink of one's own (trackers: tests/sinks); and the live line."""
 
 import io
 import json
 import re
 import sys
 import time
-import types
 from types import SimpleNamespace
 
 import pytest
 from rich import console
 
 from tests.training.runs import bc, begin, finish
-from tidelog import CheckpointError, ConfigError
-from tidelog.cli.environment_flags import sink_of
+from tidelog import CheckpointError
 from tidelog.training.runs import progress
 from tidelog.training.runs import run as runs
 from tidelog.training.runs.progress import Progress, Screen
-from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB, read_rows
-
-ROW = {"update": 7, "member": 1, "seed": 4, "loss": 0.5, "held_out/loss": 0.25}
-
-
-def stand_in(name, monkeypatch, **functions):
-    """A module of that name which notes every call."""
-    calls = []
-
-    def noting(function):
-        return lambda *args, **options: calls.append((function, args, options))
-
-    module = types.ModuleType(name)
-    for function in ("init", "log", "finish"):
-        setattr(module, function, noting(function))
-    for function, value in functions.items():
-        setattr(module, function, value(calls))
-    monkeypatch.setitem(sys.modules, name, module)
-    return calls
-
-
-@pytest.mark.parametrize("sink", [WandB, Trackio])
-def test_wandb_and_trackio_get_one_call_a_row(sink, monkeypatch):
-    calls = stand_in(sink.package, monkeypatch)
-    made = sink(project="p", name="n")
-    made.write(ROW)
-    made.close()
-    assert calls == [
-        ("init", (), {"project": "p", "name": "n"}),
-        ("log", ({"member-1/loss": 0.5, "member-1/held_out/loss": 0.25, "update": 7},), {}),
-        ("finish", (), {}),
-    ]
-
-
-def test_a_sink_by_its_name_has_the_runs_folder_or_name(tmp_path, monkeypatch):
-    for package in ("tensorboardX", "wandb", "trackio"):
-        stand_in(package, monkeypatch, SummaryWriter=lambda calls: None)
-    found = sink_of("tensorboard", tmp_path / "run")
-    assert isinstance(found, TensorBoard)
-    assert found._folder == tmp_path / "run" / "tensorboard"
-    assert isinstance(sink_of("wandb", tmp_path / "run"), WandB)
-    assert isinstance(sink_of("trackio", tmp_path / "run"), Trackio)
-
-
-def test_tensorboard_gets_a_folder_a_member_and_a_scalar_a_metric(tmp_path, monkeypatch):
-    class Writer:
-        def __init__(self, calls, folder):
-            self.calls, self.folder = calls, folder
-
-        def add_scalar(self, *args):
-            self.calls.append((self.folder, *args))
-
-        def close(self):
-            self.calls.append((self.folder, "closed"))
-
-    calls = stand_in(
-        "tensorboardX",
-        monkeypatch,
-        SummaryWriter=lambda calls: lambda folder: Writer(calls, folder[len(str(tmp_path)) :]),
-    )
-    sink = TensorBoard(tmp_path)
-    sink.write(ROW)
-    sink.write(ROW | {"member": 0})
-    first = sink._writers[1]
-    sink.write(ROW)
-    assert sink._writers[1] is first  # another writer of a member would begin another file
-    del calls[-2:]
-    sink.close()
-    one, zero = "/member-1", "/member-0"
-    assert calls == [
-        *((folder, *scalar, 7) for folder in (one, zero) for scalar in (("loss", 0.5), ("held_out/loss", 0.25))),
-        (one, "closed"),
-        (zero, "closed"),
-    ]
-
-
-@pytest.mark.parametrize(("sink", "name"), [(TensorBoard, "tensorboardX"), (WandB, "wandb"), (Trackio, "trackio")])
-def test_a_package_that_is_not_installed_is_named_in_one_line(sink, name, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError) as raised:
-        sink(*([tmp_path] if sink is TensorBoard else []))
-    assert str(raised.value) == f"this sink needs the package {name}. fix: pip install {name}"
+from tidelog.training.runs.sinks import read_rows
 
 
 def test_a_sink_of_ones_own_gets_every_row_and_is_closed_when_the_run_ends_or_fails(origin):

@@ -29,7 +29,7 @@ class Act(OutputFlags):
     """Write every row of a table or an npz file with the policy's action."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
-    """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
+    """a saved policy, also hf://USER/NAME, or a run folder (its best policy if there is one, else its first member)"""
     data: Repeated
     """new rows with the features of the log (.csv, .csv.gz, .parquet): a file, a folder or a glob; repeat the flag for
     several; other columns are copied. Or one .npz file with the arrays of `Log.from_arrays`, pictures too"""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated
 
 from tidelog.cli.flags import Env, Folder
-from tidelog.training.runs.sinks import TensorBoard, Trackio, WandB
 
-SinkName = Literal["tensorboard", "wandb", "trackio"]
+SinkName = Annotated[str, "NAME[:TARGET]"]
 
 
 @dataclass(kw_only=True)
@@ -27,14 +26,7 @@ class EnvironmentFlags:
     json: bool = False
     """print the result as JSON; everything else goes to standard error"""
     sink: tuple[SinkName, ...] = ()
-    """additional destinations of metrics"""
-
-
-def sink_of(kind: SinkName, folder: Path) -> Any:
-    """Make a metrics sink by its name."""
-    if kind == "tensorboard":
-        return TensorBoard(folder / "tensorboard")
-    return WandB(project="tidelog", name=folder.name) if kind == "wandb" else Trackio(project="tidelog")
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
 
 
 def free_folder(name: str, parent: str = "runs") -> Path:

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import EnvironmentFlags, free_folder, sink_of
+from tidelog.cli.environment_flags import EnvironmentFlags, free_folder
 from tidelog.cli.flags import Env, Folder, RunFolder, options_in, parse, verb_flags
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
+from tidelog.sinks import open_sink
 from tidelog.training.finetune import finetune
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
@@ -45,7 +46,7 @@ def run(words: list[str]) -> int:
     if folder.exists() and folder.samefile(options.run):
         raise ConfigError(f"--out {folder} is the run that is continued. fix: choose another folder")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [sink_of(kind, folder) for kind in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink]
     training = finetune(
         offline_run, options.env, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **arguments
     )

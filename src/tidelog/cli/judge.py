@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
+from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.next_lists import refuse_lists
@@ -31,10 +33,14 @@ from tidelog.ope.verdict.results import Verdict, Verdicts, percent
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
 from tidelog.policies.declared import remember
 from tidelog.policies.policy import Policy
+from tidelog.report.run_page import report_of
 from tidelog.runtime.way_of_acting import DOES
+from tidelog.sinks import Tracker, open_sink
+from tidelog.sinks.tracker import Judged
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.sweep import Sweep
 from tidelog.training.runs.policies import member_policy, policy_of_run
+from tidelog.training.runs.publish import publish
 from tidelog.training.runs.record import Record
 
 NEGATIVE = 3  # the exit code of a gate that stays closed
@@ -99,6 +105,8 @@ class Judge:
     """the file that counts looks at these episodes, or `off`; default: in the run, log and user folders"""
     looks: bool = False
     """show earlier looks at these episodes, without a new judgement"""
+    sink: tuple[SinkName, ...] = ()
+    """for run folders: also show the verdict and the report page in a tracker, such as mlflow or mlflow:URI"""
     limits: Limits = field(default_factory=Limits)
     """the support that a verdict needs"""
 
@@ -133,6 +141,7 @@ def run(words: list[str]) -> int:
         return _show_looks(ledger, which)
     named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
     check_targets(options.out, overwrite=options.overwrite)
+    sinks = {one.run: [open_sink(word, one.run) for word in options.sink] for one in named_policies if one.run}
     with json_only(options.json):
         result = _judge_policies(options, named_policies, log, ledger)
         verdicts = [result] if isinstance(result, Verdict) else list(result)
@@ -146,6 +155,8 @@ def run(words: list[str]) -> int:
             _show_result(options, result, named_policies, files, which)
         if options.out is not None:
             print_line(f"verdict: {options.out}")
+        for folder in sinks if options.sink else ():
+            _publish(folder, sinks[folder], named_policies, verdicts)
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
     if options.json:
         print_line(json.dumps(result.to_json(), indent=1))
@@ -160,6 +171,14 @@ def _keep(verdict: Verdict, one: _NamedPolicy) -> Path | None:
     file = store_verdict(verdict, one.run, f"{one.short}-{how}")
     remember(one.run, one.policy)
     return file
+
+
+def _publish(folder: Path, sinks: list[Tracker], named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> None:
+    """Show the verdicts on a run's policies, and its report page, in trackers."""
+    pairs = zip(named_policies, verdicts, strict=True)
+    own: dict[str, Judged] = {one.short: verdict for one, verdict in pairs if one.run == folder}
+    with tempfile.TemporaryDirectory() as temporary:
+        publish(folder, own, sinks, report_of([folder], Path(temporary) / "report.html"))
 
 
 def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> bool:
@@ -225,6 +244,8 @@ def _check(options: Judge, sources: list[_Source]) -> None:
         raise ConfigError(f"{saved[0]} is a saved policy, which has no members. fix: drop --member and --all-members")
     if saved and not options.data:
         raise ConfigError(f"{saved[0]} is a saved policy, which has no held-out episodes. fix: name a log with --data")
+    if saved and options.sink:
+        raise ConfigError(f"{saved[0]} is a saved policy: --sink shows runs. fix: name its run folder, or drop --sink")
     if not 0.0 <= options.cvar_tolerance < float("inf"):
         raise ConfigError(f"--cvar-tolerance {options.cvar_tolerance}: expected a finite return of at least 0")
     if options.cvar_tolerance and (options.gate is None or options.cvar is None):

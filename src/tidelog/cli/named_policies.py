@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
+from tidelog.hub import local
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.loading import load_saved
 
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
 
 
 def open_policy(path: str, member: int | None = None) -> Policy:
-    """Load the policy of a saved folder or of a run's member, for JAX; ConfigError for other paths."""
+    """Load the policy of a saved folder, of a run's member or of the Hub, for JAX; ConfigError for other paths."""
     from tidelog.policies.policy import load_policy
 
+    path = local(path)
     return _of_run(path, member) or load_policy(path)
 
 
@@ -30,6 +32,7 @@ def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy |
 
     A custom module that only JAX can run is loaded for JAX.
     """
+    path = local(path)
     of_run = _of_run(path, member)
     if of_run is not None:
         return of_run

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import SinkName, free_folder, sink_of
+from tidelog.cli.environment_flags import SinkName, free_folder
 from tidelog.cli.flags import Folder, Repeated, RunFolder, parse, source_of
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.sinks import open_sink
 from tidelog.training.refit import refit
 from tidelog.training.runs.record import Record
 
@@ -35,7 +36,7 @@ class Refit:
     overwrite: bool = False
     """replace the run in the folder of --out"""
     sink: tuple[SinkName, ...] = ()
-    """additional destinations of metrics"""
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     quiet: bool = False
     """print the result only, without progress"""
     json: bool = False
@@ -56,7 +57,7 @@ def run(words: list[str]) -> int:
                 "tl.refit(run, out, log=log) in Python"
             )
         log = reopen_any({**record.data.origin, "source": source_of(options.data, "--data"), "parts": []})
-    sinks = [sink_of(kind, folder) for kind in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink]
     training = refit(
         options.run, folder, log=log, member=options.member, overwrite=options.overwrite, sinks=sinks, train=False
     )

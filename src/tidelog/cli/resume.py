@@ -7,13 +7,14 @@ from pathlib import Path
 
 import tyro
 
-from tidelog.cli.environment_flags import SinkName, sink_of
+from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import EnvNames, RunFolder, parse
 from tidelog.cli.output import json_only, print_json, print_line
 from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
+from tidelog.sinks import open_sink
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.plan import Plan
 from tidelog.sweeps.sweep import engine_of
@@ -33,7 +34,7 @@ class Resume:
     checkpoint: int | None = None
     """go back to the checkpoint at this update"""
     sink: tuple[SinkName, ...] = ()
-    """additional destinations of metrics"""
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     workers: int | None = None
     """for a sweep: trials at the same time; default: as many as there are cores for"""
     quiet: bool = False
@@ -50,16 +51,18 @@ def run(words: list[str]) -> int:
     if options.workers is not None:
         raise ConfigError("--workers is for a sweep, and this is the folder of a run. fix: drop it")
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
-    sinks = [sink_of(kind, Path(options.run)) for kind in options.sink]
+    sinks = [open_sink(word, Path(options.run)) for word in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
-        for _ in training.stream():  # the process may have ended before it wrote the collected log
-            pass
+        with json_only(options.json):
+            for _ in training.stream():  # the process may have ended before it wrote the collected log
+                pass
         if options.json:
             print_json(run_facts(training))
         else:
+            sent = f"; sent to {', '.join(options.sink)}" if sinks and not any(sink.failed for sink in sinks) else ""
             print_line(
-                f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume"
+                f"{options.run} is complete at {training.unit[:-1]} {training.done:,}: there is nothing to resume{sent}"
             )
         return 0
     steps = training.record.options.steps

@@ -19,6 +19,7 @@ from tidelog.cli.flags import parse
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError, ExportError, install
 from tidelog.folders import digest
+from tidelog.hub import local
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.session import load_onnx
@@ -36,7 +37,7 @@ class Serve:
     """Answer over HTTP: POST /act or /recommend, GET /policy, /health and /metrics."""
 
     policy: tyro.conf.Positional[Annotated[str, "POLICY"]]
-    """a saved policy, folder or .zip, as written by `tidelog export`"""
+    """a saved policy, folder or .zip, as written by `tidelog export`, or hf://USER/NAME on the Hugging Face Hub"""
     host: Annotated[str, "ADDRESS"] = "127.0.0.1"
     """the address to listen on; 0.0.0.0 accepts other machines"""
     port: int = 8000
@@ -65,10 +66,11 @@ def run(words: list[str]) -> int:
         raise ConfigError(
             "a limit is out of range: expected --rows, --body, --connections above 0, --seconds between 0 and 1,000,000"
         )
-    if not Path(options.policy).exists():
-        raise ConfigError(f"{options.policy} does not exist: expected a policy written by `tidelog export`")
     app, connections = _tools()
-    policy = {"numpy": load, "onnx": load_onnx}[options.backend](options.policy)
+    source = local(options.policy)
+    if not Path(source).exists():
+        raise ConfigError(f"{source} does not exist: expected a policy written by `tidelog export`")
+    policy = {"numpy": load, "onnx": load_onnx}[options.backend](source)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
     room = _room(options.connections)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
-from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder, sink_of
+from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
     File,
     Folder,
@@ -32,6 +32,7 @@ from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.sinks import open_sink
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
 
@@ -64,7 +65,7 @@ class LogFlags:
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
     sink: tuple[SinkName, ...] = ()
-    """additional destinations of metrics"""
+    """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk and read the rows of each block of updates"""
 
@@ -225,7 +226,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     start = None if options.start is None else open_policy(options.start)
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [sink_of(kind, folder) for kind in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink]
     training = learn(
         algorithm, options.env, out=folder, start=start, sinks=sinks, overwrite=options.overwrite, train=False, **more
     )
@@ -236,7 +237,7 @@ def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -
     """Learn from a log."""
     more = options_in(options, "fit")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [sink_of(kind, folder) for kind in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
 

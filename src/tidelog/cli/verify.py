@@ -12,8 +12,9 @@ import tyro
 from tidelog.cli.flags import File, Folder, OutputFlags, RunOrPolicy, parse
 from tidelog.cli.output import present, print_details, print_line
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.hub import local
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.signing import SIGNATURE, read_signature, verify
+from tidelog.runtime.signing import SIGNATURE, read_signature
 
 
 @dataclass
@@ -21,7 +22,7 @@ class Verify(OutputFlags):
     """Check a saved policy: its files, its signature, and where it is from."""
 
     policy: tyro.conf.Positional[RunOrPolicy]
-    """a saved policy: a folder or a zip"""
+    """a saved policy: a folder, a zip, or hf://USER/NAME on the Hugging Face Hub"""
     key: File | None = None
     """the signer's public key, an Ed25519 key in PEM; without it nobody's word is checked"""
     chain: bool = False
@@ -40,7 +41,7 @@ def run(words: list[str]) -> int:
 
 def _check(options: Verify) -> dict[str, Any]:
     """Print each check, and return what was checked; CheckpointError for one that fails."""
-    path = Path(options.policy)
+    path = Path(local(options.policy))
     saved = Saved(path)
     for name in saved.manifest["files"]:
         saved.read(name)
@@ -49,10 +50,7 @@ def _check(options: Verify) -> dict[str, Any]:
     content = saved.signature()
     signature: dict[str, Any] = {"key": None, "valid": None}  # None: nothing is signed, or no key checks it
     if options.key is not None:
-        if content is None:
-            raise CheckpointError(f"{path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY")
-        where = f"{path}/{SIGNATURE}"
-        key = verify(saved.manifest_text(), read_signature(content, where), Path(options.key), where)
+        key = saved.check_signature(Path(options.key))
         signature = {"key": key, "valid": True}
         print_details(f"signature: valid, by the key {key[:16]}")
     elif content is None:

@@ -90,10 +90,10 @@ class Log(LogColumns):
             )
         )  # fmt: skip
 
-    def _repr_html_(self) -> str:
-        """Return a table for notebooks."""
+    def facts(self) -> dict[str, str]:
+        """Return a summary by name: steps, ends, observation, action, mean reward, propensities and warnings."""
         means = None if self.reward is None else np.atleast_1d(np.mean(self.reward, axis=0, dtype=np.float64))
-        facts = {
+        return {
             "steps": f"{self.steps:,} in {len(self.episodes):,} episodes",
             "ends": f"{int(self.terminated.sum()):,} terminated, {int(self.truncated.sum()):,} truncated",
             "observation": "\n".join(f"{name}: {in_words(leaf)}" for name, leaf in self.spec.observation.items()),
@@ -104,7 +104,10 @@ class Log(LogColumns):
             "propensities": "none" if self.propensity is None else "logged",
             "warnings": f"{len(self.report.warnings):,}",
         }
-        return facts_table("Log", facts)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        return facts_table("Log", self.facts())
 
     def plot(self) -> Figure:
         """Return a matplotlib figure: histograms of returns and episode lengths, and the actions.

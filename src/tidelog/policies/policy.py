@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import platform
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
@@ -21,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tidelog import hub
 from tidelog.algorithms.core.contract import Portable
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
@@ -312,13 +314,44 @@ class Policy(Acts):
         write(target, *artefact_contents(self))
         return target
 
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        log: Any = None,
+        private: bool | None = None,
+        license: str | None = None,
+        revision: str | None = None,
+        message: str | None = None,
+        key: str | Path | None = None,
+        token: str | None = None,
+    ) -> str:
+        """Write the policy and its model card to the Hugging Face Hub as one commit; return the address of the commit.
 
-def load_policy(path: str | Path, algorithm: Any = None) -> Policy:
-    """Read a saved policy; `algorithm` is needed only for custom modules.
+        `repository` is USER/NAME, created if it does not exist. The card has the verdict, the facts of `log` and the
+        limits; `key` is a private key that signs the policy. ConfigError where the Hub refuses or does not answer, and
+        without the extra `hub`.
+        """
+        from tidelog.policies.export.model_card import model_card
 
-    Raises CheckpointError where the folder or zip is missing, of another kind, changed or incomplete.
+        card = model_card(self, repository, None if log is None else log.facts(), license)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "policy"
+            write(folder, *artefact_contents(self), None if key is None else Path(key))
+            return hub.upload(
+                repository, folder, card, private=private, revision=revision, message=message, token=token
+            )
+
+
+def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
+    """Read a saved policy: a folder, a zip, or an address on the Hugging Face Hub, `hf://user/name[@revision]`.
+
+    `algorithm` is needed only for custom modules; `key` is the public key that must have signed the policy. Raises
+    CheckpointError where it is missing, of another kind, changed, incomplete, or not signed with this key.
     """
-    saved = Saved(path)
+    saved = Saved(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
+    if key is not None:
+        saved.check_signature(Path(key))
     manifest, spec, arrays = saved.manifest, saved.spec, saved.arrays()
     _ = saved.scales  # raises where they do not match the spec
     try:

@@ -25,7 +25,7 @@ from safetensors.numpy import load
 from tidelog.disk import replaced_copy, write_file
 from tidelog.errors import CheckpointError, TidelogError, nearest
 from tidelog.folders import LARGEST, MANIFEST, Kind
-from tidelog.runtime.signing import LARGEST_KEY, SIGNATURE, sign
+from tidelog.runtime.signing import LARGEST_KEY, SIGNATURE, read_signature, sign, verify
 from tidelog.types import Discrete, Profile, Spec, Vector
 
 POLICY = Kind("policy", 3)
@@ -138,6 +138,15 @@ class Saved:
                 f"{path} has {path.stat().st_size:,} bytes: it is not a signature. fix: sign it again"
             )
         return path.read_bytes()
+
+    def check_signature(self, key: Path) -> str:
+        """Return the fingerprint of the public key that signed the manifest; CheckpointError if it did not."""
+        content, where = self.signature(), f"{self.path}/{SIGNATURE}"
+        if content is None:
+            raise CheckpointError(
+                f"{self.path} is not signed: it has no {SIGNATURE}. fix: export it again with --sign KEY"
+            )
+        return verify(self.manifest_text(), read_signature(content, where), key, where)
 
     def check_bytes(self) -> None:
         """Raise CheckpointError if the manifest, or a zip, holds a byte that its contents do not give."""

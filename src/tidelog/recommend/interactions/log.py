@@ -82,16 +82,19 @@ class Interactions:
         kinds = ", ".join(self.events)
         return f"Interactions({len(self):,} events of {len(self.users):,} users, {len(self.items):,} items; {kinds})"
 
-    def _repr_html_(self) -> str:
-        """Return a table for notebooks."""
-        facts = {
+    def facts(self) -> dict[str, str]:
+        """Return a summary by name: events, users, items, sessions and the time."""
+        return {
             "events": f"{len(self):,}: " + ", ".join(self.events),
             "users": f"{len(self.users):,}",
             "items": f"{len(self.items):,}",
             "sessions": f"{len(self.episodes):,}",
             "time": f"{self.time.min()} to {self.time.max()}",
         }
-        return facts_table("Interactions", facts)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        return facts_table("Interactions", self.facts())
 
     @property
     def spec(self) -> Spec:

@@ -19,6 +19,7 @@ from tidelog.networks.arrays import duplicate
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
 from tidelog.policies.policy import Policy, load_policy
+from tidelog.sinks.tracker import Tracker
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
 from tidelog.training.engine.members import Member
@@ -28,6 +29,7 @@ from tidelog.training.runs.evaluation import evaluate
 from tidelog.training.runs.figure import config_name, run_figure
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
+from tidelog.training.runs.publish import tracker_facts
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.signals import Interrupts
@@ -286,9 +288,18 @@ class Run:
 
     def _open_sinks(self, stack: ExitStack) -> list[Sink]:
         self._files = [] if self.folder is None else [MetricsFile(self.folder / name) for name in FORMATS]
-        for sink in [*self._files, *self._sinks]:
+        for sink in self._files:
             stack.callback(sink.close)
+        for one in self._sinks:
+            if isinstance(one, Tracker):
+                one.begin(tracker_facts(self.record, self.folder, self.metrics))
+                stack.callback(self._close_tracker, one)
+            else:
+                stack.callback(one.close)
         return [*self._files, *self._sinks]
+
+    def _close_tracker(self, tracker: Tracker) -> None:
+        tracker.close(self.finished)
 
     def _train(self, interrupts: Interrupts, sinks: list[Sink], until: int) -> Iterator[Progress]:
         settings, pace = self.record.options, _Pace(settings_steps=self.record.options.last)

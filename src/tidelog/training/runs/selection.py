@@ -10,8 +10,8 @@ import msgspec
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.schema import Count, Finite
+from tidelog.sinks.tracker import KEYS
 from tidelog.training.runs.options import Options
-from tidelog.training.runs.sinks import KEYS
 
 
 class SelectionMemory(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""Sinks of metrics: JSON lines and CSV in every run folder; TensorBoard, Weights & Biases and trackio if installed.
+"""Sinks of metrics: JSON lines and CSV in every run folder (those for trackers are in `tidelog.sinks`).
 
 A row holds the metrics of one member at one update: `{"update", "member", "seed", <metric>: <number>, ...}`.
 """
@@ -6,11 +6,10 @@ A row holds the metrics of one member at one update: `{"update", "member", "seed
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 import json
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -18,11 +17,9 @@ from typing import Any, NamedTuple, Protocol
 from tidelog import disk
 from tidelog.data.parsing.formulas import harmless
 from tidelog.disk import AppendOnlyFile, write_file
-from tidelog.errors import CheckpointError, ConfigError
+from tidelog.errors import CheckpointError
 from tidelog.input_files import parse_saved
-
-MetricsRow = Mapping[str, Any]
-KEYS = ("update", "member", "seed")
+from tidelog.sinks.tracker import KEYS, MetricsRow
 
 
 class Sink(Protocol):
@@ -81,63 +78,6 @@ class MetricsFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-class TensorBoard:
-    """Event files for TensorBoard, one folder per member; needs `pip install tensorboardX`."""
-
-    def __init__(self, folder: str | Path) -> None:
-        self._make = _module("tensorboardX", "tensorboardX").SummaryWriter
-        self._folder, self._writers = Path(folder), dict[int, Any]()
-
-    def write(self, row: MetricsRow) -> None:
-        """Add one scalar per metric."""
-        member = row["member"]
-        if member not in self._writers:
-            self._writers[member] = self._make(str(self._folder / f"member-{member}"))
-        for name, value in _metrics(row):
-            self._writers[member].add_scalar(name, value, row["update"])
-
-    def close(self) -> None:
-        """Close all writers."""
-        for writer in self._writers.values():
-            writer.close()
-
-
-class WandB:
-    """A Weights & Biases run; needs `pip install wandb`. Keywords are passed to `wandb.init`."""
-
-    package = "wandb"
-
-    def __init__(self, **settings: Any) -> None:
-        self._module = _module(self.package, self.package)
-        self._run = self._module.init(**settings)
-
-    def write(self, row: MetricsRow) -> None:
-        """Log one row, with the member as prefix of its metrics."""
-        values = {f"member-{row['member']}/{name}": value for name, value in _metrics(row)}
-        self._module.log({**values, "update": row["update"]})
-
-    def close(self) -> None:
-        """Finish the run."""
-        self._module.finish()
-
-
-class Trackio(WandB):
-    """A trackio run; needs `pip install trackio`. Keywords are passed to `trackio.init`."""
-
-    package = "trackio"
-
-
-def _metrics(row: MetricsRow) -> Iterable[tuple[str, Any]]:
-    return ((name, value) for name, value in row.items() if name not in KEYS)
-
-
-def _module(name: str, package: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConfigError(f"this sink needs the package {package}. fix: pip install {package}") from None
 
 
 def read_rows(path: Path, durable: int = 0) -> list[dict[str, Any]]:
