@@ -319,7 +319,18 @@ def test_a_memory_that_has_no_room_is_refused_before_anything_is_written(tmp_pat
     with pytest.raises(tl.SpaceError, match=r"4 times because each of 3 checkpoints .* but the disk of"):
         learn(paper(), Pictures(), 10**6, out=tmp_path / "run", phase_buffer="host", train=False)
     assert not list(tmp_path.iterdir())
-    command = ["train", "ppg", "--env", ENV, "--out", str(tmp_path / "run"), "--phase-buffer-limit", "0.001"]
+    command = [
+        "train",
+        "ppg",
+        "--env",
+        ENV,
+        "--preset",
+        "none",
+        "--out",
+        str(tmp_path / "run"),
+        "--phase-buffer-limit",
+        "0.001",
+    ]
     assert main(command) == 2
     assert "the phase buffer takes" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

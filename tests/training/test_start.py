@@ -199,7 +199,10 @@ def test_the_command_line_begins_as_a_run_or_a_saved_policy(held, tmp_path, monk
         told = json.loads((tmp_path / "run" / "run.json").read_text())["data"]["start"]
         assert (told["updates"], told["decisions"]) == (5, 16)
         (tmp_path / "run").rename(tmp_path / f"run {len(list(tmp_path.iterdir()))}")
-    assert main(["train", "ppg", "--env", "Pendulum-v1", *few, "--start", "policy", "--out", "other"]) == 2
+    assert (
+        main(["train", "ppg", "--env", "Pendulum-v1", "--preset", "none", *few, "--start", "policy", "--out", "other"])
+        == 2
+    )
     assert "expected Vector of width 4 of the policy" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
