@@ -14,7 +14,7 @@ import os
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -190,9 +190,16 @@ def source_of(named: Sources | Repeated, flag: str) -> str | list[str]:
 
 
 def verb_flags(
-    verb: str, base: type[Any], settings: Mapping[str, Sequence[dataclasses.Field[Any]]] | None = None, **defaults: Any
+    verb: str,
+    base: type[Any],
+    settings: Mapping[str, Sequence[dataclasses.Field[Any]]] | None = None,
+    *,
+    without: Collection[str] = (),
+    **defaults: Any,
 ) -> type[Any]:
     """A dataclass with the fields of `base` and a flag for every option of a verb ("fit", "learn", "finetune").
+
+    The options `without` have no flag.
 
     `settings` are hyper-parameters by their groups, which follow the few options that most runs set; the other options
     are the last group.
@@ -204,7 +211,7 @@ def verb_flags(
     }
     for one in options_of(verb):
         kind: Any = one.metadata["flag"]
-        if kind is not None and one.name not in own:
+        if kind is not None and one.name not in own and one.name not in without:
             default = dataclasses.field(default=defaults.get(one.name, _option_default(one)))
             flag = (one.name, Annotated[kind, tyro.conf.arg(help=one.metadata["help"])], default)
             (first if one.metadata["first"] else groups.setdefault("run", [])).append(flag)

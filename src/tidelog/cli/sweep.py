@@ -84,7 +84,7 @@ class SweepFlags:
 
 def flags_of(cls: type[Any] | None) -> type[Any]:
     """The flags of a sweep; the hyper-parameters of its algorithm are among them, if it has one algorithm."""
-    return verb_flags("fit", SweepFlags, None if cls is None else groups_of(cls), held_out=0.2)
+    return verb_flags("fit", SweepFlags, None if cls is None else groups_of(cls), without=["devices"], held_out=0.2)
 
 
 def run(words: list[str]) -> int:
