@@ -22,7 +22,7 @@ version = release = _package["version"]
 
 extensions = [
     "myst_nb",  # Markdown pages, and tutorials that run when the site is built
-    "sphinx_design",  # cards and grids of the first page
+    "sphinx_design",  # cards and grids of the first page and the gallery
     "sphinx.ext.autodoc",  # the reference, from docstrings
     "sphinx.ext.viewcode",  # a link from each name of the reference to its source
 ]

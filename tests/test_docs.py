@@ -19,7 +19,7 @@ from tests.shared import shared
 from tidelog.cli import demo
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs/tutorials", ROOT / "docs/reference")
+FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs/tutorials", ROOT / "docs/gallery", ROOT / "docs/reference")
 PAGES = sorted(page for folder in FOLDERS for page in folder.glob("*.md"))
 
 

@@ -10,7 +10,10 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src" / "tidelog").rglob("*.py"))
-PAGES = [*sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "README.md"]
+PAGES = [
+    *(page for folder in ("docs", "docs/tutorials", "docs/gallery") for page in sorted((ROOT / folder).glob("*.md"))),
+    ROOT / "README.md",
+]
 
 MODULES = {  # the field's term stands beside each in docs/glossary.md or in the module that has taken its place
     *("acting", "along", "align", "approximate", "beginners", "beginning", "build", "choosing", "deciding", "door"),

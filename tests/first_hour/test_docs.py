@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -15,7 +16,8 @@ import pytest
 from tests.first_hour import blocks, test_readme
 from tests.first_hour.blocks import ROOT, RUN, agrees, blocks_of, paste
 
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+GALLERY = sorted(set((ROOT / "docs/gallery").glob("*.md")) - {ROOT / "docs/gallery/index.md"})
+DOCS = [*sorted((ROOT / "docs").glob("*.md")), *GALLERY]
 WALKED = [page for page in DOCS if any(block.language in RUN for block in blocks_of(page))]
 # a repository on the Hub (tests/test_hub.py has a stub), a picture, a part of a pyproject.toml, an installation that
 # tests/runtime follows in an environment of its own, and the installations of README and .ci/run
@@ -31,6 +33,8 @@ NEEDS = {
     "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb", "trackio"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
     "judging.md": ("sklearn",),
+    "estimator.md": ("sklearn",),
+    "optuna.md": ("optuna",),
 }
 
 
@@ -55,6 +59,19 @@ def test_every_output_follows_what_printed_it_and_data_can_be_read():
             if block.language == "toml":
                 tomllib.loads(block.code)
             before = block.language
+
+
+def test_each_recipe_has_its_card_and_is_short_and_shows_an_error():
+    index = (ROOT / "docs/gallery/index.md").read_text()
+    cards, listed = re.findall(r"^:link: (\S+)$", index, re.M), index.split(":hidden:\n")[1].split(":::")[0].split()
+    assert cards == listed
+    assert sorted(cards) == [page.stem for page in GALLERY]
+    for page in GALLERY:
+        recipe, _, trouble = page.read_text().partition("\n## What goes wrong\n")
+        (*_, main) = [block.code for block in blocks_of(page) if block.language == "python" and block.code in recipe]
+        assert len(main.splitlines()) <= 40, page.name
+        assert [block.language for block in blocks_of(page) if block.code in trouble][-2:] == ["python", "output"]
+        assert "](../" in trouble, f"{page.name}: a link to the page with the details"
 
 
 def test_the_parts_of_a_file_make_the_example():
