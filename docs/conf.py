@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pygments.lexers.special import TextLexer
 from sphinx.application import Sphinx
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # pages show what a reader without an accelerator sees
+os.environ.setdefault("TIDELOG_STATE", tempfile.mkdtemp())  # the looks of an earlier build change no verdict
 
 _package = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
