@@ -125,7 +125,7 @@ def test_rare_rewards_give_one_estimate_with_every_seed_and_the_reader_is_told(m
     found = [evidence_for(policy, log, sample=True, seed=seed, cloning=False, tests=False) for seed in (0, 1)]
     estimates = [weighted_dr(one.policy).estimate for one in found]
     assert estimates[0] == pytest.approx(estimates[1], abs=5e-4)
-    assert all("of the networks' values is used" in one.notes[0] for one in found)
+    assert all("the networks' values of actions are " in one.notes[0] for one in found)
 
 
 class Prefers:
