@@ -285,8 +285,8 @@ def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool, sh
     if share < WEAK:
         used = "not used" if share < 0.005 else f"used at {share:.0%} of their size"
         notes.append(
-            f"the networks' values of actions are {used}: with more of them the difference from the logger would be less "
-            "precise"
+            f"the networks' values of actions are {used}: with more of them the difference from the logger would be "
+            "less precise"
         )
     if isinstance(log.spec.action, Continuous) and target.bandwidth is None and not target.logged.any():
         notes.append("a deterministic continuous action has no density. fix: set bandwidth=0.2, or sample=True")
