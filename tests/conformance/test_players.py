@@ -33,7 +33,7 @@ from tidelog.algorithms.off_policy_ppg import with_policy_inputs
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import Phasic
 from tidelog.policies.named_arrays import fill, named_arrays
-from tidelog.training.engine import members
+from tidelog.training.engine import placement
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import as_arrays, report, unstack
 from tidelog.training.engine.members import Position
@@ -311,7 +311,7 @@ def test_seeds_side_by_side_are_seeds_alone(player, whole, monkeypatch):
     assert differ(together.learners[0].state, together.learners[1].state, by=0.01)
     same(together.state(1), together.learners[1].state)
     told, copied = [report(learner) for learner in together.learners], []
-    monkeypatch.setattr(members, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
+    monkeypatch.setattr(placement, "unstack", lambda whole, i: copied.append(whole) or unstack(whole, i))
     assert together.peek() == told[0]
     assert not together.failures()
     assert all(row | mine == row for row, mine in zip(together.report(), told, strict=True))
