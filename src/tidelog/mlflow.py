@@ -23,13 +23,15 @@ from tidelog.sinks.tracker import import_package
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec
 
 if TYPE_CHECKING:  # a model is served without an import of JAX
-    import tidelog
+    import tidelog.policies.policy
 
 FLAVOR = "tidelog"
 DATA = "policy"  # the folder of the policy in the model's `data`
 
 
-def save_model(policy: tidelog.Policy, path: str | Path, mlflow_model: Any = None, **settings: Any) -> None:
+def save_model(
+    policy: tidelog.policies.policy.Policy, path: str | Path, mlflow_model: Any = None, **settings: Any
+) -> None:
     """Write a policy as an MLflow model folder, with its signature.
 
     Further keywords are those of `mlflow.pyfunc.save_model`, such as `pip_requirements` (default: this version of
@@ -53,7 +55,11 @@ def save_model(policy: tidelog.Policy, path: str | Path, mlflow_model: Any = Non
 
 
 def log_model(
-    policy: tidelog.Policy, name: str = "policy", *, registered_model_name: str | None = None, **settings: Any
+    policy: tidelog.policies.policy.Policy,
+    name: str = "policy",
+    *,
+    registered_model_name: str | None = None,
+    **settings: Any,
 ) -> Any:
     """Log a policy as a model of MLflow's active run, and register it under a name if there is one; return its facts.
 
@@ -70,7 +76,7 @@ def log_model(
     )
 
 
-def load_model(model_uri: str) -> tidelog.Policy:
+def load_model(model_uri: str) -> tidelog.policies.policy.Policy:
     """Return the policy of an MLflow model, by its folder or an address such as `models:/name/1` or `runs:/ID/policy`.
 
     Raises CheckpointError where the model holds no policy or a changed one, ConfigError without the extra `mlflow`.
