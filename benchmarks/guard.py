@@ -44,7 +44,7 @@ def _table(folder: Path, patients: int) -> Path:
         pl.DataFrame(columns).write_csv(path)
         (folder / "columns.toml").write_text(
             'episode = "patient"\nstep = "visit"\nobservation = ["severity", "strain", "toxicity"]\n'
-            'action = "treatment"\nreward = "recovered"\nlast_step_terminates = true\n'
+            'action = "treatment"\nreward = "recovered"\nterminated = true\n'
         )
     return path
 

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+import tidelog as tl
 from benchmarks import guard
 from benchmarks.guard import LIMIT, ROOT, lowest_median, ratios
 
@@ -41,3 +42,7 @@ def test_a_package_that_starts_slowly_is_seen(tmp_path, monkeypatch):
 
 def test_every_job_is_known_by_name():
     assert {"help", "read", "act", "judge", "iql", "bcq", "discrete-bcq", "bc"} == set(guard.JOBS)
+
+
+def test_the_mapping_of_its_table_is_valid(tmp_path):
+    assert len(tl.read_log(guard._table(tmp_path, 10), columns=tmp_path / "columns.toml")) == 10 * guard.VISITS
