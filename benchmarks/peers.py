@@ -1,0 +1,146 @@
+"""Updates a second of tidelog beside PyTorch: eager single-file scripts, the same by `torch.compile`, and d3rlpy.
+
+`python -m benchmarks.peers --peer-python PYTHON [--algorithms NAME ...] [--rounds 7] [--seconds 3] [--cores 0,1]`,
+where PYTHON is that of an environment with torch, d3rlpy, gym, gymnasium and scikit-learn, on a machine with a C++
+compiler; it needs no tidelog.
+All ways of one algorithm wait in processes of their own and are measured in turn, in another order every round;
+a ratio is that of one round. `operations` are those of one update's matrix products, which show that sizes and batches
+are the same: d3rlpy's differ where its losses do. Processor seconds depend least on others that use the machine.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.keep import keep
+
+COMMAND = "python -m benchmarks.peers --peer-python PYTHON"
+NAMES, WAYS = ("iql", "bcq", "discrete-bcq", "bc"), ("tidelog", "eager", "compile", "d3rlpy")
+SCRIPT = Path(__file__).with_name("peers_torch.py")
+
+
+def work(name: str) -> None:
+    """Be tidelog's process: print facts, then a measurement for every line that is read."""
+    from tidelog.bench.speed import entry_of, operations, products_of, synthetic_log, trainer_of
+
+    algorithm = entry_of(name).algorithm
+    log = synthetic_log(entry_of(name).discrete)
+    trainer = trainer_of(algorithm, log, 1)
+    facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}  # type: ignore[arg-type]
+    print(json.dumps(facts), flush=True)
+    for line in sys.stdin:
+        seconds, done = float(line), 0
+        begin, used = time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < seconds:
+            done += trainer.advance(20)
+        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
+        print(json.dumps({"updates": done} | taken), flush=True)
+
+
+class Worker:
+    """A process that measures when it is told to."""
+
+    def __init__(self, way: str, name: str, python: str) -> None:
+        own = [sys.executable, "-m", "benchmarks.peers", "--work", name]
+        command = own if way == "tidelog" else [python, str(SCRIPT), way, name]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(command, text=True, **pipes)
+        self.facts = self._read()
+
+    def _read(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:  # d3rlpy prints lines of its own
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        raise RuntimeError(f"exit code {self._process.wait()}")
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Return updates, seconds and processor seconds of one measurement."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{seconds}\n")
+        self._process.stdin.flush()
+        return self._read()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+
+def compared(name: str, python: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """Return the rates of all ways of an algorithm, and tidelog's ratios to each."""
+    workers: dict[str, Worker] = {}
+    failed: dict[str, str] = {}
+    for way in WAYS:
+        try:
+            workers[way] = Worker(way, name, python)
+        except RuntimeError as error:
+            failed[way] = str(error)
+    rows: list[dict[str, dict[str, float]]] = []
+    for number in range(rounds):
+        order = list(workers)[:: 1 if number % 2 else -1]
+        taken = {way: workers[way].measure(seconds) for way in order}
+        rows.append(
+            {
+                way: {
+                    "a_second": one["updates"] / one["seconds"],
+                    "a_processor_second": one["updates"] / one["processor_seconds"],
+                }
+                for way, one in taken.items()
+            }
+        )
+    for worker in workers.values():
+        worker.close()
+    found: dict[str, Any] = {"failed": failed}
+    for way, worker in workers.items():
+        found[way] = worker.facts
+        for unit in ("a_second", "a_processor_second"):
+            found[way][f"updates_{unit}"] = _spread([row[way][unit] for row in rows])
+            found[way][f"tidelog_over_it_{unit}"] = _spread([row["tidelog"][unit] / row[way][unit] for row in rows])
+    return found
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def processor() -> str:
+    """Return the processor's name."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
+
+
+def main() -> None:
+    """Compare, and keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--algorithms", nargs="+", choices=NAMES, default=list(NAMES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--cores", help="processors to keep to, such as 0 or 0,1; default: all")
+    parser.add_argument("--shared", action="store_true", help="note that others used the machine meanwhile")
+    parser.add_argument("--work", choices=NAMES, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.work:
+        work(asked.work)
+        return
+    if asked.cores:
+        os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
+    facts = {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "others_used_the_machine": asked.shared}
+    facts |= {"rounds": asked.rounds, "seconds": asked.seconds, "load_before": os.getloadavg()}
+    found = {}
+    for name in asked.algorithms:
+        found[name] = compared(name, asked.peer_python, asked.rounds, asked.seconds)
+        print(name, json.dumps(found[name]), flush=True)
+        print(keep("peers", COMMAND, facts | {"load_after": os.getloadavg(), "algorithms": found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
