@@ -17,7 +17,7 @@ from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
-from tidelog.data.parsing.formulas import formula_note
+from tidelog.data.parsing.csv_text import formula_note
 from tidelog.data.validation.quarantine import quarantine
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError, LogError, nearest

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import LEAVES, Bounds, Columns, declared_actions, names
+from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.actions import decide_action
 from tidelog.data.parsing.missing import fill_missing
 from tidelog.data.validation.clusters import unused_names
 from tidelog.errors import nearest
@@ -338,27 +339,6 @@ def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) ->
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
     return decide_action(tuple(map(parse.number, series)), sizes, bounds)
-
-
-def decide_action(
-    columns: tuple[Column, ...],
-    sizes: tuple[int, ...] | None,
-    bounds: Bounds | None,
-) -> RawAction:
-    """Discrete, multi-discrete or continuous: as declared, else discrete for one column of whole numbers."""
-    width = sum(int(np.prod(column.values.shape[1:])) for column in columns)
-    if sizes is not None:
-        return RawAction("discrete" if len(sizes) == 1 and width == 1 else "multi", columns, sizes)
-    if bounds is not None or width != 1:
-        return RawAction("continuous", columns, None, widened(bounds, width))
-    values = columns[0].values[columns[0].usable]
-    whole = bool(np.all(values[np.isfinite(values)] % 1 == 0))
-    return RawAction("discrete" if whole else "continuous", columns)
-
-
-def widened(bounds: Bounds | None, width: int) -> Bounds | None:
-    """Repeat a single pair of bounds for every dimension."""
-    return bounds if bounds is None or len(bounds[0]) != 1 else (bounds[0] * width, bounds[1] * width)
 
 
 def _features(
