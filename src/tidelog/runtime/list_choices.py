@@ -59,12 +59,13 @@ def reasons(
     items: NumpyArray,
     users: Any,
     gaps: Sequence[Sequence[int]] | None = None,
+    user_index: NumpyArray | None = None,
 ) -> tuple[NumpyArray, NumpyArray]:
     """Return an item of each history, 0 for none, and how many times likelier it makes recommended items [B, K].
 
     Each item of the history is left out in turn, with all of its events: the reason is the one without which the
     recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it. `users` is [B, F] or
-    None; an event that stays keeps its group of `gaps`.
+    None, `user_index` [B] or None; an event that stays keeps its group of `gaps`.
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
     for i, (history, kind) in enumerate(zip(histories, kinds, strict=True)):
@@ -79,9 +80,11 @@ def reasons(
             count = int(others.sum())
             for to, values in zip(variants, (seen, done, later), strict=True):
                 to[row, len(seen) - count :] = values[others]
-        who = None if users is None else np.repeat(users[i : i + 1], len(variants[0]), axis=0)
+        who, place = (
+            None if one is None else np.repeat(one[i : i + 1], len(variants[0]), axis=0) for one in (users, user_index)
+        )
         listed = np.repeat(items[i : i + 1], len(variants[0]), axis=0)
-        likelihood = ranker.log_likelihood(variants[0], variants[1], listed, who, variants[2])
+        likelihood = ranker.log_likelihood(variants[0], variants[1], listed, who, variants[2], place)
         loss = likelihood[0] - likelihood[1:]  # [V - 1, K]
         largest = loss.argmax(axis=0)
         gain = np.take_along_axis(loss, largest[None], axis=0)[0]

@@ -133,14 +133,15 @@ def begin(
 ) -> Run:
     """Return a run over a log before its first update, with its folder if `out` is set."""
     own_evaluators = dict(own_evaluators or {})
-    check_memory(algorithms, len(options.seeds), log.spec, log)
+    spec = algorithms[0].spec_of(log) if isinstance(log, Interactions) else log.spec
+    check_memory(algorithms, len(options.seeds), spec, log)
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
         parts.check_periods()
     scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
     members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], scaler)
-    learners = fresh_learners(members, log.spec, stores, options.steps)
+    learners = fresh_learners(members, spec, stores, options.steps)
     if isinstance(parts, TimeSplit):
         learners = [
             add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
@@ -150,7 +151,7 @@ def begin(
     if options.warm_start:
         learners = [load_warm_start(algorithms[0], learner, options.warm_start) for learner in learners]
     check_environments(
-        Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
+        Policy(algorithms[0], spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
     )
     validation = validation_of(parts, algorithms[0], scaler)
     if options.best is not None:
@@ -159,7 +160,7 @@ def begin(
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
-    record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, sketches, refit_of)
+    record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
     folder = new_folder(out, record, overwrite)
     return Run(
         record,

@@ -177,8 +177,10 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
         history, events = cases.history[rows], cases.events[rows]
         allowed = unseen(history, size) if exclude_seen else None
         who = None if cases.user_features is None else cases.user_features[rows]
-        gaps = {"gaps": cases.gaps[rows]} if cases.gaps is not None and getattr(ranker, "reads_gaps", False) else {}
-        items, _ = ranker.rank(history, events, k, allowed, who, **gaps)
+        known = {"gaps": cases.gaps} if getattr(ranker, "reads_gaps", False) else {}
+        known |= {"user_index": cases.user_index} if getattr(ranker, "known_users", 0) else {}
+        of_rows = {name: values[rows] for name, values in known.items() if values is not None}
+        items, _ = ranker.rank(history, events, k, allowed, who, **of_rows)
         parts.append(_check_lists(np.asarray(items), len(history), k, size, allowed))
     return np.concatenate(parts)
 
