@@ -32,7 +32,7 @@ VARIANTS: dict[str, dict[str, dict[str, Any]]] = {  # what each reader changes
     "online_retail": {"default": {}, "time gaps": GAPS, "gbce": GBCE},
     "online_retail_users": {
         "default": {},
-        "users": USERS,
+        "users, dropout 0.1": USERS | {"user_dropout": 0.1},
         "users, dropout 0.5": USERS | {"user_dropout": 0.5},
     },
 }

@@ -209,3 +209,4 @@ def test_a_resumed_run_with_vectors_of_users_equals_one_that_was_not_cut(tmp_pat
     assert resumed.metrics == whole.metrics
     assert tl.load(tmp_path / "run").policy().spec == whole.policy().spec
     np.testing.assert_array_equal(tl.load(tmp_path / "run").policy().params.next_item.users.weight, one)
+    assert tl.refit(tmp_path / "run").policy().spec == whole.policy().spec

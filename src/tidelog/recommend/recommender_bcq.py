@@ -440,7 +440,7 @@ class RecommenderBCQ:
     time_gaps: bool = static(False, help="the history encoder reads the times between events, and until now")
     user_embedding: bool = static(False, help="a vector for each user of the log; users without events share one")
     user_dropout: float = number(
-        0.1, least=0.0, most=1.0, help="user embedding: share of the training windows read as an unknown user's"
+        0.5, least=0.0, most=1.0, help="user embedding: share of the training windows read as an unknown user's"
     )
     layers: int = static(2, least=1, help="attention: blocks")
     heads: int = static(1, least=1, help="attention: heads of a block")

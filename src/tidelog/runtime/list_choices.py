@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.errors import SpecError
 from tidelog.runtime.ranking import Ranker
 
 NumpyArray = np.ndarray[Any, Any]
+NUMBERS = 1 << 24  # numbers of the vectors of pools in memory at once
 POOL, LEAST_POOL = 4, 50  # a more diverse list is chosen among so many times its length, and at least so many items
 MOST_REASONS = 50  # last different items of a history that can be a reason
 
@@ -37,6 +37,17 @@ def diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, 
     product of the item's vector [D] of length 1 with those chosen before (Carbonell and Goldstein 1998,
     doi:10.1145/290941.291025). `vectors` [N + 1, D] belong to all items.
     """
+    most = max(1, NUMBERS // max(1, items.shape[1] * vectors.shape[1]))
+    parts = [
+        _diverse(items[begin : begin + most], scores[begin : begin + most], vectors, k, weight)
+        for begin in range(0, len(items), most)
+    ]
+    chosen, kept = zip(*parts, strict=True)
+    return np.concatenate(chosen), np.concatenate(kept)
+
+
+def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, weight: float) -> tuple[Any, Any]:
+    """Return the lists of some rows; see `diverse`."""
     rows = np.arange(len(items))
     width = scores[:, :1] - scores[:, -1:]
     relevance = (scores - scores[:, -1:]) / np.where(width > 0.0, width, 1.0)
@@ -91,10 +102,3 @@ def reasons(
         found[i] = np.where(gain > 0.0, np.asarray(latest)[largest], 0)
         times[i] = np.exp(np.clip(gain, 0.0, 80.0))
     return found, times
-
-
-def whole_ranker(ranker: Any, use: str) -> Ranker:
-    """Return a ranker that has item vectors and likelihoods; SpecError for lists of an ONNX file."""
-    if not isinstance(ranker, Ranker):
-        raise SpecError(f"{use} requires item vectors, and an ONNX file has none. fix: use the NumPy backend")
-    return ranker

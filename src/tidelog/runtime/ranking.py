@@ -139,6 +139,10 @@ class Ranker:
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
 
+    def whole(self) -> Ranker:
+        """Return this ranker: it has item vectors, likelihoods, and lists of any length."""
+        return self
+
     @property
     def vectors(self) -> NumpyArray:
         """The items' vectors [N + 1, D] of length 1; row 0 is no item."""

@@ -17,8 +17,8 @@ from tidelog.memory import shortage
 from tidelog.notebooks import rows_table
 from tidelog.runtime.artefact_files import Saved, notes_of
 from tidelog.runtime.history_encoders import gap_groups
-from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons, whole_ranker
-from tidelog.runtime.ranking import MARKS, refuse_too_few
+from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons
+from tidelog.runtime.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
 
 NumpyArray = np.ndarray[Any, Any]
@@ -101,6 +101,9 @@ class Ranks(Protocol):
         `gaps` [B, H] are groups of time gaps, `user_index` [B] places of users, counted from 1.
         """
 
+    def whole(self) -> Ranker:
+        """Return a ranker of the same policy with item vectors, likelihoods, and lists of any length."""
+
 
 class KnownRows(NamedTuple):
     """What is known of some users, by number."""
@@ -111,9 +114,9 @@ class KnownRows(NamedTuple):
     gaps: list[list[int]] | None  # groups of the times after the events
     user_index: NumpyArray | None  # [B] places of the users
 
-    def padded(self, rows: slice, length: int) -> dict[str, NumpyArray | None]:
+    def padded(self, rows: slice, length: int) -> dict[str, Any]:
         """Return the arguments of a ranker for some rows, with the last `length` steps."""
-        known: dict[str, NumpyArray | None] = {
+        known: dict[str, Any] = {
             "histories": _left_padded(self.items[rows], length),
             "events": _left_padded(self.kinds[rows], length),
             "users": None if self.users is None else self.users[rows],
@@ -206,7 +209,7 @@ class Recommender:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
         Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
-        without that item. SpecError for an unknown id, and for lists of an ONNX file.
+        without that item. SpecError for an unknown id.
         """
         return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now, user_ids)
 
@@ -267,7 +270,7 @@ def recommend(
         refuse_too_few(allowed, int(k), begin)
         asked = known.padded(rows, ranker.history)
         if diversity:
-            whole = whole_ranker(ranker, "diversity")
+            whole = ranker.whole()
             pool = whole.rank(**asked, k=pool_size(int(k), allowed), allowed=allowed)
             parts.append(diverse(*pool, whole.vectors, int(k), diversity))
         else:
@@ -289,7 +292,7 @@ def because(
     user_ids: Any = None,
 ) -> Reasons:
     """Return the reason of each recommended item [B, k]; see `Recommender.because`."""
-    whole = whole_ranker(ranker, "because()")
+    whole = ranker.whole()
     known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
     listed = [vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))]
     if len(listed) != len(known.items) or len({len(row) for row in listed}) != 1 or not listed[0]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError, install
 from tidelog.runtime.artefact_files import ONNX, Saved
-from tidelog.runtime.history_encoders import RANKING, features_of, known_users, reach, reads_gaps
+from tidelog.runtime.history_encoders import RANKING, features_of, known_users, ranking_functions, reach, reads_gaps
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.onnx_guard import RefusedModel, refuse_foreign
@@ -23,6 +23,7 @@ from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.ranking import (
     ROWS,
+    Ranker,
     check_histories,
     fit_length,
     gap_array,
@@ -100,13 +101,22 @@ def _ranking_policy(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
 
 
 class _Lists:
-    """A ranker that uses a file's lists of length `width`."""
+    """A ranker that uses a file's lists of length `width`; all else is computed by NumPy, from the policy's weights."""
 
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
-        self._saved, self._session, self.items = saved, session, items
+        self._saved, self._session, self.items, self._node = saved, session, items, node
+        self._whole: Ranker | None = None
         self.width, self.history, self.features = min(node["width"], items), reach(node), features_of(node)
         self.reads_gaps, self.known_users = reads_gaps(node), known_users(node)
         self._kinds, self.repeat_share = len(node["reader"]["events"]) - 1, node["repeat_share"]
+
+    def whole(self) -> Ranker:
+        """Return the policy's ranker by NumPy."""
+        if self._whole is None:
+            self._whole = check_lists(
+                lambda: Ranker(ranking_functions(self._node)), self._saved.spec, self._saved.where
+            )
+        return self._whole
 
     def rank(
         self,

@@ -7,6 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from tidelog.algorithms.core.contract import Ranking
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.algorithms.core.optimisation import copied
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
@@ -42,7 +43,7 @@ from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import LISTS, TimeSplit, check_list_options
-from tidelog.types import Vector
+from tidelog.types import Spec, Vector
 
 CLOSEST = 50  # default minimum of updates between two reports
 
@@ -133,7 +134,7 @@ def begin(
 ) -> Run:
     """Return a run over a log before its first update, with its folder if `out` is set."""
     own_evaluators = dict(own_evaluators or {})
-    spec = algorithms[0].spec_of(log) if isinstance(log, Interactions) else log.spec
+    spec = spec_of(algorithms[0], log)
     check_memory(algorithms, len(options.seeds), spec, log)
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
@@ -171,6 +172,11 @@ def begin(
         sinks=sinks,
         q_weight_selection=parts.q_weight_selection() if isinstance(parts, TimeSplit) else None,
     )
+
+
+def spec_of(algorithm: Any, log: Log | Interactions) -> Spec:
+    """Return the spec of a log as the algorithm reads it."""
+    return algorithm.spec_of(log) if isinstance(log, Interactions) and isinstance(algorithm, Ranking) else log.spec
 
 
 def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:
