@@ -75,7 +75,7 @@ class Driver:
                     waiting = [trial for trial in self._unfinished() if trial not in self._running]
                     while waiting and self.engine.free():
                         self._submit(waiting.pop(0))
-                    if not self._running:
+                    if not self._running and not waiting:
                         return
                     for ended in self.engine.wait(POLL_SECONDS):
                         self._end(ended.job, ended.how, screen)
