@@ -100,12 +100,12 @@ class Sweep:
 
         States: waiting, standing (between two parts of its training), complete, stopped (by halving), diverged, failed.
         """
-        rows, decisions = [], self.decisions
+        rows, promoted = [], [set(one.promoted) for one in self.decisions]
         for number, (trial, settings) in enumerate(zip(self.plan.trials, self.settings, strict=True)):
             folder = trial_folder(self.folder, number)
             status = read_status(folder)
             state = "waiting" if status is None else str(status.state)
-            if state in ("waiting", "standing") and any(number not in one.promoted for one in decisions):
+            if state in ("waiting", "standing") and any(number not in one for one in promoted):
                 state = "stopped"
             values = [] if self.metric is None else values_at(folder, self.metric)
             finite = bool(values) and all(map(math.isfinite, values))
