@@ -176,4 +176,6 @@ def test_tiny_weights_of_episodes_keep_their_power():
     """A weight of 1e-28 is not 0: episodes of weight 0 are counted apart."""
     counts, edges = np.asarray([1, 2, 3]), np.asarray([-28.0, -18.0, -8.0, 2.0])
     drawn = verdict_part._weights(SimpleNamespace(counts=counts, zeros=4, edges=edges))
-    assert ">1e-28<" in drawn and ">1e-16<" in drawn and ">0<" not in drawn
+    assert ">1e-28<" in drawn
+    assert ">1e-16<" in drawn
+    assert ">0<" not in drawn

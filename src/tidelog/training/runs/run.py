@@ -510,9 +510,9 @@ def collapsed_metrics(
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if held-out decisions became clearly less likely after the best report, for the worst member.
 
-    The same loss in training must have fallen since then, and be clearly lower now: one that rises in both is no sign of
-    overfitting, as the weights of decisions change while the critics learn; the first losses in training are means over
-    networks that knew nothing.
+    The same loss in training must have fallen since then, and be clearly lower now: one that rises in both is no sign
+    of overfitting, as the weights of decisions change while the critics learn; the first losses in training are means
+    over networks that knew nothing.
     """
     rises = []
     for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
