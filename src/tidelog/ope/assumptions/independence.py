@@ -10,8 +10,8 @@ the generalised covariance measure", arXiv:1804.07203). Models of other folds re
 observation; under independence the mean product of the residuals is 0. The largest of all standardised products is
 compared with its distribution under Gaussian multipliers of whole episodes or clusters, so one level holds for all
 pairs simultaneously. The regression is a table if the log has one or if its many labels were each seen often enough,
-otherwise a ridge regression on random features. An inexact regression leaves a part of the observation in both residuals: a candidate that adds less than `LEAST` to the
-explained variance is ignored, unless noise dominates.
+otherwise a ridge regression on random features. An inexact regression leaves a part of the observation in both
+residuals: a candidate that adds less than `LEAST` to the explained variance is ignored, unless noise dominates.
 
 Episodes that depend on one another are resampled together. In a log without a cluster column they are detected:
 exact copies, and columns that look like a person, a session, a store or a day.
