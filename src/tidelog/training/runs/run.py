@@ -236,7 +236,8 @@ class Run:
                 if now.doing == "training" and announce is None:
                     announce = time.monotonic() + SETTLED_SECONDS
                 measured = unmeasured > 0 and now.unmeasured_reports == 0
-                if announce is not None and (time.monotonic() >= announce or measured):
+                due = announce is not None and (time.monotonic() >= announce or measured)
+                if due and not now.includes_compiling:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
@@ -334,7 +335,8 @@ class Run:
             left = ((settings.last - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
-            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured)
+            first = self._measures and reports > 0 and reporting.count == 1
+            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first)
             interrupts.leave()
             pace.restart()
 
