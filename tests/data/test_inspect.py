@@ -364,3 +364,17 @@ def test_several_choices_are_counted_for_each_of_them() -> None:
     action = np.array([[0, 2], [1, 1], [1, 0]])
     log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
     assert "actions: 0: [1, 2], 1: [1, 1, 1]" in inspect_log(log).text()
+
+
+def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment() -> None:
+    frame = pl.DataFrame({
+        "Case No": [f"{row // 4}/24" for row in range(40)], "Lactate": [None, 2.5, 1.5, 3.5] * 10,
+        "action": [0, 1] * 20, "reward": [0.0, 1.0] * 20,
+    })  # fmt: skip
+    described = describe_table(frame)
+    assert tomllib.loads(described.toml)["episode"] == "Case No"
+    rule = '# missing = { "Lactate" = "mean+flag" }   # or "forward": the last known value'
+    assert rule in described.toml.split("\n")
+    proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
+    assert read_log(frame, proposed).steps == 40
+    assert validate(frame, tomllib.loads(described.toml)).errors

@@ -51,11 +51,13 @@ class Proposal:
     interactions: dict[str, str] = field(default_factory=dict)
 
 
+_CASES = (
+    "episode", "trajectory", "stay", "admission", "encounter", "patient", "subject", "case", "session", "game", "run",
+    "trial",
+)  # fmt: skip
 _EPISODE = (
-    "episode", "episode_id", "episode_no", "episode_number", "trajectory", "trajectory_id", "traj", "traj_id",
-    "rollout", "mdp_id", "stay", "stay_id", "icustay_id", "admission_id", "hadm_id", "encounter_id", "patient",
-    "patient_id", "subject", "subject_id", "case", "case_id", "session", "session_id", "conversation_id", "game",
-    "game_id", "run", "run_id", "ep", "eps", "ep_id", "trial", "trial_id",
+    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key")), "traj",
+    "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
 )  # fmt: skip
 _USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -478,12 +480,20 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")
+    observed = [one for one in empty if used[one.name] == "observation"]
+    if observed:
+        rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
+        each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
+        proposal.hints.append(f'{each}   # or "forward": the last known value')
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
     logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
     if logarithms:
         proposal.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` needs the probability itself")
+
+
+_RULES = 4  # columns that each have a rule of their own
 
 
 def _why_unused(one: Field, rows: int) -> str:

@@ -207,13 +207,19 @@ MOST_MASKED = 10_000  # numbered actions of a mask
 
 def _rewards(table: Table, columns: Columns) -> list[Column]:
     """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits."""
-    worth = dict(columns.reward_values)
+    worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
+    empty = worth.pop("", None)  # the reward of a row without one
 
     def read(series: pl.Series) -> Column:
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
             text = series.cast(pl.String).str.strip_chars()
-            series = text.replace(list(worth), [str(float(value)) for value in worth.values()]).rename(series.name)
-        return parse.narrow(series)
+            series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
+        column = parse.narrow(series)
+        if empty is None or not len(column.missing):
+            return column
+        values = np.array(column.values)
+        values[column.missing] = empty
+        return replace(column, values=values, missing=column.missing[:0])
 
     rewards = [read(series) for series in _present(table, columns.reward)]
     weights = columns.reward_weights
