@@ -64,10 +64,14 @@ def changing_shapes(raw: RawLog) -> Iterable[Finding]:
 def missing_value(raw: RawLog) -> Iterable[Finding]:
     """A cell is empty, null, NA or none."""
     advice = "fill the cells, or remove these rows before reading"
+    seen = [column for feature in raw.observation.values() for column in feature.columns]
     for column in raw.columns():
         if len(column.missing) and column is not raw.next_action_mask:
-            clone = "; to clone the decisions only (algorithm bc), leave reward out of the mapping"
-            fix = f"{advice}{clone if column in (raw.reward or ()) else ''}"
+            fix = advice
+            if any(column is one for one in raw.reward or ()):
+                fix += "; to clone the decisions only (algorithm bc), leave reward out of the mapping"
+            elif any(column is one for one in seen):
+                fix = f'set a rule in the mapping, as in missing = "mean+flag"; or {advice}'
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", fix)
     for column in _next_columns(raw):
         partial = column.missing[raw.followed[column.missing]]
