@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -15,7 +14,7 @@ from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interaction
 from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
-from tidelog.data.io.inspect import HELD_OUT, Description, describe_table, inspect_log
+from tidelog.data.io.inspect import Description, describe_table, inspect_log, training_command
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.parsing.formulas import formula_note
@@ -120,16 +119,9 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     log = read_any(source, options.columns)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
-    contents = f"{inspection.text()}\n\n{_training_of(source, options.columns, log)}"
+    contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log)}"
     _print_contents(options, inspection.to_json(), contents, log.report, written)
     return 0
-
-
-def _training_of(source: Source, columns: str | None, log: Log) -> str:
-    """The next command for a log that can be read."""
-    words = ["bc" if log.reward is None else "iql", "--data", *([source] if isinstance(source, str) else source)]
-    words += [] if columns is None else ["--columns", columns]
-    return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
 
 
 def _inspect_interactions(options: Inspect, source: Source) -> int:

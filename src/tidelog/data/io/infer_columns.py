@@ -545,8 +545,8 @@ def _why_unused(one: Field, rows: int) -> str:
         "empty": "has no value",
         "time": "a time",
         "list": "lists of numbers",
-        "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else explode and unnest of "
-        "Polars",
+        "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else use explode and "
+        "unnest of Polars",
     }
     kinds |= {one.kind: "persons: name it in `cluster`"} if _is_person(one) and 2 * one.unique <= rows else {}
     why = kinds.get(one.kind, "an identifier: nearly every row has its own" if _is_identity(one, rows) else "")

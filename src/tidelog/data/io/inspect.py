@@ -59,6 +59,13 @@ def inspect_log(log: Log) -> Inspection:
     return Inspection({**data, "fingerprint": log.fingerprint()})
 
 
+def training_command(source: Any, columns: str | None, log: Log) -> str:
+    """The next command for a log that can be read: cloning without rewards, else reinforcement learning."""
+    words = ["bc" if log.reward is None else "iql", "--data", *([source] if isinstance(source, str) else source)]
+    words += [] if columns is None else ["--columns", columns]
+    return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
+
+
 @dataclass(frozen=True)
 class Description:
     """An unmapped table with a proposed mapping, its report, and the declarations that are still needed."""
