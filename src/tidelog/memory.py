@@ -40,8 +40,8 @@ def shortage(needed: int) -> str | None:
 def limit_arenas() -> None:
     """Have the C library use two arenas for all threads, unless MALLOC_ARENA_MAX says otherwise.
 
-    By default glibc has eight a core, and each keeps the memory that was freed in it: a verdict by networks, whose folds
-    train on threads, held 150 MB more. To be called before threads start; without glibc it does nothing.
+    By default glibc has eight a core, and each keeps the memory that was freed in it, for example by folds of a verdict
+    that train on threads. To be called before threads start; without glibc it does nothing.
     """
     mallopt = _of_glibc("mallopt")
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:
