@@ -358,7 +358,9 @@ def _by_propensity(
 
     Of several, the one on which the probabilities depend.
     """
-    left = _several(named, proposal, lambda words, one: one.kind in ("word", "flag", "whole number") and not one.empty)
+    kinds = ("word", "flag", "whole number")
+    left = [one for one in _several(named, proposal, lambda words, one: one.kind in kinds)
+            if not one.empty and 2 <= one.unique <= _MOST_ACTIONS]  # fmt: skip
     shares = {one.name: weighed(one.name, propensity) for one in left if not _is_outcome(one)}
     fitting = sorted((one for one in left if shares.get(one.name, -1.0) >= 0), key=lambda one: -shares[one.name])
     if len(fitting) == 1 or (fitting and shares[fitting[0].name] >= _DEPENDS > _FREE >= shares[fitting[1].name]):
@@ -370,6 +372,7 @@ def _by_propensity(
         _declare_one(fitting[0], proposal)
 
 
+_MOST_ACTIONS = 100  # different values of a column
 _DEPENDS, _FREE = 0.5, 0.1  # shares of the variance of propensities
 
 

@@ -259,9 +259,9 @@ def _share_explained(values: pl.Series, probabilities: NDArray[Any]) -> float:
 
     Weighted by 1 / probability, rows hold each logged action once a row in expectation.
     """
-    codes, code = np.unique(values.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)
+    code = np.unique(values.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)[1]
     usable = np.isfinite(probabilities) & (probabilities > 0) & (probabilities <= 1)
-    if not 2 <= len(codes) <= _MOST_ACTIONS or not usable.all():
+    if not usable.all():
         return -1.0
     mean, square = (np.bincount(code, probabilities**-power) / len(code) for power in (1.0, 2.0))
     errors = np.sqrt(np.maximum(square - mean**2, 0) / len(code))
@@ -271,7 +271,6 @@ def _share_explained(values: pl.Series, probabilities: NDArray[Any]) -> float:
     return float(np.var(within[code]) / max(np.var(probabilities), _TINY))
 
 
-_MOST_ACTIONS = 100
 _FARTHEST = 4  # standard errors
 _TINY = 1e-12
 
