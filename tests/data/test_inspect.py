@@ -320,7 +320,11 @@ def test_lists_are_on_one_line_and_nested_events_are_said(tmp_path: Path) -> Non
     assert (
         "\ncodes                        list                 2 different  [1.0, 2.0], [3.0, 4.0]\n" in described.text()
     )
-    assert "events (lists of objects: write one row for each" in " ".join(described.text().split())
+    assert tomllib.loads(described.toml)["explode"] == "events"
+    frame.with_columns(more=pl.col("events")).write_ndjson(tmp_path / "b.jsonl")
+    several = describe_table(tmp_path / "b.jsonl")
+    assert "explode" not in tomllib.loads(several.toml)
+    assert "events (lists of objects: `explode` in the mapping" in " ".join(several.text().split())
     assert all("\n" not in example for one in described.fields for example in one.examples)
 
 

@@ -102,7 +102,7 @@ def first_error_line(error: BaseException) -> str:
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
     if columns.na_values:
-        table = _without_na(table, columns)
+        table = without_na(table, columns)
     observation, following, image_findings = _features(table, columns)
     selections = (columns.action_mask, columns.next_action_mask)
     listed = [parse.mask_tokens(_present(table, selected)) for selected in selections]
@@ -171,7 +171,7 @@ def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
     return replace(episode, values=values, vocabulary=names)
 
 
-def _without_na(table: Table, columns: Columns) -> Table:
+def without_na(table: Table, columns: Columns) -> Table:
     """The table with null in cells of the used columns whose text is one of `na_values`."""
     absent, schema = list(columns.na_values), table.data.collect_schema()
     numbers = pl.Series(absent, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
