@@ -1,12 +1,12 @@
 """The default training of a recommender against the one before it, on customers of Online Retail: ndcg and time.
 
-Before: about 10 passes over the events, 50 reports with 64 batches of validation each, and the last policy. Now: at most
-as many updates, 20 reports with 8 batches each; half of the held-out users stop the training and keep its best report.
-Both begin with the same seeds and read the same events. NDCG@10 is that of the first held-out baskets of the other half
-of the users, who choose nothing in either. No setting of the log decided the rule: the 20 reports and the wait of three
-follow from the cost of a report on Entree. Times are seconds of processor, because machines are shared.
+Before: about 10 passes over the events, 50 reports with 64 batches of validation each, and the last policy. Now: at
+most as many updates, 20 reports with 8 batches each; half of the held-out users stop the training and keep its best
+report. Both begin with the same seeds and read the same events. NDCG@10 is that of the first held-out baskets of the
+other half of the users, who choose nothing. The rule was not chosen on this log: 20 reports and a wait of three follow
+from the cost of a report on Entree. Times are seconds of processor, because machines are shared.
 
-Command: `python -m benchmarks.recommender_preset [SEEDS]`; without a number five seeds. Kept seeds are not computed again.
+Command: `python -m benchmarks.recommender_preset [SEEDS]`; five seeds by default. Kept ones are not computed again.
 """
 
 import sys

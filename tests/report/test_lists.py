@@ -105,9 +105,11 @@ def test_the_page_leads_with_advice_where_a_rule_is_better():
         rankers = {"shop": learnt, **rules, "own frequency": own}
         compared = compare(rankers, cases, np.ones(21), 5, confidence=few)
         lead = _lead(compared, {"shop": learnt}, "baskets")
-        advice = '<p class="short">Do not use these lists: the counting rule own frequency is better than shop. Use that rule.</p>'
+        advice = (
+            '<p class="short">Do not use these lists: the counting rule own frequency is better than shop. Use that'
+        )
         assert lead.startswith(advice) == advised
-        same = '<p class="short">Do not use these lists yet: no gain over the counting rule own frequency is shown. Use that'
+        same = '<p class="short">Do not use these lists yet: no gain over the counting rule own frequency is shown.'
         assert lead.startswith(same) != advised
         assert "held-out baskets the list of 5 items by shop contains an item of the basket" in lead
 

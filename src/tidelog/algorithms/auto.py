@@ -126,8 +126,8 @@ def suggest(
     algorithm that ranks items the number of updates follows its interactions, and with `held_out` its `options` stop
     the training early: `tl.fit(found.algorithm, log, found.steps, held_out=0.2, **found.options)`.
     For an algorithm that learns in an environment, `source` is anything that `learn` takes, and the settings are those
-    of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an algorithm that does not learn from
-    such a source.
+    of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an
+    algorithm that does not learn from such a source.
     """
     if learns_online(cls) and not isinstance(source, Log | Interactions):
         return _for_environment(cls, source, settings)

@@ -89,8 +89,8 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. "
-        f"{_SELECTED[bool(chose)]} Nothing was trained on this period. The 95% intervals are over users. Predicting the next item rewards imitation of the log: it cannot "
-        "show what is good in the long run."
+        f"{_SELECTED[bool(chose)]} Nothing was trained on this period. The 95% intervals are over users. Predicting "
+        "the next item rewards imitation of the log: it cannot show what is good in the long run."
     )
     if baskets:
         explanation += (

@@ -68,9 +68,8 @@ class TimeSplit:
         share = events / (events + len(self.train))
         when = at if isinstance(at, np.datetime64) else f"{at:.10g}"
         unit = "each user's first basket there" if self.log.has_baskets else "the next event"
-        apart = f"; {self._selection:.0%} of its users choose the policy, the others measure it" * (
-            self._selection < 1.0
-        )
+        chosen = f"; {self._selection:.0%} of its users choose the policy, the others measure it"
+        apart = chosen if self._selection < 1.0 else ""
         return [f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}"]
 
     @property
