@@ -306,6 +306,7 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     trained = capsys.readouterr().out
     decision = r"(Do not use these lists|Do not use these lists yet|Use these lists): .*\nIn [\d.]+% of \d+ held-out"
     assert re.search(decision, trained)
+    assert "kept: the policy of update 4, with the best held_out/ndcg@10, " in trained
     recommend = proposed(trained, "recommend")
     assert recommend[recommend.index("--event") + 1] in ("event type", "event")
     assert main(recommend) == 0

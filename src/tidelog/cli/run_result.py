@@ -66,8 +66,8 @@ def show_run(run: Run) -> None:
         if chosen is not None:
             early = f" Training stopped early, after {run.done:,}." if run.done < run.record.options.last else ""
             print_line(
-                f"kept: the policy of update {chosen.update:,}, with the best {chosen.metric}, {_number(chosen.value)}; "
-                f"every command uses it.{early}"
+                f"kept: the policy of update {chosen.update:,}, with the best {chosen.metric}, "
+                f"{_number(chosen.value)}; every command uses it.{early}"
             )
         print_notes((run.policy() if chosen is None else run.best_policy()).notes())
         for line in lists_advice(run):
