@@ -382,3 +382,15 @@ def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment(
     proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
     assert read_log(frame, proposed).steps == 40
     assert validate(frame, tomllib.loads(described.toml)).errors
+
+
+def test_sessions_of_users_are_interactions_whatever_their_items_are_called() -> None:
+    places = np.random.default_rng(0).integers(0, 60, 300)
+    columns = {"user": np.arange(300) // 12, "session": np.arange(300) // 4, "restaurant": places}
+    frame = pl.DataFrame(columns | {"kind": ["browse", "accept"] * 150, "time": np.arange(300) * 60 + 1e9})
+    described = describe_table(frame)
+    roles = {"user": "user", "item": "restaurant", "time": "time", "session": "session", "event": "kind"}
+    assert described.interaction_roles() == roles
+    assert "'restaurant' is taken as the item" in described.text()
+    assert not describe_table(frame.with_columns(cook=pl.col("restaurant"))).interactions  # which of the two?
+    assert not describe_table(frame.drop("session", "kind")).interactions

@@ -31,7 +31,7 @@ from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.publish import tracker_facts
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.selection import Chosen, Selection
 from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
 from tidelog.training.runs.time_split import QWeightSelection
@@ -119,7 +119,7 @@ class Run:
         configs, seeds = self.record.configs, len(self.record.options.seeds)
         names = [config_name(self.name, configs, place) for place in range(len(configs))]
         own = self.record.options.own_evaluators
-        return run_figure(self.metrics, names, seeds, own, self._selection.chosen(self.metrics), metrics)
+        return run_figure(self.metrics, names, seeds, own, self.best_report(), metrics)
 
     def _facts(self) -> dict[str, str]:
         seeds, options = len(self.record.options.seeds), self.record.options
@@ -138,7 +138,10 @@ class Run:
         settings: list[str] = getattr(algorithm, "run_notes", list)()
         notes += [
             *([] if refit is None else [refit]),
-            *(settings or (self.policy().notes() if self.finished else [])),
+            *(
+                settings
+                or ((self.best_policy() if self._selection.best else self.policy()).notes() if self.finished else [])
+            ),
         ]
         return list(dict.fromkeys(notes))
 
@@ -166,6 +169,10 @@ class Run:
             best = load_policy(self._best_folder(index), self.members[index].algorithm)
             self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
+
+    def best_report(self) -> Chosen | None:
+        """Return the metric, the update and the value of the best report; None without `best=`."""
+        return self._selection.chosen(self.metrics)
 
     def _example(self) -> str:
         """Return the name of a metric on held-out data, of this run if it has one."""
