@@ -15,13 +15,13 @@ from tests.data.visits import mapping, visits
 from tidelog import Log, read_log
 from tidelog.data import log as logs
 from tidelog.data import states
+from tidelog.data.core.npy import holds_objects
 from tidelog.data.core.raw import Column, RawAction, RawLog
 from tidelog.data.io import export, inspect, saved_checks, storage
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import open_log
 from tidelog.data.parsing import tables
 from tidelog.data.parsing.tables import Table
-from tidelog.data.sources.npy import holds_objects
 from tidelog.data.statistics import _labels
 from tidelog.data.validation import clusters, duplicates, errors, quarantine
 from tidelog.errors import ConfigError, LogError, SpecError

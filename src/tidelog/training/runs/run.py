@@ -243,7 +243,8 @@ class Run:
                 if now.doing == "training" and announce is None:
                     announce = time.monotonic() + SETTLED_SECONDS
                 measured = unmeasured > 0 and now.unmeasured_reports == 0
-                if announce is not None and (time.monotonic() >= announce or measured):
+                due = announce is not None and (time.monotonic() >= announce or measured)
+                if due and not now.includes_compiling:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
@@ -341,7 +342,8 @@ class Run:
             left = ((settings.last - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
-            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured)
+            first = self._measures and reports > 0 and reporting.count == 1
+            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first)
             interrupts.leave()
             pace.restart()
 
@@ -517,16 +519,18 @@ def collapsed_metrics(
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if held-out decisions became clearly less likely after the best report, for the worst member.
 
-    The same loss in training must have fallen since then: one that rises in both is no sign of overfitting, as the
-    weights of decisions change while the critics learn.
+    The same loss in training must have fallen since then, and be clearly lower now: one that rises in both is no sign
+    of overfitting, as the weights of decisions change while the critics learn; the first losses in training are means
+    over networks that knew nothing.
     """
     rises = []
     for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
         reports = [row for row in rows if row["member"] == member and metric in row]
         best, end = min(reports, key=lambda row: (row[metric], row["update"])), reports[-1]
         least, last, training = best[metric], end[metric], metric.removeprefix("held_out/")
-        fits_better = training not in end or end[training] < best.get(training, math.inf)
-        if fits_better and last - least > OVERFITTED * max(1.0, abs(least)):
+        margin, now = OVERFITTED * max(1.0, abs(least)), end.get(training, -math.inf)
+        fits_better = now < best.get(training, math.inf) and last - now > margin
+        if fits_better and last - least > margin:
             rises.append((last - least, least, best["update"], last, metric))
     if not rises:
         return []

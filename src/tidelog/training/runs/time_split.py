@@ -106,8 +106,8 @@ class TimeSplit:
 def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
-    slates, users, gaps = (name in store_spec.columns for name in ("slate", "user", "time"))
-    return store_interactions(log, store_spec.targets, slates, users, gaps)
+    slates, users, gaps, user_ids = (name in store_spec.columns for name in ("slate", "user", "time", "user_id"))
+    return store_interactions(log, store_spec.targets, slates, users, gaps, user_ids)
 
 
 def user_selection_share(share: float | None, best: str | None, held_out: float, log: Interactions) -> float:
@@ -171,7 +171,8 @@ class QWeightSelection:
         cases = held_out_cases(self.log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        scores = ranker.find(cases.history, cases.events, k, allowed, self.log.features_of(cases.user), cases.gaps)
+        who = self.log.features_of(cases.user)
+        scores = ranker.find(cases.history, cases.events, k, allowed, who, cases.gaps, cases.user_index)
         weights = _weights(policy)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
         best = _best_weight([earned for earned, _ in results], cases.user)
