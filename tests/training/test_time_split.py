@@ -177,6 +177,7 @@ def test_half_of_many_held_out_users_choose_a_policy_that_is_kept():
         user_selection_share(0.2, None, 0.3, many)
 
 
+@pytest.mark.full
 def test_a_run_over_interactions_makes_twenty_reports():
     run = tl.fit(small(), described(), 4_000, held_out=0.3, train=False)
     assert run.record.options.every == 200
