@@ -231,4 +231,4 @@ def test_empty_text_is_counted_and_its_rule_named(tmp_path):
     assert described.fields[0].empty == 2
     assert any("2 in 'region'" in note for note in described.notes)
     (error,) = [one for one in described.report.errors if one.check == "missing value"]
-    assert error.fix.startswith('set a rule in the mapping, as in missing = "mean+flag"')
+    assert error.fix.startswith('set missing = { "')

@@ -4,12 +4,13 @@ import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.ope.cases import episodes as chain
 from tests.ope.cases import outcome, rules, treated
 from tests.ope.made import random_log
-from tidelog import Limits, Log, judge
+from tidelog import Limits, Log, judge, read_log
 from tidelog.data.states import number_observations
 from tidelog.envs.treatment import clinician
 from tidelog.ope.assumptions import independence
@@ -109,6 +110,47 @@ def test_functions_stand_in_for_a_table():
     # 0 of 40 other seeds fail; at a level of 0.0025 the logger alone must for 1 in 400
     assert found[REWARDS].fails
     assert not found[LOGGER].fails
+
+
+def numbered_states(seed, episodes=300, steps=12, size=60):
+    """A chain of numbered states that often stay, each with a score that follows from its number."""
+    generator = np.random.default_rng(seed)
+    chance, score = generator.choice([0.1, 0.9], size), generator.normal(size=size)
+    states = [generator.integers(0, size, episodes)]
+    while len(states) < steps:
+        stays = generator.random(episodes) < 0.5
+        states.append(np.where(stays, states[-1], generator.integers(0, size, episodes)))
+    state = np.stack(states, 1).ravel()
+    action = (generator.random(len(state)) < chance[state]).astype(int)
+    return Log.from_arrays(
+        observation={"numeric": score[state][:, None].astype(np.float32), "categorical": state[:, None]},
+        action=action, actions=2, reward=(score[state] * action).astype(np.float32),
+        episode=np.repeat(np.arange(episodes), steps), terminated=np.tile(np.arange(steps) == steps - 1, episodes),
+    )  # fmt: skip
+
+
+def test_many_labels_are_told_apart():
+    """A projection of 60 labels mixes states, so that past actions would predict the logger's."""
+    log = numbered_states(seed=6)
+    found = history_dependence(log, episode_folds(log, 2, 0), None)
+    assert len(found) == 3
+    assert not any(one.fails for one in found)  # 1 of 150 tests of 50 other seeds fails
+
+
+@pytest.mark.full
+def test_a_cause_in_the_observation_has_the_name_of_its_column():
+    generator = np.random.default_rng(0)
+    lab = generator.normal(size=(200, 5))
+    frame = pl.DataFrame({
+        "stay": np.repeat(np.arange(200), 5), "lab": lab.ravel(), "ward": generator.choice(["A", "B"], 1_000),
+        "given": generator.choice(["no", "yes"], 1_000),
+        "score": (np.roll(lab, 1, axis=1) + generator.normal(0, 0.1, lab.shape)).ravel(),
+    })  # fmt: skip
+    log = read_log(frame, {"episode": "stay", "observation": ["lab", "ward"], "action": "given", "reward": "score",
+                           "terminated": True})  # fmt: skip
+    found = {one.outcome: one for one in history_dependence(log, episode_folds(log, 2, 0), None)}
+    assert found[REWARDS].fails
+    assert found[REWARDS].cause == "'lab' of the decision before"
 
 
 def test_drift_of_logger_and_rewards():

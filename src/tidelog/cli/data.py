@@ -17,7 +17,7 @@ from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log, training_command
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
-from tidelog.data.parsing.formulas import formula_note
+from tidelog.data.parsing.csv_text import formula_note
 from tidelog.data.validation.quarantine import quarantine
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError, LogError, nearest
@@ -157,13 +157,11 @@ def _with_ranking(table: Description, source: Source) -> Description:
     roles = table.interaction_roles()
     if roles is None:
         return table
-    from tidelog.algorithms.auto import updates_of_events  # JAX: only a table of interactions needs it
-    from tidelog.algorithms.names import names
+    from tidelog.algorithms.names import names  # JAX: only a table of interactions needs it
 
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
-    steps = updates_of_events(table.rows).value
-    return replace(table, ranking=names("interactions")[0], ranking_report=report, ranking_steps=steps)
+    return replace(table, ranking=names("interactions")[0], ranking_report=report)
 
 
 def _validate(words: list[str]) -> int:

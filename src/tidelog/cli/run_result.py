@@ -66,7 +66,14 @@ def show_run(run: Run) -> None:
     table(f"{run.name}: last metrics, update {run.update:,}", head, rows)
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        print_notes(run.policy().notes())
+        chosen = run.best_report()
+        if chosen is not None:
+            early = f" Training stopped early, after {run.done:,}." if run.done < run.record.options.last else ""
+            print_line(
+                f"kept: the policy of update {chosen.update:,}, with the best {chosen.metric}, "
+                f"{_number(chosen.value)}; every command uses it.{early}"
+            )
+        print_notes((run.policy() if chosen is None else run.best_policy()).notes())
         for line in lists_advice(run):
             print_line(line)
         print_line(f"next: {next_command(run)}")

@@ -17,7 +17,7 @@ from tidelog.data.core.order import Order, episode_order
 from tidelog.data.io.export import column_labels
 from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
-from tidelog.data.parsing.formulas import formula_note, write_csv
+from tidelog.data.parsing.csv_text import formula_note, write_csv
 from tidelog.data.parsing.tables import Table, without_na
 from tidelog.data.sources import table_of
 from tidelog.disk import stream_to, write_file

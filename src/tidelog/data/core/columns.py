@@ -78,9 +78,10 @@ class Columns:
     file are written as `1.234,5`. `explode`: the key of JSON lines that holds a list of objects; each is a row, with
     the other keys of its line. `na_values`: texts
     that mean an empty cell in every column, such as "?". `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
-    `reward_values`: word -> its reward. `reward_weights`: one weight for each column of `reward`; the reward is the
-    weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an
-    episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a cluster.
+    `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
+    the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
+    in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
+    cluster.
     """
 
     observation: Names

@@ -49,13 +49,16 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
+    interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
 
 
+_CASES = (
+    "episode", "trajectory", "stay", "admission", "encounter", "patient", "subject", "case", "session", "game", "run",
+    "trial",
+)  # fmt: skip
 _EPISODE = (
-    "episode", "episode_id", "episode_no", "episode_number", "trajectory", "trajectory_id", "traj", "traj_id",
-    "rollout", "mdp_id", "stay", "stay_id", "icustay_id", "admission_id", "hadm_id", "encounter_id", "patient",
-    "patient_id", "subject", "subject_id", "case", "case_id", "session", "session_id", "conversation_id", "game",
-    "game_id", "run", "run_id", "ep", "eps", "ep_id", "trial", "trial_id",
+    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key")), "traj",
+    "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
 )  # fmt: skip
 _USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -65,6 +68,7 @@ _ITEM = (
     "item", "item_id", "items", "itemid", "iid", "product", "product_id", "sku", "stock_code", "movie", "movie_id",
     "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
 )  # fmt: skip
+_SESSION = ("session", "session_id", "sessionid")
 _RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
 _EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
 _SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the list takes the role
@@ -478,9 +482,13 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
         return
     users = [one for one in named if _plain(one) in _USER and one.kind in ("whole number", "word", "flag")]
     items = [one for one in named if _plain(one) in _ITEM]
+    guessed = _items_by_content(named, proposal) if users and not items else []
+    items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
+    sessions = [one.name for one in named if _plain(one) in _SESSION]
+    roles |= {"session": sessions[0]} if sessions and items[0].kind != "list" else {}
     dated = [one.name for one in named if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
@@ -492,13 +500,33 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
         roles |= dict.fromkeys([role], called[0]) if called else {}
     proposal.interactions = roles
     listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
-    proposal.notes.insert(0, f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
+    about = proposal.interaction_notes
+    about.append(f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
+    if guessed:
+        about.append(f"'{items[0].name}' is taken as the item, because no other column has many values that "
+                                 "repeat; `--item` names another")  # fmt: skip
     if items[0].kind == "list":
-        proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
-    proposal.notes += _rewards_of_events(named, roles)
+        about.append(f"'{items[0].name}' holds several items per row: split them, one item per row")
+    about += _rewards_of_events(named, roles)
     if "rating" not in roles:
-        proposal.notes += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
+        about += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
+    proposal.notes[:0] = about
+
+
+def _items_by_content(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+    """Return the one column whose values repeat, and are too many for a feature, in sessions or events of users.
+
+    Empty if there are several such columns, an action, or no column of sessions or of kinds of event.
+    """
+    names = {_plain(one) for one in named}
+    if "action" in proposal.mapping or names.isdisjoint((*_SESSION, *_EVENT)):
+        return []
+    other = (*_EPISODE, *_USER, *_EVENT, *_RATING)
+    used = {proposal.mapping.get(role) for role in ("time", "step", "reward")}
+    fitting = [one for one in named if one.kind in ("whole number", "word") and not one.empty
+               and one.unique > _FEW_CODES and _plain(one) not in other and one.name not in used]  # fmt: skip
+    return fitting if len(fitting) == 1 else []
 
 
 def _unfit_reward(one: Field) -> str | None:
@@ -534,12 +562,20 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")
+    observed = [one for one in empty if used[one.name] == "observation"]
+    if observed:
+        rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
+        each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
+        proposal.hints.append(f'{each}   # or "forward": the last known value')
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
     logarithms = [one.name for one in named if "".join(_words(one.name)).endswith(("logp", "logprob", "logpi"))]
     if logarithms:
         proposal.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` needs the probability itself")
+
+
+_RULES = 4  # columns that each have a rule of their own
 
 
 def _why_unused(one: Field, rows: int) -> str:

@@ -78,19 +78,21 @@ class Description:
     notes: tuple[str, ...]
     interactions: dict[str, str]
     report: Report | None
+    interaction_notes: tuple[str, ...] = ()  # those of the notes that are about interactions
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
     written: str | None = None  # the file that holds the proposed mapping, if it was written
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
-    ranking_steps: int | None = None  # number of updates that suits the size of the table
 
     def text(self) -> str:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
         lines += [_field_line(one) for one in self.fields]
-        lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, "", *self._remaining()]
-        if self.ranking_report is not None:
-            lines += ["", *_summary("as interactions", self.ranking_report)]
+        if self.ranking_report is None:
+            lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, ""]
+            lines += self._remaining()
+        else:  # the mapping would make episodes of users: its problems are not those of interactions
+            lines += ["", *_wrapped(self.interaction_notes), "", *_summary("as interactions", self.ranking_report)]
         return "\n".join([*lines, "", *self._commands()])
 
     def to_json(self) -> dict[str, Any]:
@@ -107,7 +109,7 @@ class Description:
         return Report(self.source, self.rows) if self.report is None else self.report
 
     def _remaining(self) -> list[str]:
-        notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+        notes = _wrapped(self.notes)
         if self.report is None:
             return [*notes, "the mapping is not complete: add the entries marked '#' above"]
         return [*notes, "", *_summary("with this mapping", self.report)]
@@ -149,8 +151,7 @@ class Description:
         if self.ranking is None or self.ranking_report is None:
             return [validate]
         if self.ranking_report.ok:
-            steps = "" if self.ranking_steps is None else f" --steps {self.ranking_steps}"
-            return [validate, f"  tidelog train {self.ranking} --data {source} {flags}{steps}"]
+            return [validate, f"  tidelog train {self.ranking} --data {source} {flags}"]
         if any(not problem.count for problem in self.ranking_report.errors):
             return [validate]
         return [
@@ -166,6 +167,10 @@ ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
+
+
+def _wrapped(notes: Sequence[str]) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
 
 
 def _summary(title: str, report: Report) -> list[str]:
@@ -241,7 +246,16 @@ def describe_table(source: Any) -> Description:
     report = None if proposed is None else examine(from_table(table, proposed))
     notes, named = tuple(proposal.notes), tuple(several)
     return Description(
-        source_name, table.rows, fields, proposed, _toml(proposal), notes, proposal.interactions, report, named
+        source_name,
+        table.rows,
+        fields,
+        proposed,
+        _toml(proposal),
+        notes,
+        proposal.interactions,
+        report,
+        tuple(proposal.interaction_notes),
+        named,
     )
 
 

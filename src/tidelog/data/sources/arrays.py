@@ -25,12 +25,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tidelog.data.core.npy import holds_objects, read_array
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import ROLES, from_arrays
 from tidelog.data.sources.hdf5_guard import check_datasets, own_object
-from tidelog.data.sources.npy import holds_objects, read_array
 from tidelog.data.validation.errors import differences
 from tidelog.errors import nearest
 from tidelog.input_files import check_regular, open_regular

@@ -391,20 +391,25 @@ def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | N
     """Raise LogError if records differ in width; called only after an error, because it reads the whole file."""
     rows: list[int] = []
     lines: list[int] = []
-    width = count = 0
+    widths: list[int] = []
+    width = count = last = 0
     try:
         for row, (line, record) in enumerate(_records(data, separator), first_row):
             width = width or len(record)
+            last = row if record else last
             if record and len(record) != width:
                 count += 1
-                rows, lines = [*rows, row][:_SHOWN], [*lines, line][:_SHOWN]
+                rows, lines, widths = [*rows, row][:_SHOWN], [*lines, line][:_SHOWN], [*widths, len(record)][:_SHOWN]
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from (cause or error)
     except csv.Error as error:
         raise unreadable(path, f"an unclosed or misplaced quote ({error})", _TEXT) from (cause or error)
     if count:
-        found, expected = "rows with more or fewer fields than the header", f"{width} fields in every row"
-        fix = "correct these lines, or quote fields with the separator; an incomplete last line means a truncated file"
+        several = ", ".join(map(str, dict.fromkeys(widths)))
+        found, expected = f"{several} field{'' if several == '1' else 's'}", f"{width} fields in every row"
+        fix = "correct these lines, or quote fields with the separator"
+        if [last] == rows[:count] and widths[0] < width:
+            fix = "the last line is incomplete: export or copy the file again"
         raise unreadable(path, found, expected, fix, "ragged rows", rows, count, lines) from cause
 
 

@@ -9,9 +9,9 @@ Method: the generalised covariance measure (Shah & Peters 2020, "The hardness of
 the generalised covariance measure", arXiv:1804.07203). Models of other folds regress outcome and candidate on the
 observation; under independence the mean product of the residuals is 0. The largest of all standardised products is
 compared with its distribution under Gaussian multipliers of whole episodes or clusters, so one level holds for all
-pairs simultaneously. The regression is a table if the log has one, otherwise a ridge regression on random features. An
-inexact regression leaves a part of the observation in both residuals: a candidate that adds less than `LEAST` to the
-explained variance is ignored, unless noise dominates.
+pairs simultaneously. The regression is a table if the log has one or if its many labels were each seen often enough,
+otherwise a ridge regression on random features. An inexact regression leaves a part of the observation in both
+residuals: a candidate that adds less than `LEAST` to the explained variance is ignored, unless noise dominates.
 
 Episodes that depend on one another are resampled together. In a log without a cluster column they are detected:
 exact copies, and columns that look like a person, a session, a store or a day.
@@ -31,11 +31,11 @@ from scipy import sparse
 from scipy.special import ndtr
 
 from tidelog.data.log import Log
-from tidelog.data.states import States
+from tidelog.data.states import States, number_observations
 from tidelog.data.validation.clusters import cluster_candidates, codes_of, day_labels
 from tidelog.ope.evidence.episodes import Ordinals, clusters_of, ends_by_clock, fold_of_steps, observed_numbers
 from tidelog.ope.evidence.evidence import Floats
-from tidelog.types import Continuous, Discrete
+from tidelog.types import Codes, Continuous, Discrete, Vector
 
 LEVEL = 0.0025  # of each of at most four tests: 1% together
 LEAST = 1e-3  # smallest added share of explained variance; below it the regression's error is an equally likely cause,
@@ -328,7 +328,9 @@ def _history(log: Log, rows: Ordinals) -> Named:
         names += [f"how often {SAME} was taken before"] * 3
     seen = _observed(log)[np.asarray(log.position)]
     columns.append(last(seen))
-    names += [f"the observation before ({i})" for i in range(seen.shape[1])]
+    called = _observed_names(log)
+    called = called if len(called) == seen.shape[1] else ["the observation"] * seen.shape[1]  # projected, or an image
+    names += [f"{name} of the decision before" for name in called]
     values = np.concatenate(columns, axis=1)[rows]
     return Named(names, _standardised(values))
 
@@ -342,9 +344,25 @@ def _observed(log: Log) -> Floats:
     return np.asarray(seen, np.float64)
 
 
+def _observed_names(log: Log) -> list[str]:
+    """The names of the observed labels and numbers, in the order of `observed_numbers`."""
+    names: list[str] = []
+    for name, leaf in sorted(log.spec.observation.items()):
+        if isinstance(leaf, Codes):
+            for column, size in enumerate(leaf.sizes):
+                labels = leaf.vocabularies[column] if leaf.vocabularies else range(size)
+                called = repr(leaf.names[column]) if leaf.names else f"{name} {column}"
+                names += [f"{called} = {label}" for label in labels]
+        elif isinstance(leaf, Vector):
+            names += [repr(one) for one in leaf.names] or [f"{name} {column}" for column in range(leaf.size)]
+    return names
+
+
 def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int) -> tuple[_Given, _Given]:
     """Regression inputs: the observation, and the observation with the action."""
     position, all_rows = np.asarray(log.position)[rows], np.arange(len(rows))
+    if states is None and len(_observed_names(log)) > MOST_COLUMNS:
+        states = _often_observed(log)
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
         return _Given(here, all_rows), _Given(here * log.spec.action.n + np.asarray(log.action)[rows], all_rows)
@@ -361,6 +379,16 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
     if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
         return _Given(alone, all_rows), _Given(alone, all_rows, actions)
     return _Given(alone, all_rows), _Given(features(np.concatenate([seen, actions], axis=1)), all_rows)
+
+
+def _often_observed(log: Log) -> States | None:
+    """The log's different observations, if each has `CELL` rows on average; None otherwise.
+
+    A projection of many labels cannot tell them apart, so that an exact Markov state would fail the test.
+    """
+    states = number_observations(log)
+    visited = len(np.unique(states.stored[np.asarray(log.position)]))
+    return states if log.steps >= CELL * visited else None
 
 
 def _some_rows(log: Log, seed: int) -> Ordinals:
