@@ -110,6 +110,7 @@ class Record:
         algorithms: Sequence[Any],
         options: Options,
         log: Log | Interactions,
+        spec: Spec,
         scaler: Scaler,
         held_out: list[Any],
         sketches: dict[str, Any],
@@ -125,7 +126,7 @@ class Record:
         )
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
-        return cls(name, configs, options, log.spec, scaler, data, held_out, machine, sketches)
+        return cls(name, configs, options, spec, scaler, data, held_out, machine, sketches)
 
     @classmethod
     def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: TrainingData) -> Record:
