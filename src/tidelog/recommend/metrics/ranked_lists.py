@@ -333,6 +333,8 @@ def _cell(row: RankingRow, measure: str) -> str:
     if measure in row.diversity:
         return f"{row.diversity[measure]:.3f}"
     if measure not in row.scores:
-        raise ConfigError(f"unknown measure '{measure}': {nearest(measure, dict.fromkeys((*MEASURES, *row.scores, *DIVERSITY)))}")
+        raise ConfigError(
+            f"unknown measure '{measure}': {nearest(measure, dict.fromkeys((*MEASURES, *row.scores, *DIVERSITY)))}"
+        )
     estimate, low, high = row.scores[measure]
     return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"
