@@ -397,6 +397,11 @@ def test_settings_follow_the_kind_of_an_environment(here, tidelog):
     assert (found["learning_rate"], found["policy_epochs"]) == (classic["learning_rate"], classic["policy_epochs"])
     assert (found["environments"], found["policy_iterations"]) == (4, 2), "flags win"
 
+
+@pytest.mark.full
+def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(here, tidelog):
+    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--environments", 4, "--rollout-steps", 16]
+    small += ["--policy-iterations", 2]
     plain = tidelog(
         "train", "ppg", *small, "--minibatches", 4, "--auxiliary-minibatch", 8, "--preset", "none", "--out", "plain"
     )

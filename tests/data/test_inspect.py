@@ -320,7 +320,11 @@ def test_lists_are_on_one_line_and_nested_events_are_said(tmp_path: Path) -> Non
     assert (
         "\ncodes                        list                 2 different  [1.0, 2.0], [3.0, 4.0]\n" in described.text()
     )
-    assert "events (lists of objects: write one row for each" in " ".join(described.text().split())
+    assert tomllib.loads(described.toml)["explode"] == "events"
+    frame.with_columns(more=pl.col("events")).write_ndjson(tmp_path / "b.jsonl")
+    several = describe_table(tmp_path / "b.jsonl")
+    assert "explode" not in tomllib.loads(several.toml)
+    assert "events (lists of objects: `explode` in the mapping" in " ".join(several.text().split())
     assert all("\n" not in example for one in described.fields for example in one.examples)
 
 
@@ -364,3 +368,29 @@ def test_several_choices_are_counted_for_each_of_them() -> None:
     action = np.array([[0, 2], [1, 1], [1, 0]])
     log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
     assert "actions: 0: [1, 2], 1: [1, 1, 1]" in inspect_log(log).text()
+
+
+def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment() -> None:
+    frame = pl.DataFrame({
+        "Case No": [f"{row // 4}/24" for row in range(40)], "Lactate": [None, 2.5, 1.5, 3.5] * 10,
+        "action": [0, 1] * 20, "reward": [0.0, 1.0] * 20,
+    })  # fmt: skip
+    described = describe_table(frame)
+    assert tomllib.loads(described.toml)["episode"] == "Case No"
+    rule = '# missing = { "Lactate" = "mean+flag" }   # or "forward": the last known value'
+    assert rule in described.toml.split("\n")
+    proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
+    assert read_log(frame, proposed).steps == 40
+    assert validate(frame, tomllib.loads(described.toml)).errors
+
+
+def test_sessions_of_users_are_interactions_whatever_their_items_are_called() -> None:
+    places = np.random.default_rng(0).integers(0, 60, 300)
+    columns = {"user": np.arange(300) // 12, "session": np.arange(300) // 4, "restaurant": places}
+    frame = pl.DataFrame(columns | {"kind": ["browse", "accept"] * 150, "time": np.arange(300) * 60 + 1e9})
+    described = describe_table(frame)
+    roles = {"user": "user", "item": "restaurant", "time": "time", "session": "session", "event": "kind"}
+    assert described.interaction_roles() == roles
+    assert "'restaurant' is taken as the item" in described.text()
+    assert not describe_table(frame.with_columns(cook=pl.col("restaurant"))).interactions  # which of the two?
+    assert not describe_table(frame.drop("session", "kind")).interactions

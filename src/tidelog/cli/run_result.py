@@ -10,6 +10,7 @@ from typing import Any
 from tidelog.cli.next_lists import lists_advice, next_command
 from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.wrapping import wrapped
+from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
@@ -62,7 +63,14 @@ def show_run(run: Run) -> None:
     table(f"{run.name}: last metrics, update {run.update:,}", head, rows)
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        print_notes(run.policy().notes())
+        chosen = run.best_report()
+        if chosen is not None:
+            early = f" Training stopped early, after {run.done:,}." if run.done < run.record.options.last else ""
+            print_line(
+                f"kept: the policy of update {chosen.update:,}, with the best {chosen.metric}, "
+                f"{_number(chosen.value)}; every command uses it.{early}"
+            )
+        print_notes((run.policy() if chosen is None else run.best_policy()).notes())
         for line in lists_advice(run):
             print_line(line)
         print_line(f"next: {next_command(run)}")
@@ -77,9 +85,13 @@ def _next_commands(run: Run) -> list[str]:
     commands = []
     if record.environment is not None:
         commands.append(f"tidelog evaluate {folder} --env {shlex.quote(record.environment)}")
-    if record.environment is None or record.is_finetuned:
+    origin = record.data.origin or {}
+    has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
+    if (record.environment is None or record.is_finetuned) and has_reward:
         commands.append(record.judge_command(Path(str(run.folder))))
-    if feature_names(record.spec):
+    if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
+        commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
+    elif feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
         commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
     elif record.environment is None:

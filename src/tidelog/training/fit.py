@@ -42,7 +42,7 @@ from tidelog.training.runs.record import Record, RefitOf, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
-from tidelog.training.runs.time_split import LISTS, TimeSplit, check_list_options
+from tidelog.training.runs.time_split import LISTS, REPORTS, TimeSplit, check_list_options, user_selection_share
 from tidelog.types import Spec, Vector
 
 CLOSEST = 50  # default minimum of updates between two reports
@@ -95,13 +95,13 @@ def fit(
     out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
-        check_list_options(scale, split_seed, episodes, selection_share, data_share)
+        check_list_options(scale, split_seed, episodes, data_share)
     options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=reports_every(every, steps, CLOSEST),
+        every=reports_every(every, steps, CLOSEST, *([REPORTS] if isinstance(log, Interactions) else [])),
         held_out=held_out,
-        selection_share=1.0
+        selection_share=user_selection_share(selection_share, best, held_out, log)
         if isinstance(log, Interactions)
         else selection_of(selection_share, best, held_out, len(log.episodes)),
         data_share=data_share,
@@ -182,7 +182,7 @@ def spec_of(algorithm: Any, log: Log | Interactions) -> Spec:
 def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:
     """Split a log into training and held-out parts: by episode, or by time for interactions."""
     if isinstance(log, Interactions):
-        return TimeSplit(log, options.held_out)
+        return TimeSplit(log, options.held_out, options.selection_share)
     return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
 
 

@@ -152,6 +152,17 @@ def held_out_cases(log: Interactions, most: int, length: int | None = None) -> C
     return next_baskets(log, rows, length or min(_LONGEST, int(np.diff(log.starts).max())))
 
 
+def split_users(log: Interactions, share: float) -> tuple[Interactions, Interactions]:
+    """Split the users of the events for evaluation at random, always alike: a share of them, and all others.
+
+    Both logs have all events; only the events for evaluation are those of their users. The users of a smaller share are
+    among those of a larger one.
+    """
+    users = np.random.default_rng(0).permutation(np.unique(log.user[log.targets]))
+    first = np.isin(log.user, users[: round(share * len(users))])
+    return replace(log, scored=log.scored & first), replace(log, scored=log.scored & ~first)
+
+
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
     """Items and kinds of the events before the given ones, both [C, H], latest last, padded with 0 at the beginning."""
     if length is not None and length < 1:
