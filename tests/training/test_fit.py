@@ -467,5 +467,8 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     assert len(overfitting(falling)) == 1
     rising = [row | {"actor_loss": row["update"] / 100.0} for row in weighted]
     assert overfitting(rising) == []  # the loss rises in training, too: no sign of overfitting
+    assert (
+        overfitting([row | {"decisions": row["update"]} for row in rows]) == []
+    )  # in an environment it leaves the log
     assert overfitting(rows[:3]) == []
     assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []

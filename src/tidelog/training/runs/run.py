@@ -229,14 +229,18 @@ class Run:
             held_out = () if self._q_weight_selection is None else self._q_weight_selection.notes
             for note in (*self.notes(), *held_out):
                 screen.note(note)
-            announce, unmeasured = None, 0
+            announce, unmeasured, reports = None, 0, 0
             self._screen = screen
             for now in self.stream():
                 screen.show(now)
                 if now.doing == "training" and announce is None:
                     announce = time.monotonic() + SETTLED_SECONDS
-                measured = unmeasured > 0 and now.unmeasured_reports == 0
-                if announce is not None and (time.monotonic() >= announce or measured):
+                reports += bool(now.rows)
+                if unmeasured > 0 and now.unmeasured_reports == 0:
+                    announce, unmeasured = time.monotonic(), 0
+                # the first report also compiles: the second one shows what the others take
+                waits = reports == 1 and time.monotonic() < (announce or 0.0) + LONG_SECONDS
+                if announce is not None and time.monotonic() >= announce and not waits:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
@@ -511,8 +515,11 @@ def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if held-out decisions became clearly less likely after the best report, for the worst member.
 
     The same loss in training must have fallen since then: one that rises in both is no sign of overfitting, as the
-    weights of decisions change while the critics learn.
+    weights of decisions change while the critics learn. A run in an environment has no note: its policy leaves the
+    decisions of the log by its own experience.
     """
+    if any("decisions" in row for row in rows):
+        return []
     rises = []
     for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
         reports = [row for row in rows if row["member"] == member and metric in row]
