@@ -31,7 +31,7 @@ def test_a_log_in_numbers() -> None:
 
 def test_continuous_actions_in_numbers() -> None:
     continuous = mapping(action="sofa", actions=None, action_mask=None, bounds=(0, 30))
-    assert "actions: mean" in inspect_log(read_log(visits(), continuous)).text()
+    assert re.search(r"actions: mean \[-?[\d.]{1,7}\], std \[", inspect_log(read_log(visits(), continuous)).text())
 
 
 def test_a_proposed_mapping_reads_the_table(tmp_path: Path) -> None:

@@ -367,9 +367,12 @@ def _value(value: Any) -> str:
 
 
 def _measures(values: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
-    )
+    def short(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(short, value))}]"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return ", ".join(f"{name} {short(value)}" for name, value in values.items())
 
 
 def _action_lines(actions: dict[str, Any]) -> list[str]:
