@@ -417,3 +417,10 @@ def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     assert read_log(frame, whole).steps == 400
     numbers = frame.with_columns(reward=pl.Series([None, None, None, 1.0] * 100)).drop("Outcome")
     assert '# reward_values = { "" = 0.0 }   # if rows without a reward earn nothing' in describe_table(numbers).toml
+
+
+def test_warnings_of_the_proposed_mapping_are_named() -> None:
+    frame = pl.DataFrame({"episode": [0, 0, 1, 1] * 5, "x": 1.0, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
+    text = describe_table(frame).text()
+    for name in ("no end flag", "no bootstrap target", "constant observation column"):
+        assert f"\nwarning: {name}" in text

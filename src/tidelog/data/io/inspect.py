@@ -174,9 +174,10 @@ def _wrapped(notes: Sequence[str]) -> list[str]:
 
 
 def _summary(title: str, report: Report) -> list[str]:
-    """The number of problems of a report, and its errors."""
+    """The number of problems of a report, its errors, and the names of its warnings."""
     errors = replace(report, problems=report.errors).lines[1:]
-    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors]
+    named = [line for line in replace(report, problems=report.warnings).lines[1:] if line.startswith("warning: ")]
+    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 
 def describe_table(source: Any) -> Description:
