@@ -230,8 +230,8 @@ def describe_table(source: Any) -> Description:
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
     if "explode" in settings:
-        several = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
-        proposal.notes.insert(0, several)
+        rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
+        proposal.notes.insert(0, rows)
     if separator is not None:
         proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
     if absent:
