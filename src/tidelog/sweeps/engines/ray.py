@@ -117,7 +117,7 @@ def ask_to_end(process: int) -> None:
 class _Slot(NamedTuple):
     actor: Any
     about: About
-    index: int  # among the slots of its node
+    place: int  # among the slots of its node
     cores: list[int] | None
 
 
@@ -276,14 +276,14 @@ class Ray:
                 f"cpus={len(about.cores)}"
             )
         slots = [*self._idle, *(one.slot for one in self._running.values())]
-        taken = {slot.index for slot in slots if slot.about.node == about.node}
-        index = next(number for number in range(len(taken) + 1) if number not in taken)
+        taken = {slot.place for slot in slots if slot.about.node == about.node}
+        place = next(number for number in range(len(taken) + 1) if number not in taken)
         cores = about.cores
         if cores is not None:  # the first one by the node, as several nodes may be on one machine
-            first = int(about.node, 16) + index * self._cpus
+            first = int(about.node, 16) + place * self._cpus
             cores = sorted(cores[(first + number) % len(cores)] for number in range(self._cpus))
         self._lost_starts = 0
-        self._idle.append(_Slot(actor, about, index, cores))
+        self._idle.append(_Slot(actor, about, place, cores))
 
     def _end(self, one: _Running) -> Ended:
         """Return how a job ended; its actor takes the next one, or is replaced if it is lost."""
