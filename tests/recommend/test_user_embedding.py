@@ -159,6 +159,8 @@ def test_http_answers_as_numpy_does(tmp_path):
 
 def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp_path):
     log, whole = described(), listing("lists, users")
+    assert "the policy holds the ids of all 16 users of its log: share its file accordingly" in whole.notes()
+    assert not any("ids" in note for note in policy(small(), log).notes())
     assert "user_id" not in policy(small(), log).spec.observation
     assert whole.spec.observation["user_id"] == Users(tuple(log.users.tolist()))
     assert Spec.from_json(whole.spec.to_json()) == whole.spec

@@ -624,15 +624,19 @@ class RecommenderBCQ:
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
     def policy_notes(self, params: PolicyParams) -> list[str]:
-        """Return a note if the lists of this policy do not depend on Q, and why."""
+        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users."""
+        notes = []
         if params.q_updates == 0:
-            return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
-        if self.q_weight is None and params.weight == 0:
-            return [
+            notes.append("Q has had no update: its weight is 0, and lists are in order of likelihood")
+        elif self.q_weight is None and params.weight == 0:
+            notes.append(
                 "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "
                 "period, so its weight is 0"
-            ]
-        return []
+            )
+        if params.next_item.users is not None:
+            count = len(params.next_item.users.weight) - 1
+            notes.append(f"the policy holds the ids of all {count:,} users of its log: share its file accordingly")
+        return notes
 
     def act(
         self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None

@@ -264,7 +264,7 @@ def recommend(
     parts = []
     for begin in range(0, len(items), most):
         rows = slice(begin, begin + most)
-        allowed = np.repeat(offered[None], len(items[rows]), axis=0) if offered.ndim == 1 else offered[rows].copy()
+        allowed = np.repeat(offered[None], len(items[rows]), axis=0) if offered.ndim == 1 else offered[rows]
         for i, seen in enumerate(items[rows] if exclude_seen else ()):
             allowed[i, seen] = False
         refuse_too_few(allowed, int(k), begin)
