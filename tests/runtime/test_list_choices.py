@@ -8,7 +8,7 @@ from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tidelog import SpecError, runtime
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
-from tidelog.runtime import list_choices
+from tidelog.runtime import list_choices, recommender
 from tidelog.runtime.list_choices import diverse, pool_size
 from tidelog.runtime.ranking import Ranker, RankingFunctions
 
@@ -115,6 +115,26 @@ def test_candidates_may_be_a_function_of_an_item():
     even = policy.recommend(HISTORIES, 3, False, candidates=lambda item: int(item[1:]) % 2 == 0)
     wanted = policy.recommend(HISTORIES, 3, False, candidates=[f"i{n}" for n in range(0, 10, 2)])
     np.testing.assert_array_equal(even.items, wanted.items)
+
+
+def test_candidates_may_be_a_mask_for_all_histories_or_for_each(monkeypatch):
+    policy = listing("lists, gru")
+    even = np.array([int(item[1:]) % 2 == 0 for item in policy.spec.action.ids])
+    wanted = policy.recommend(HISTORIES, 3, False, candidates=[f"i{n}" for n in range(0, 10, 2)], exclude=["i4"])
+    np.testing.assert_array_equal(
+        policy.recommend(HISTORIES, 3, False, candidates=even, exclude=["i4"]).items, wanted.items
+    )
+    each = np.stack([even, ~even, even, ~even])
+    for most in (1 << 26, 11):  # all histories at once, and one after the other
+        monkeypatch.setattr(recommender, "MARKS", most)
+        found = policy.recommend(HISTORIES, 3, False, candidates=each, exclude=["i4"])
+        np.testing.assert_array_equal(found.items[[0, 2]], wanted.items[[0, 2]])
+        assert {int(item[1:]) % 2 for item in found.items[[1, 3]].ravel()} == {1}
+    assert each[0, list(policy.spec.action.ids).index("i4")]  # the caller's mask is as it was
+    with pytest.raises(SpecError, match=r"history 1 has only 5 candidates"):
+        policy.recommend(HISTORIES, 6, False, candidates=np.stack([np.ones(10, bool), even, even, even]))
+    with pytest.raises(SpecError, match=r"candidates is a mask \[3, 10\], expected \[10\] or \[4, 10\]"):
+        policy.recommend(HISTORIES, 3, candidates=each[:3])
 
 
 def test_a_reason_is_the_item_without_which_the_likelihood_is_lowest(tmp_path):

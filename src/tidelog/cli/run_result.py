@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -58,12 +60,8 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 
 def show_run(run: Run) -> None:
-    """Print the last metrics of each member, and the next commands."""
-    last = {row["member"]: row for row in run.metrics}
-    names = [name for name in next(iter(last.values()), {}) if name not in ("update", "member", "seed")]
-    head = ["metric", *(f"seed {last[m]['seed']}" for m in sorted(last))]
-    rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
-    table(f"{run.name}: last metrics, update {run.update:,}", head, rows)
+    """Print the last metrics of each member, or the range over many members, and the next commands."""
+    table(f"{run.name}: last metrics, update {run.update:,}", *last_metrics(run.metrics))
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
         chosen = run.best_report()
@@ -80,6 +78,24 @@ def show_run(run: Run) -> None:
         return
     for place, command in enumerate(_next_commands(run)):
         print_line(f"{'then' if place else 'next'}: {command}")
+
+
+MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns
+
+
+def last_metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of a table of the last metrics: a column for each member, or the range over many."""
+    last = list({row["member"]: row for row in sorted(metrics, key=lambda row: row["member"])}.values())
+    names = [name for name in (last[0] if last else ()) if name not in ("update", "member", "seed")]
+    if len(last) <= MOST_MEMBERS:
+        head = [f"seed {row['seed']}" for row in last]
+        return ["metric", *head], [[name, *(_number(row.get(name)) for row in last)] for name in names]
+    values = {name: [row[name] for row in last if row.get(name) is not None] for name in names}
+    ranges = [
+        [name, *(_number(of(several) if several else None) for of in (min, median, max))]
+        for name, several in values.items()
+    ]
+    return [f"metric of {len(last)} members", "lowest", "median", "highest"], ranges
 
 
 def _next_commands(run: Run) -> list[str]:

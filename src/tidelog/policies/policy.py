@@ -196,14 +196,14 @@ class Policy(Acts):
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
         `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
-        `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
-        from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
-        against similarity within a list. A policy with time gaps needs `times`, one for each step (in the unit of the
-        log, or dates), and `now`, the time of the lists: one for all or one per history. A policy with a user embedding
-        reads `user_ids`, one per history; None, or an id that the log does not have, is an unknown user. The same input
-        gives the same lists. SpecError where fewer than `k` items remain, or another id or value is unknown
-        (`unknown="skip"` ignores it in histories and users).
+        `candidates` are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order
+        of `spec.action.ids`; `exclude` are never chosen; `events` lists the kind of each step (default: the most
+        frequent one); `users` holds one mapping per history, from columns of the user features to values (None: nothing
+        is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
+        `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
+        one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
+        does not have, is an unknown user. The same input gives the same lists. SpecError where fewer than `k` items
+        remain, or another id or value is unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,

@@ -180,14 +180,14 @@ class Recommender:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
         `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
-        `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
-        from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
-        against similarity within a list. A policy with time gaps needs `times`, one for each step (in the unit of the
-        log, or dates), and `now`, the time of the lists: one for all or one per history. A policy with a user embedding
-        reads `user_ids`, one per history; None, or an id that the log does not have, is an unknown user. SpecError
-        where fewer than `k` items remain, or another id or value is unknown (`unknown="skip"` ignores it in histories
-        and users).
+        `candidates` are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order
+        of `spec.action.ids`; `exclude` are never chosen; `events` lists the kind of each step (default: the most
+        frequent one); `users` holds one mapping per history, from columns of the user features to values (None: nothing
+        is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
+        `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
+        one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
+        does not have, is an unknown user. SpecError where fewer than `k` items remain, or another id or value is
+        unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
@@ -232,7 +232,7 @@ def recommend(
     histories: Any,
     k: int = 10,
     exclude_seen: bool | None = None,
-    candidates: Iterable[Any] | Callable[[Any], bool] | None = None,
+    candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None = None,
     exclude: Iterable[Any] | None = None,
     events: Any = None,
     users: Any = None,
@@ -256,7 +256,7 @@ def recommend(
         raise SpecError(f"diversity = {diversity!r:.80}: expected a number from 0 to 1. fix: use 0.3")
     known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
     items = known.items
-    offered = _offered(vocabulary, candidates, exclude)
+    offered = _offered(vocabulary, candidates, exclude, len(items))
     most = max(1, MARKS // (ranker.items + 1))
     problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
     if problem is not None:
@@ -264,7 +264,7 @@ def recommend(
     parts = []
     for begin in range(0, len(items), most):
         rows = slice(begin, begin + most)
-        allowed = np.repeat(offered[None], len(items[rows]), axis=0)
+        allowed = np.repeat(offered[None], len(items[rows]), axis=0) if offered.ndim == 1 else offered[rows].copy()
         for i, seen in enumerate(items[rows] if exclude_seen else ()):
             allowed[i, seen] = False
         refuse_too_few(allowed, int(k), begin)
@@ -431,18 +431,27 @@ def _is_list(value: Any) -> bool:
 
 def _offered(
     vocabulary: Vocabulary,
-    candidates: Iterable[Any] | Callable[[Any], bool] | None,
+    candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None,
     exclude: Iterable[Any] | None,
+    rows: int,
 ) -> NumpyArray:
-    """Return [N + 1] bool: the items that may be recommended."""
-    offered = np.full(len(vocabulary.ids) + 1, candidates is None)
-    if callable(candidates):
+    """Return [N + 1] bool: the items that may be recommended; [B, N + 1] where this depends on the history."""
+    count = len(vocabulary.ids)
+    offered = np.full(count + 1, candidates is None)
+    if isinstance(candidates, np.ndarray) and candidates.dtype == bool:
+        if candidates.shape not in ((count,), (rows, count)):
+            raise SpecError(
+                f"candidates is a mask {list(candidates.shape)}, expected [{count}] or [{rows}, {count}], in the order "
+                "of spec.action.ids. fix: one value for each item"
+            )
+        offered = np.concatenate([np.zeros((*candidates.shape[:-1], 1), bool), candidates], axis=-1)
+    elif callable(candidates):
         offered[1:] = [bool(candidates(one)) for one in vocabulary.ids.tolist()]
     elif candidates is not None:
         offered[vocabulary.items(_id_list(candidates, "candidates"), "candidates")] = True
     if exclude is not None:
-        offered[vocabulary.items(_id_list(exclude, "exclude"), "exclude")] = False
-    offered[0] = False
+        offered[..., vocabulary.items(_id_list(exclude, "exclude"), "exclude")] = False
+    offered[..., 0] = False
     return offered
 
 

@@ -213,7 +213,9 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
 
     def program(history: jax.Array, event: jax.Array, mask: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
         named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
-        seen = Histories(history, event, named.get("user"), named.get("gap"), named.get("user_id"))
+        who = named.get("user_id")
+        who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
+        seen = Histories(history, event, named.get("user"), named.get("gap"), who)
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
