@@ -44,7 +44,7 @@ def _table(folder: Path, patients: int) -> Path:
         pl.DataFrame(columns).write_csv(path)
         (folder / "columns.toml").write_text(
             'episode = "patient"\nstep = "visit"\nobservation = ["severity", "strain", "toxicity"]\n'
-            'action = "treatment"\nreward = "recovered"\nlast_step_terminates = true\n'
+            'action = "treatment"\nreward = "recovered"\nterminated = true\n'
         )
     return path
 
@@ -95,14 +95,17 @@ def judge(folder: Path) -> float:
     return _seconds(lambda: tl.judge(policy, log, **words))
 
 
+def bench_words(name: str) -> list[str]:
+    """Return the words of `tidelog bench` for the job of one algorithm."""
+    return ["bench", "--algorithm", name, "--seeds", "1", "--repeats", "1", "--no-start", "--json"]
+
+
 def updates(name: str) -> Callable[[Path], float]:
     """Return the job of one algorithm: seconds of 1,000 updates at paper size, by `tidelog bench`."""
 
     def job(folder: Path) -> float:
-        words = [name, "--seeds", "1", "--repeats", "1", "--no-start", "--json"]
-        done = subprocess.run(
-            [sys.executable, "-m", "tidelog", "bench", *words], check=True, capture_output=True, text=True
-        )
+        command = [sys.executable, "-m", "tidelog", *bench_words(name)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
         return float(1_000 / json.loads(done.stdout)[name]["updates_per_second"]["median"])
 
     return job

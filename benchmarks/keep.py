@@ -9,7 +9,7 @@ import numpy as np
 from tidelog.policies.statistics import Interval
 from tidelog.training.runs.record import this_machine
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(os.environ.get("TIDELOG_RESULTS", Path(__file__).parent / "results"))
 SHARED = Path(os.environ.get("TIDELOG_SHARED", Path(__file__).resolve().parents[2] / "shared"))
 
 

@@ -10,7 +10,8 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import bc
-from tidelog.data.parsing.formulas import formula_note, harmless, write_csv
+from tidelog.data.parsing.csv_text import formula_note, write_csv
+from tidelog.data.parsing.formulas import harmless
 from tidelog.training.runs.sinks import FORMATS
 
 FORMULAS = [

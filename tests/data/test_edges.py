@@ -15,13 +15,13 @@ from tests.data.visits import mapping, visits
 from tidelog import Log, read_log
 from tidelog.data import log as logs
 from tidelog.data import states
+from tidelog.data.core.npy import holds_objects
 from tidelog.data.core.raw import Column, RawAction, RawLog
 from tidelog.data.io import export, inspect, saved_checks, storage
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import open_log
 from tidelog.data.parsing import tables
 from tidelog.data.parsing.tables import Table
-from tidelog.data.sources.npy import holds_objects
 from tidelog.data.statistics import _labels
 from tidelog.data.validation import clusters, duplicates, errors, quarantine
 from tidelog.errors import ConfigError, LogError, SpecError
@@ -185,7 +185,7 @@ def test_next_observations_are_used_where_each_has_one() -> None:
 
 def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     report: Any = SimpleNamespace(ok=False, errors=[SimpleNamespace(count=0)])
-    described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, ranking_steps=None, named=())
+    described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, named=())
     commands = inspect.Description._interaction_commands(described, "clicks.csv", {"user": "u", "item": "an item"})
     assert commands == ["  tidelog data validate --data clicks.csv --user u --item 'an item'"]
     described.ranking = None

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from threadpoolctl import ThreadpoolController
 
 from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop, host_generator, orthogonal
 
@@ -28,6 +29,16 @@ def test_initial_weights_are_orthogonal_with_their_gain(inputs, outputs):
     assert w.shape == (inputs, outputs)
     product = w @ w.T if inputs < outputs else w.T @ w
     np.testing.assert_allclose(product, 1.5**2 * np.eye(min(inputs, outputs)), atol=1e-5)
+
+
+def test_weights_are_drawn_with_one_thread(monkeypatch):
+    threads, qr = [], np.linalg.qr
+    info = ThreadpoolController().select(user_api="blas").info
+    monkeypatch.setattr(np.linalg, "qr", lambda a: threads.append([one["num_threads"] for one in info()]) or qr(a))
+    before = [one["num_threads"] for one in info()]
+    orthogonal(np.random.default_rng(0), 3, 3, 1.0)
+    assert threads == [[1] * len(before)]
+    assert [one["num_threads"] for one in info()] == before
 
 
 def test_every_layer_starts_with_gain_root_two_and_no_bias():

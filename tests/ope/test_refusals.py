@@ -350,3 +350,9 @@ def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies
     state = SimpleNamespace(critic=lambda observation, action: jnp.asarray([[1.0, 3.0], [1.0, 1.0]]))
     batch = Batch(SimpleNamespace(observation=None, action=None), np.arange(2))
     assert fqe.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}
+
+
+def test_one_episode_that_was_cut_off_is_one():
+    lengths = np.asarray([2, 3])
+    assert "; 1 episode was cut off" in verdict_text.estimand(lengths, 1, 1.0, False, None)
+    assert "; 2 episodes were cut off" in verdict_text.estimand(lengths, 2, 1.0, False, None)

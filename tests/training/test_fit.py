@@ -16,6 +16,7 @@ from tests.algorithms import recommenders
 from tests.algorithms.worlds import world
 from tests.training.runs import LOSS, bc, begin, chunks_of, finish, iql
 from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
+from tidelog.algorithms import bc as bc_page
 from tidelog.ope.verdict.verdict_store import held_out_part
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.fit import online_network_paths, target_names
@@ -88,6 +89,14 @@ def test_reports_do_not_depend_on_chunks(run, origin, monkeypatch):
         again = finish(begin(bc(), origin, seeds=[3, 1]))
         assert again.metrics == run.metrics
         assert [fingerprint(a) for a in again.learners()] == [fingerprint(a) for a in run.learners()]
+
+
+@pytest.mark.full
+def test_a_step_is_traced_once(origin, monkeypatch):
+    traces, step = [], bc_page.step
+    monkeypatch.setattr(bc_page, "step", lambda *inputs: traces.append(1) or step(*inputs))
+    tl.fit(tl.BC(hidden=(7,), batch_size=9), origin, 20, progress=False)  # sizes that no other test has
+    assert len(traces) == 1
 
 
 def test_the_last_report_comes_at_the_last_update(origin):
@@ -467,8 +476,11 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     assert len(overfitting(falling)) == 1
     rising = [row | {"actor_loss": row["update"] / 100.0} for row in weighted]
     assert overfitting(rising) == []  # the loss rises in training, too: no sign of overfitting
+    early = [(100, 1.11, 2.02), (200, 1.13, 1.20), (300, 1.29, 1.23)]  # the first mean is over untrained networks
+    assert overfitting([{"update": at, "member": 0, "held_out/actor_loss": loss, "actor_loss": mean}
+                        for at, loss, mean in early]) == []  # fmt: skip
     assert (
         overfitting([row | {"decisions": row["update"]} for row in rows]) == []
-    )  # in an environment it leaves the log
+    )  # it leaves the log
     assert overfitting(rows[:3]) == []
     assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []

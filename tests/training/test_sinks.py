@@ -74,6 +74,16 @@ def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypa
     assert "note: about" not in capfd.readouterr().err
 
 
+def test_the_first_report_which_compiles_is_no_measure_of_the_others(capfd, monkeypatch, origin):
+    """Its 0.15 seconds for each of 50 reports would be said to take 10 seconds."""
+    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
+    times = iter([0.15])
+    compiling = {"slow": lambda policy: time.sleep(next(times, 0.0)) or 0.0}
+    begin(bc(), origin, steps=50, every=1, evaluate=compiling).train()
+    assert "note: about" not in capfd.readouterr().err
+
+
 def test_the_time_that_is_left_includes_validation(origin):
     """Evaluations of 0.2 seconds, many more than the updates take: they are announced, then measured."""
     slow = {"slow": lambda policy: time.sleep(0.2) or 0.0}

@@ -31,6 +31,7 @@ from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
+from tidelog.networks.arrays import scalar, split_keys
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import EncoderConfig
@@ -83,7 +84,7 @@ def losses(config: BC, state: State, batch: Batch, key: jax.Array) -> dict[str, 
 
 def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new state with a new actor."""
-    network_key, training_key = jax.random.split(key)
+    network_key, training_key = split_keys(key, 2)
     encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {
         "hidden": config.hidden,
@@ -97,7 +98,7 @@ def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
 
     actor = build_or_default(config.actor_network, new_actor, spec, network_key)
     opt_state = init_opt_state(config.optimiser, actor)
-    return State(actor, opt_state, jnp.int32(0), jnp.int32(updates), training_key)
+    return State(actor, opt_state, scalar(0), scalar(updates), training_key)
 
 
 @register("bc")

@@ -67,6 +67,7 @@ from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks import recipe
+from tidelog.networks.arrays import scalar, split_keys
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
 from tidelog.networks.encode import EncoderConfig, after, now
@@ -212,7 +213,7 @@ def losses(config: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str,
 
 def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return new networks; targets start as copies of their networks."""
-    random, own = host_generator(key), jax.random.split(key, config.critics + 4)
+    random, own = host_generator(key), split_keys(key, config.critics + 4)
     encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     latent = config.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
 
@@ -236,7 +237,7 @@ def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
         *(init_opt_state(config.optimiser, network) for network in (generator, critic, perturbation))
     )
     latents = clipped_normal(config, own[2], (config.samples, latent))
-    step, planned = jnp.int32(0), jnp.int32(updates)
+    step, planned = scalar(0), scalar(updates)
     targets = copied(perturbation), copied(critic)
     return State(generator, perturbation, targets[0], critic, targets[1], latents, opt_states, step, planned, own[3])
 

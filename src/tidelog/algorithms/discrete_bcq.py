@@ -60,6 +60,7 @@ from tidelog.losses.imitation import categorical_log_probability, mean_square, p
 from tidelog.losses.td import PointLoss, ensemble_error, huber
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, gaussian, policy_after
+from tidelog.networks.arrays import scalar, split_keys
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, ratings_after
 from tidelog.networks.encode import SHARING, EncoderConfig, Sharing, with_pictures
@@ -199,7 +200,7 @@ def _share(config: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
 def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return new networks; the target critic starts as a copy of the critic."""
     random = host_generator(key)
-    one, two, rest = jax.random.split(key, 3)
+    one, two, rest = split_keys(key, 3)
     encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {
         "hidden": config.hidden,
@@ -221,7 +222,7 @@ def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State
     target = None if config.target_rate is None and config.copy_period is None else copied(critic)
     opt_state = init_opt_state(config.optimiser, Networks(critic, imitator))
     rewards = empty_statistics() if config.normalise_rewards else None
-    return State(critic, imitator, target, rewards, opt_state, jnp.int32(0), jnp.int32(updates), rest)
+    return State(critic, imitator, target, rewards, opt_state, scalar(0), scalar(updates), rest)
 
 
 PRESETS: dict[str, dict[str, Any]] = {

@@ -59,6 +59,7 @@ from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
+from tidelog.networks.arrays import scalar, split_keys
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_value
 from tidelog.networks.distributions import Distribution
@@ -215,7 +216,7 @@ def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     generator = host_generator(key)
     encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
     shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "encoder_config": encoder_config}
-    own = jax.random.split(key, config.critics + 3)
+    own = split_keys(key, config.critics + 3)
 
     def new_critic() -> Critic:
         return Critic.create(generator, spec, **shape)
@@ -226,7 +227,7 @@ def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     critic = Ensemble(tuple(build_or_default(config.critic_network, new_critic, spec, k) for k in own[3:]))
     value = build_or_default(config.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
     opt_states = OptStates(*(init_opt_state(config.optimiser, network) for network in (actor, critic, value)))
-    return State(actor, critic, copied(critic), value, opt_states, jnp.int32(0), jnp.int32(updates), own[2])
+    return State(actor, critic, copied(critic), value, opt_states, scalar(0), scalar(updates), own[2])
 
 
 PRESETS: dict[str, dict[str, Any]] = {

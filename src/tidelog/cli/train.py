@@ -78,9 +78,9 @@ class RankingFlags(LogFlags):
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
     preset: Annotated[str, "NAME"] | None = AUTO
-    """defaults of the hyper-parameters: "auto" lets the number of updates follow the log, "none" leaves 20000"""
+    """"auto" lets the number of updates follow the log and stops early, "none" takes 20000"""
     steps: int | None = None
-    """updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000, else 20000"""
+    """most updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000, else 20000"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)

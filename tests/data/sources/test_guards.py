@@ -14,9 +14,9 @@ import pandas as pd
 import polars as pl
 import pytest
 
+from tidelog.data.core.npy import read_array, read_header
 from tidelog.data.io import readers
 from tidelog.data.sources import arrays, files, hdf5_guard, minari, parquet_guard, several, tables
-from tidelog.data.sources.npy import read_array, read_header
 from tidelog.data.sources.parquet_guard import _Thrift
 from tidelog.errors import LogError
 

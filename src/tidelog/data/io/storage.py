@@ -12,11 +12,11 @@ import numpy as np
 
 from tidelog.data.core.columns import declared_unit
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
+from tidelog.data.core.npy import read_array, read_header
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.io.saved_checks import check_contents, check_structure
-from tidelog.data.sources.npy import read_array, read_header
 from tidelog.disk import stream_to
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.folders import MANIFEST, Kind

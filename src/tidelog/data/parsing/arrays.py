@@ -11,7 +11,7 @@ import numpy as np
 from tidelog.data.core.columns import declared_actions, declared_unit
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, Finding, RawAction, RawLog
-from tidelog.data.parsing.tables import decide_action, widened
+from tidelog.data.parsing.actions import decide_action, widened
 from tidelog.errors import ConfigError
 
 SINGLE = ("terminated", "truncated", "episode", "step", "time", "propensity", "weight", "cluster")

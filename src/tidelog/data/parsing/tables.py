@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import LEAVES, Bounds, Columns, declared_actions, names
+from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing import column as parse
+from tidelog.data.parsing.actions import decide_action
 from tidelog.data.parsing.missing import fill_missing
 from tidelog.data.validation.clusters import unused_names
 from tidelog.errors import nearest
@@ -101,7 +102,7 @@ def first_error_line(error: BaseException) -> str:
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
     if columns.na_values:
-        table = _without_na(table, columns)
+        table = without_na(table, columns)
     observation, following, image_findings = _features(table, columns)
     selections = (columns.action_mask, columns.next_action_mask)
     listed = [parse.mask_tokens(_present(table, selected)) for selected in selections]
@@ -170,7 +171,7 @@ def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
     return replace(episode, values=values, vocabulary=names)
 
 
-def _without_na(table: Table, columns: Columns) -> Table:
+def without_na(table: Table, columns: Columns) -> Table:
     """The table with null in cells of the used columns whose text is one of `na_values`."""
     absent, schema = list(columns.na_values), table.data.collect_schema()
     numbers = pl.Series(absent, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
@@ -206,13 +207,19 @@ MOST_MASKED = 10_000  # numbered actions of a mask
 
 def _rewards(table: Table, columns: Columns) -> list[Column]:
     """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits."""
-    worth = dict(columns.reward_values)
+    worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
+    empty = worth.pop("", None)  # the reward of a row without one
 
     def read(series: pl.Series) -> Column:
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
             text = series.cast(pl.String).str.strip_chars()
-            series = text.replace(list(worth), [str(float(value)) for value in worth.values()]).rename(series.name)
-        return parse.narrow(series)
+            series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
+        column = parse.narrow(series)
+        if empty is None or not len(column.missing):
+            return column
+        values = np.array(column.values)
+        values[column.missing] = empty
+        return replace(column, values=values, missing=column.missing[:0])
 
     rewards = [read(series) for series in _present(table, columns.reward)]
     weights = columns.reward_weights
@@ -255,11 +262,12 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 
 def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
+    known = [name for name in table.columns if name]
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     present = frozenset(table.columns)
     found = [
         ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
-                                   f"a column '{name}'", f"correct the mapping: {nearest(name, table.columns)}"))
+                                   f"a column '{name}'", f"correct the mapping: {nearest(name, known)}"))
         for name, role in roles.items() if name not in present
     ]  # fmt: skip
     fix = "export the files alike, or read them apart and join the logs with tidelog.concat"
@@ -338,27 +346,6 @@ def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) ->
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
     return decide_action(tuple(map(parse.number, series)), sizes, bounds)
-
-
-def decide_action(
-    columns: tuple[Column, ...],
-    sizes: tuple[int, ...] | None,
-    bounds: Bounds | None,
-) -> RawAction:
-    """Discrete, multi-discrete or continuous: as declared, else discrete for one column of whole numbers."""
-    width = sum(int(np.prod(column.values.shape[1:])) for column in columns)
-    if sizes is not None:
-        return RawAction("discrete" if len(sizes) == 1 and width == 1 else "multi", columns, sizes)
-    if bounds is not None or width != 1:
-        return RawAction("continuous", columns, None, widened(bounds, width))
-    values = columns[0].values[columns[0].usable]
-    whole = bool(np.all(values[np.isfinite(values)] % 1 == 0))
-    return RawAction("discrete" if whole else "continuous", columns)
-
-
-def widened(bounds: Bounds | None, width: int) -> Bounds | None:
-    """Repeat a single pair of bounds for every dimension."""
-    return bounds if bounds is None or len(bounds[0]) != 1 else (bounds[0] * width, bounds[1] * width)
 
 
 def _features(

@@ -15,7 +15,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding
 from tidelog.data.core.registry import Check, findings, report_of
 from tidelog.data.core.report import Report
-from tidelog.data.parsing.formulas import write_csv
+from tidelog.data.parsing.csv_text import write_csv
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)

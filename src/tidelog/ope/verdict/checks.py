@@ -82,6 +82,11 @@ def violated_preconditions(
         episodes = f"{one} is" if count == 1 else f"{several} are"
         sentence = f"{count} {episodes} too few; at least {needed:,} are needed"
         advice = "judge it on more episodes: hold out a larger share, or use a larger log"
+        if clusters is not None:
+            advice = (
+                "judge it on more clusters: hold out a larger share, or use a log with more of them; leave `cluster` "
+                "out of the mapping only if episodes of one cluster do not affect one another"
+            )
         findings.append(Finding("episodes", sentence, advice))
     if len(returns) > 1 and not returns.max() > returns.min():
         sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.contract import Algorithm, Phase
+from tidelog.algorithms.core.contract import Algorithm, Feedback, Phase
 from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
 from tidelog.algorithms.core.segments import Segments, drawn
+from tidelog.networks.arrays import float32, scalar, zeros
 from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.segment_offload import OffloadedStore
@@ -61,12 +62,12 @@ def create_learner(
     tallies = {phase: empty_tally(names) for phase, names in metrics.items()}
     key = jax.random.fold_in(jax.random.key(seed), 1)
     orders = _orders(algorithm, {**stores, **(segments or {})}, jax.random.fold_in(key, FIRST_ORDERS))
-    return LearnerState(state, orders, tallies, key, jnp.int32(0), jnp.int32(-1), segments or {}, collection_state)
+    return LearnerState(state, orders, tallies, key, scalar(0), scalar(-1), segments or {}, collection_state)
 
 
 def empty_tally(names: Iterable[str]) -> Tally:
     """Return the empty tally of these metrics."""
-    return Tally({name: jnp.zeros(()) for name in names}, jnp.int32(0))
+    return Tally({name: zeros() for name in names}, scalar(0))
 
 
 def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricNames:
@@ -80,23 +81,15 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
     def names(number: int, phase: Phase) -> tuple[str, ...]:
         batch = jax.eval_shape(lambda: _each(phase, example_batch))
-        arrays, rest = eqx.partition((algorithm, state, batch), _has_shape)
-        leaves, structure = jax.tree.flatten(rest)
-        return tuple(_metrics.eval_shape(number, tuple(leaves), structure, arrays))  # type: ignore[no-untyped-call]
+        return tuple(eqx.filter_eval_shape(_step, number, algorithm, state, batch)[1].metrics)
 
     return {phase.name: names(number, phase) for number, phase in enumerate(algorithm.phases())}
 
 
-def _has_shape(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _metrics(number: int, leaves: tuple[Any, ...], structure: Any, arrays: Any) -> dict[str, jax.Array]:
-    """Return the metrics of one step of a phase; traced once in a process for the same settings and shapes."""
-    algorithm, state, batch = eqx.combine(arrays, jax.tree.unflatten(structure, leaves))
-    metrics: dict[str, jax.Array] = algorithm.phases()[number].step(algorithm, state, batch)[1].metrics
-    return metrics
+@partial(eqx.filter_jit, inline=True)
+def _step(number: int, algorithm: Algorithm, state: Any, batch: Any) -> tuple[Any, Feedback]:
+    """Do one step of a phase; traced once in a process for equal settings and shapes, and part of every program."""
+    return algorithm.phases()[number].step(algorithm, state, batch)
 
 
 def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:
@@ -252,7 +245,8 @@ def _count_uses(phase: Phase, segments: dict[str, Segments], indices: Any) -> di
 def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:
     """Draw a batch, take a step, return the priorities to the samplers, and add the metrics to the tally."""
     batch, indices = _draw(inputs, phase, learner)
-    state, feedback = phase.step(inputs.algorithm, learner.state, batch)
+    number = [one.name for one in inputs.algorithm.phases()].index(phase.name)
+    state, feedback = _step(number, inputs.algorithm, learner.state, batch)
     orders = _learn_priorities(phase, learner.orders[phase.name], indices, feedback.priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
@@ -333,7 +327,7 @@ def _jitted(phase_index: int, together: bool) -> Callable[[ChunkInputs, LearnerS
 
 def as_arrays(algorithm: Any) -> Any:
     """Return the algorithm with its numbers as float32 scalars: other numbers then need no recompilation."""
-    return jax.tree.map(jnp.float32, algorithm)
+    return jax.tree.map(lambda number: float32(np.asarray(number)), algorithm)
 
 
 def without_tallies(learner: LearnerState) -> LearnerState:
