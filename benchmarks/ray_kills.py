@@ -1,6 +1,6 @@
 """A sweep in a Ray cluster of this machine while workers, nodes and the driver are killed, and one node is frozen.
 
-    python -m benchmarks.ray_kills --kills 20           # needs the extra ray
+    python -m benchmarks.ray_kills           # needs the extra ray
 
 The nodes are raylets of `ray.cluster_utils.Cluster`, on the loopback interface. A kill is a SIGKILL of a worker that
 trains, of a raylet (its workers end with it, and another node is added), or of the driver (which is started again by
@@ -39,15 +39,16 @@ from tidelog.training.runs.lock import FILE as LOCK
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
 WORKER = "ray::Worker"
+MOST_ENDS = 10  # of drivers by themselves, with an error
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=12)
-    parser.add_argument("--steps", type=int, default=60_000, help="updates of each trial")
-    parser.add_argument("--kills", type=int, default=20, help="at most so many")
+    parser.add_argument("--trials", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=300_000, help="updates of each trial")
+    parser.add_argument("--kills", type=int, default=15, help="at most so many")
     parser.add_argument("--nodes", type=int, default=3)
-    parser.add_argument("--pause", type=float, default=12.0, help="mean seconds between two kills")
+    parser.add_argument("--pause", type=float, default=8.0, help="mean seconds between two kills")
     parser.add_argument("--stall", type=float, default=45.0, help="seconds until a trial without a report is moved")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -87,6 +88,7 @@ def study(options: argparse.Namespace, work: Path) -> dict[str, Any]:
         "trials": options.trials,
         "nodes": options.nodes,
         **counts,
+        "steps": options.steps,
         "seconds": round(seconds),
         "seconds_here": round(seconds_here),
         "states": sorted({row["state"] for row in disturbed.table}),
@@ -131,6 +133,8 @@ def disturb(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 counts["driver_ends"].append(code)
                 if code == 0:
                     return counts
+                if len(counts["driver_ends"]) > MOST_ENDS:
+                    raise RuntimeError(f"drivers ended with {counts['driver_ends']}")
                 driver = start(folder, cluster.address)
             now = time.monotonic()
             if frozen and now > thaw:
@@ -143,7 +147,8 @@ def disturb(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 continue
             kill_at = now + dice.uniform(0.3, 1.7) * options.pause
             if done >= options.kills // 3 and not counts["frozen"] and not freeze_at:
-                node = next((one for one in nodes if workers_of(one)), None)
+                at_work = training(folder)
+                node = next((one for one in nodes if any(two.pid in at_work for two in workers_of(one))), None)
                 if node is not None:
                     freeze_at, counts["frozen"] = now, 1
                     frozen = [*raylets(node), *workers_of(node)]
@@ -177,7 +182,10 @@ def disturb(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         for one in frozen:
             with contextlib.suppress(psutil.NoSuchProcess):
                 one.resume()
-        cluster.shutdown()
+        try:
+            cluster.shutdown()
+        except (RuntimeError, ValueError, AssertionError, psutil.Error) as error:  # of nodes that were killed
+            print(f"the end of the cluster: {error}", file=sys.stderr)
 
 
 def start(folder: Path, address: str) -> subprocess.Popen[bytes]:
@@ -190,7 +198,7 @@ def training(folder: Path) -> list[int]:
     """The living processes that hold a run's lock."""
     found = []
     for lock in folder.glob(f"trials/*/run/{LOCK}"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
+        with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
             process = json.loads(lock.read_text())["process"]
             if psutil.Process(process).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_STOPPED):
                 found.append(process)

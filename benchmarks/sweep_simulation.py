@@ -5,7 +5,7 @@
 Nothing is trained: a job writes the reports and the status that an attempt would, after a random time of a simulated
 clock. One attempt in twenty is lost, most of them after a report, one in a hundred never ends until the stall watch
 cancels it, one trial in a hundred diverges, and each minute one of the nodes is lost, with its job if it has one. With
-halving by 3. At the end no trial is without an end, and the decisions are those of a simulation without any loss.
+halving by 3. At the end no trial is without an end, and the decisions are those of trials without any loss.
 Results: benchmarks/results/sweep_simulation.json.
 """
 
@@ -31,6 +31,26 @@ from tidelog.sweeps.plan import FitOptions, Halving, Plan, Status, Trial, newest
 METRIC, STEPS, STALL = "held_out/imitation_loss", 9_000, 900.0
 
 
+def diverges(seed: int, trial: int) -> bool:
+    return random.Random(f"{seed} {trial}").random() < 0.01
+
+
+def loss_of(seed: int, trial: int, update: int) -> float:
+    return random.Random(f"{seed} {trial} {update}").random()
+
+
+def expected(trials: int, seed: int, halving: Halving) -> list[list[int]]:
+    """Which trials go on at each rung, if none is lost."""
+    promoted, update = [list(range(trials))], halving.steps
+    while update < STEPS:
+        compared = promoted[-1]
+        whole = [trial for trial in compared if not diverges(seed, trial)]
+        best = sorted(whole, key=lambda trial: (loss_of(seed, trial, update), trial))
+        promoted.append(sorted(best[: max(1, len(compared) // halving.factor)]))
+        update *= halving.factor
+    return promoted[1:]
+
+
 class SimulatedCluster:
     """An engine on a simulated clock, which its `wait` moves on; `nodes` run one job each."""
 
@@ -53,7 +73,7 @@ class SimulatedCluster:
     def submit(self, job: Job) -> None:
         self.jobs += 1
         self._running.add((job.trial, job.attempt))
-        draw, seconds = self._dice.random(), 60.0 * self._dice.lognormvariate(1.0, 0.5)
+        draw, seconds = self._dice.random(), min(600.0, 60.0 * self._dice.lognormvariate(1.0, 0.5))
         if draw < self._frozen:
             return
         how = "killed by signal 9" if draw < self._frozen + self._lost else "ended with code 0"
@@ -98,7 +118,7 @@ class SimulatedCluster:
         if newest_attempt(folder) != job.attempt:
             self.writes_of_older += 1
             return
-        if random.Random(f"{self._seed} {job.trial}").random() < 0.01:
+        if diverges(self._seed, job.trial):
             write_status(folder, Status(job.attempt, "diverged", 1, "a loss became NaN"))
             return
         self._report(job, job.until)
@@ -108,7 +128,7 @@ class SimulatedCluster:
         run = trial_folder(Path(job.sweep), job.trial) / "run"
         make_folders(run)
         with (run / "metrics.jsonl").open("a") as file:
-            loss = random.Random(f"{self._seed} {job.trial} {job.until}").random()
+            loss = loss_of(self._seed, job.trial, job.until)
             file.write(json.dumps({"update": update, "member": 0, "seed": 0, METRIC: loss}) + "\n")
 
 
@@ -160,26 +180,27 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="simulation", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     content: dict[str, Any] = {"trials": options.trials, "nodes": options.nodes}
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    decided = []
     try:
-        for name, lost, frozen, node_seconds in (("disturbed", 0.05, 0.01, 60.0), ("undisturbed", 0.0, 0.0, None)):
-            cluster = SimulatedCluster(options.nodes, 0, lost, frozen, node_seconds)
-            begun, processor = time.monotonic(), time.process_time()
-            driver = simulate(work / name, options.trials, cluster, Halving(3, 1_000))
-            seconds, processor = time.monotonic() - begun, time.process_time() - processor
-            decided.append(read_decisions(work / name))
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            content[name] = {
-                **facts(driver, cluster),
-                "seconds": round(seconds, 1),
-                "processor_seconds": round(processor, 1),
-                "milliseconds_per_job": round(1e3 * processor / cluster.jobs, 2),
-                "share_of_simulated_time": processor / cluster.now,
-                "memory_mb": round((peak - before) / 1024, 1),
-            }
+        cluster, halving = (
+            SimulatedCluster(options.nodes, 0, lost=0.05, frozen=0.01, node_seconds=60.0),
+            Halving(3, 1_000),
+        )
+        begun, processor = time.monotonic(), time.process_time()
+        driver = simulate(work / "sweep", options.trials, cluster, halving)
+        seconds, processor = time.monotonic() - begun, time.process_time() - processor
+        promoted = [decision.promoted for decision in read_decisions(work / "sweep")]
     finally:
         shutil.rmtree(work)
-    content["equal_decisions"] = decided[0] == decided[1]
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    content |= {
+        **facts(driver, cluster),
+        "decisions_as_expected": promoted == expected(options.trials, 0, halving),
+        "seconds": round(seconds, 1),
+        "processor_seconds": round(processor, 1),
+        "milliseconds_per_job": round(1e3 * processor / cluster.jobs, 2),
+        "share_of_simulated_time": round(processor / cluster.now, 4),
+        "memory_mb": round((peak - before) / 1024, 1),
+    }
     print(json.dumps(content, indent=1))
     keep("sweep_simulation", "python -m benchmarks.sweep_simulation", content)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import SMALL
+from tests.data.sources.test_arrays import hdf5
 
 MAPPING = """\
 episode = "visit"
@@ -34,6 +35,20 @@ def test_a_run_reads_new_rows_as_it_read_its_log(tidelog, tmp_path, monkeypatch)
     assert "pass the log's mapping (--columns)" in alone.said
     assert tidelog("act", "policy.zip", "--data", "a.csv", "--columns", "a.toml", "--out", "c.csv").code == 0
     assert (tmp_path / "b.csv").read_bytes() == (tmp_path / "c.csv").read_bytes()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("algorithm", "flag"), [("bc", " --sample"), ("bcq", "")])
+def test_a_verdict_on_continuous_actions_is_proposed_by_samples_with_a_density(
+    algorithm, flag, tidelog, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    hdf5(tmp_path / "walk.hdf5")
+    small = ["--hidden", "8", "--batch-size", "8", "--steps", 2, "--preset", "none", "--held-out", "0"]
+    done = tidelog("train", algorithm, "--data", "walk.hdf5", "--out", "run", *small)
+    assert done.code == 0
+    assert f"next: tidelog judge run{flag} --data OTHER_LOG" in done.said
+    assert "then: tidelog act run --data NEW_ROWS.npz --out actions.npz" in done.said
 
 
 def test_act_names_the_conversion_of_files_of_arrays(tidelog, tmp_path, monkeypatch):

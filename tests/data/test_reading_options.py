@@ -295,3 +295,13 @@ def test_a_word_among_propensities_is_no_category():
     frame = FRAME.with_columns(p=pl.Series(["0.5"] * (ROWS - 2) + ["high", "high"]))
     (error,) = validate(frame, {**MAPPING, "propensity": "p"}).errors
     assert (error.found, error.fix) == ("'high'", "correct the cells")
+
+
+def test_a_row_written_twice_is_to_be_removed():
+    times = pl.Series([float(row) for row in range(ROWS)])
+    frame = FRAME.with_columns(when=times, who=pl.lit("p"))
+    twice = pl.concat([frame, frame[7:8]])
+    error = validate(twice, {**MAPPING, "episode": "who", "time": "when"}).errors[0]
+    assert (error.check, error.fix) == ("steps cannot be ordered", "remove copies, or set step= to their numbers")
+    error = validate(FRAME.with_columns(pl.lit(0).alias("")), {**MAPPING, "weight": "nowhere"}).errors[0]
+    assert error.fix == "correct the mapping: known names: a, r, ward, x"

@@ -21,7 +21,11 @@ class Stub(ModuleType):
 
     def __init__(self, gcs="127.0.0.1:1", processors=(2,)):
         super().__init__("ray")
-        self.nodes_list = [{"Alive": True, "Resources": {"CPU": float(one)}} for one in processors]
+        names = ("0a", "0b", "0c")
+        self.nodes_list = [
+            {"NodeID": name, "Alive": True, "Resources": {"CPU": float(one)}}
+            for name, one in zip(names, processors, strict=False)
+        ]
         self.actors, self.killed, self.asked, self.options, self.initialized = [], [], [], None, False
         self.exceptions = SimpleNamespace(
             RayError=RayError, RayTaskError=RayTaskError, OutOfMemoryError=OutOfMemoryError

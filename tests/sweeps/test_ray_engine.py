@@ -279,6 +279,23 @@ def test_a_job_that_is_cancelled_loses_its_actor(ray, job):
     engine.close()
 
 
+def test_no_job_goes_to_a_node_that_was_lost(ray, job):
+    ray.use(processors=(3, 1))
+    engine = ready(trials=3)
+
+    def lose(job):
+        ray.nodes_list[0]["Alive"] = False
+        raise Lost(RayError("The actor died because its node has died."))
+
+    Fake.does, Fake.about = staticmethod(lose), {"node": "0b"}
+    engine.submit(job)
+    (ended,) = engine.wait(0.0)
+    assert ended.how == "lost with its node on node a"
+    assert not engine.free()
+    engine.wait(0.0)
+    assert len(engine._idle) == 1
+
+
 def test_actors_without_a_node_are_given_up(ray):
     ray.use(processors=(1, 1))
     Fake.about = {}

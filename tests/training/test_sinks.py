@@ -96,6 +96,17 @@ def test_the_time_that_is_left_includes_validation(origin):
     assert "and 2 validations whose time is not known yet" in late.expected()
 
 
+def test_a_first_validation_that_compiles_is_no_measure_of_the_others(capfd, monkeypatch, origin):
+    """It takes 0.1 seconds, all 39 others nearly none: 4 seconds would be wrong."""
+    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
+    pauses = iter([0.1])
+    begin(
+        bc(), origin, steps=40, every=1, evaluate={"quick": lambda policy: time.sleep(next(pauses, 0)) or 0.0}
+    ).train()
+    assert "note: about" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"), [(44, "40 seconds"), (89, "90 seconds"), (240, "4 minutes"), (9000, "2.5 hours")]
 )

@@ -175,3 +175,10 @@ def test_half_of_many_held_out_users_choose_a_policy_that_is_kept():
     assert user_selection_share(0.2, "held_out/ndcg@10", 0.3, few) == 0.2
     with pytest.raises(tl.ConfigError, match=r"selection_share = 0.2: no held-out metric chooses"):
         user_selection_share(0.2, None, 0.3, many)
+
+
+@pytest.mark.full
+def test_a_run_over_interactions_makes_twenty_reports():
+    run = tl.fit(small(), described(), 4_000, held_out=0.3, train=False)
+    assert run.record.options.every == 200
+    assert tl.fit(small(), described(), 300, held_out=0.3, train=False).record.options.every == 50  # not closer

@@ -38,8 +38,8 @@ class ReadFlags(OutputFlags):
     """The log or the interactions that a command reads, and how it prints what it found."""
 
     data: Sources
-    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
-    or the id of a Minari data set"""
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz or
+    .hdf5 (D4RL) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file"""
     overwrite: bool = False

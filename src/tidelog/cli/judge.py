@@ -361,7 +361,9 @@ def _show_result(
         folders = ", ".join(sorted({str(file.parent) for file in saved}))
         print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
         ways = sorted({DOES[one.policy.acting or "mode"] for one in named_policies if one.run is not None})
-        print_line(f"from now on, {'this' if len(saved) == 1 else 'each'} policy {' or '.join(ways)}, as it was judged")
+        who = "this" if len(saved) == 1 else "each"
+        other = " (--mode takes its most likely action again)" if ways == [DOES["sample"]] else ""
+        print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
 
 
 def _show_table(verdicts: Verdicts, which: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -151,7 +152,7 @@ def drive_and_show(folder: Path, engine: Engine, quiet: bool = False, as_json: b
     again = f"tidelog resume {shlex.quote(str(folder))}{'' if isinstance(engine, Here) else ' --on ray'}"
     driver = Driver(folder, engine)
     try:
-        with json_only(as_json):  # Ray prints what its nodes report
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
             driver.run(False if quiet else None)
     except CheckpointError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201

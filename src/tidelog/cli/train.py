@@ -45,8 +45,8 @@ class LogFlags:
     """Learn a policy from a log. Every hyper-parameter is a flag."""
 
     data: Sources
-    """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz file, or
-    the id of a Minari data set"""
+    """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz or
+    .hdf5 (D4RL) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
     out: Folder | None = None

@@ -89,8 +89,8 @@ class Driver:
                     for ended in self.engine.wait(POLL_SECONDS):
                         self._end(ended.job, ended.how, screen)
                     self._cancel_stalled(screen)
-                    ended = self._ended()
-                    screen.tell(self._doing(ended), ended / len(self.plan.trials))
+                    count = self._ended()
+                    screen.tell(self._doing(count), count / len(self.plan.trials))
                     interrupts.leave()
             finally:
                 self.engine.close()

@@ -127,6 +127,7 @@ def field_of(series: pl.Series) -> Field:
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
+    empty = max(empty, len(column.missing))  # words such as n/a are empty cells among numbers
     if len(column.unreadable) > _MIXED * len(series) or not len(values):
         return Field(series.name, "word", unique, empty, examples)
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"
@@ -264,12 +265,16 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
     least = _MOST_ENDS if "reward" in proposal.mapping else 1.0
     flags = [one for one in left if one.kind == "flag" and one.unique == 2]
     last = [one.name for one in flags if episode is not None and ends(episode, step, one.name) >= least]
+    names_of_columns = {*map(_plain, named), *_ACTION}
     probable = [
         one.name
         for one in left
         if one.kind == "number"
         and 0.0 < (one.low or 0.0) <= (one.high or 0.0) <= 1.0
-        and any(word.startswith(("prob", "propens")) for word in _words(one.name))
+        and (
+            any(word.startswith(("prob", "propens")) for word in _words(one.name))
+            or (_words(one.name)[:1] == ["p"] and "_".join(_words(one.name)[1:]) in names_of_columns)  # p(drug)
+        )
     ]
     where = {
         "terminated": (last, "is 1 on last rows of episodes only"),
@@ -440,7 +445,8 @@ def _suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
         ones = ", ".join(["1.0"] * len(rewards))
         proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
     if words is not None:
-        listed = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in sorted(words.examples))
+        several = [*sorted(words.examples), *[""] * bool(words.empty)]
+        listed = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in several)
         more = ", ..." if words.unique > len(words.examples) else ""
         proposal.hints.append(f"reward_values = {{ {listed}{more} }}   # with your numbers")
 
@@ -562,6 +568,8 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")
+    if any(used[one.name] == "reward" for one in empty):
+        proposal.hints.append('reward_values = { "" = 0.0 }   # if rows without a reward earn nothing')
     observed = [one for one in empty if used[one.name] == "observation"]
     if observed:
         rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])

@@ -174,9 +174,10 @@ def _wrapped(notes: Sequence[str]) -> list[str]:
 
 
 def _summary(title: str, report: Report) -> list[str]:
-    """The number of problems of a report, and its errors."""
+    """The number of problems of a report, its errors, and the names of its warnings."""
     errors = replace(report, problems=report.errors).lines[1:]
-    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors]
+    named = [line for line in replace(report, problems=report.warnings).lines[1:] if line.startswith("warning: ")]
+    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 
 def describe_table(source: Any) -> Description:
@@ -230,8 +231,8 @@ def describe_table(source: Any) -> Description:
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
     if "explode" in settings:
-        several = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
-        proposal.notes.insert(0, several)
+        rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
+        proposal.notes.insert(0, rows)
     if separator is not None:
         proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
     if absent:
@@ -367,9 +368,12 @@ def _value(value: Any) -> str:
 
 
 def _measures(values: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
-    )
+    def short(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(short, value))}]"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return ", ".join(f"{name} {short(value)}" for name, value in values.items())
 
 
 def _action_lines(actions: dict[str, Any]) -> list[str]:

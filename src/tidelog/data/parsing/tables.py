@@ -262,11 +262,12 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 
 def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
+    known = [name for name in table.columns if name]
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     present = frozenset(table.columns)
     found = [
         ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
-                                   f"a column '{name}'", f"correct the mapping: {nearest(name, table.columns)}"))
+                                   f"a column '{name}'", f"correct the mapping: {nearest(name, known)}"))
         for name, role in roles.items() if name not in present
     ]  # fmt: skip
     fix = "export the files alike, or read them apart and join the logs with tidelog.concat"

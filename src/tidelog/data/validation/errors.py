@@ -297,7 +297,9 @@ def unorderable_steps(raw: RawLog) -> Iterable[Finding]:
     named = [(at, found) for at, found in cases if len(at)]
     if named:
         at, found = np.concatenate([at for at, _ in named]), "; ".join(found for _, found in named)
-        yield Finding(key.name, at, found, "a unique order of the rows of each episode", "set step= to their numbers")
+        copies = "remove copies, or " if len(at) > len(without) else ""
+        fix = f"{copies}set step= to their numbers"
+        yield Finding(key.name, at, found, "a unique order of the rows of each episode", fix)
 
 
 @check("cluster changes within an episode", "error")

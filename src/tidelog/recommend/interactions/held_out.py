@@ -159,8 +159,9 @@ def split_users(log: Interactions, share: float) -> tuple[Interactions, Interact
     among those of a larger one.
     """
     users = np.random.default_rng(0).permutation(np.unique(log.user[log.targets]))
-    first = np.isin(log.user, users[: round(share * len(users))])
-    return replace(log, scored=log.scored & first), replace(log, scored=log.scored & ~first)
+    first, scored = np.isin(log.user, users[: round(share * len(users))]), np.zeros(len(log.user), bool)
+    scored[log.targets] = True
+    return replace(log, scored=scored & first), replace(log, scored=scored & ~first)
 
 
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:

@@ -117,7 +117,7 @@ def ask_to_end(process: int) -> None:
 class _Slot(NamedTuple):
     actor: Any
     about: About
-    index: int  # among the slots of its node
+    place: int  # among the slots of its node
     cores: list[int] | None
 
 
@@ -150,7 +150,7 @@ class Ray:
         self._running: dict[tuple[int, int], _Running] = {}
         self._plans: dict[str, tuple[str, str]] = {}
         self._lost_starts, self._next_look = 0, 0.0
-        if (workers is None or self._alone) and not self._room():
+        if (workers is None or self._alone) and not any(self._living().values()):
             self.close()
             raise ConfigError(
                 f"cpus = {cpus}: no node of the Ray cluster has as many processors. fix: use fewer cpus, or set "
@@ -190,6 +190,7 @@ class Ray:
                 self._begin(reference)
             else:
                 ended.append(self._end(self._running.pop(running[reference])))
+        self._look_at_nodes()  # before another job goes to a node that was lost
         return ended
 
     def cancel(self, job: Job) -> None:
@@ -221,17 +222,20 @@ class Ray:
             self._ray.shutdown()
         self._ray = None
 
-    def _room(self) -> int:
-        """The actors for which the cluster's living nodes have processors."""
-        nodes = [node["Resources"].get("CPU", 0) for node in self._ray.nodes() if node["Alive"]]
-        return sum(int(processors // self._cpus) for processors in nodes)
+    def _living(self) -> dict[str, int]:
+        """The living nodes of the cluster, and for how many actors each has processors."""
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        return {node["NodeID"]: int(node["Resources"].get("CPU", 0) // self._cpus) for node in nodes}
 
     def _look_at_nodes(self) -> None:
-        """Start as many actors as are wanted, and give up those for which there is no node any more."""
+        """Start as many actors as are wanted, and give up those whose node is lost, or for which there is none."""
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + POOL_SECONDS
-        room = self._room() if self._workers is None or self._alone else self._workers  # which may be for nodes to come
+        nodes = self._living()
+        self._idle = [slot for slot in self._idle if slot.about.node in nodes]
+        # with `workers`, nodes may be to come
+        room = sum(nodes.values()) if self._workers is None or self._alone else self._workers
         wanted = min(limit for limit in (room, self._workers, self._trials) if limit is not None)
         more = wanted - len(self._starting) - len(self._idle) - len(self._running)
         for _ in range(more):
@@ -272,14 +276,14 @@ class Ray:
                 f"cpus={len(about.cores)}"
             )
         slots = [*self._idle, *(one.slot for one in self._running.values())]
-        taken = {slot.index for slot in slots if slot.about.node == about.node}
-        index = next(number for number in range(len(taken) + 1) if number not in taken)
+        taken = {slot.place for slot in slots if slot.about.node == about.node}
+        place = next(number for number in range(len(taken) + 1) if number not in taken)
         cores = about.cores
         if cores is not None:  # the first one by the node, as several nodes may be on one machine
-            first = int(about.node, 16) + index * self._cpus
+            first = int(about.node, 16) + place * self._cpus
             cores = sorted(cores[(first + number) % len(cores)] for number in range(self._cpus))
         self._lost_starts = 0
-        self._idle.append(_Slot(actor, about, index, cores))
+        self._idle.append(_Slot(actor, about, place, cores))
 
     def _end(self, one: _Running) -> Ended:
         """Return how a job ended; its actor takes the next one, or is replaced if it is lost."""
