@@ -506,6 +506,27 @@ MUTATIONS = [
         "tests/recommend/test_time_gaps.py",
     ),
     Mutation(
+        "user embedding: a user without events has a vector of zeros",
+        "recommend/networks.py",
+        "self.weight[0] + jnp.where(users[:, None] > 0, self.weight[users], 0.0)",
+        "self.weight[users]",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
+        "user embedding: no window is an unknown user's",
+        "recommend/next_item.py",
+        "index = jnp.where(known, index, 0)",
+        "index = jnp.where(known, index, index)",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
+        "user embedding: an unknown user is the first one",
+        "runtime/recommender.py",
+        "self._user.get(str(one), 0)",
+        "self._user.get(str(one), 1)",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
         "next item: the state has seen the item that it predicts",
         "recommend/next_item.py",
         "return self._each(around[:, :-1])",

@@ -2,7 +2,7 @@
 
 from importlib import metadata
 
-from tidelog.errors import install
+from tidelog.errors import install, nearest
 
 
 def test_the_packages_of_an_extra_are_named_themselves():
@@ -19,3 +19,9 @@ def test_a_source_without_an_installation_names_the_extra(monkeypatch):
 
     monkeypatch.setattr(metadata, "requires", unknown)
     assert install("onnx").endswith("pip install -e '.[onnx]'")
+
+
+def test_a_name_in_other_letters_is_the_nearest():
+    assert nearest("sofa", ["stay", "SOFA", "dose"]) == "did you mean 'SOFA'?"
+    assert nearest("Dose", ["SOFA", "DOSE", "dose"]) == "did you mean 'dose'?"
+    assert nearest("age", ["SOFA", "dose"]) == "known names: SOFA, dose"

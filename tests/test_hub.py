@@ -166,6 +166,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(every=4)
 @pytest.mark.parametrize("what", HOSTILE)
 def test_what_the_hub_sends_is_not_trusted(what, stub, tmp_path):
     name, change, message = HOSTILE[what]
@@ -195,6 +196,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sample(every=4)
 @pytest.mark.parametrize("what", REFUSED)
 def test_addresses_without_a_policy_are_refused(what, stub):
     address, kind, message = REFUSED[what]

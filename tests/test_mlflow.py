@@ -43,6 +43,7 @@ def frame():
     return pd.DataFrame({**{name: words[name].astype(object) for name in words}, **numbers})
 
 
+@pytest.mark.sample("iql, choice")
 @pytest.mark.parametrize("name", ["iql, choice", "iql, box", "ppg, dials", "bc, point"])
 def test_a_loaded_model_acts_as_the_policy_does(name, tmp_path):
     one = policy(name)
@@ -119,6 +120,7 @@ def test_without_the_package_the_fix_is_named(tmp_path, monkeypatch):
         flavour.save_model(policy("iql, choice"), tmp_path / "model")
 
 
+@pytest.mark.full
 def test_a_model_is_logged_in_a_run_and_registered(tmp_path):
     pytest.importorskip("alembic", reason="needs the extra mlflow")
     with warnings.catch_warnings():

@@ -89,6 +89,7 @@ def test_every_test_has_its_tier(tmp_path, marks, expected):
     assert selected == expected, printed
 
 
+@pytest.mark.full
 def test_a_sample_that_does_not_exist_is_refused(tmp_path):
     selected, printed = collected(tmp_path, "not full", SUITE.replace('sample("one")', 'sample("one", "tow")'))
     assert selected is None

@@ -66,7 +66,10 @@ class ExportError(TidelogError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Suggest the known name closest to a misspelt one, or list all known names."""
     known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    by_letters = {one.lower(): one for one in reversed(known)}
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6) or [
+        by_letters[one] for one in difflib.get_close_matches(name.lower(), by_letters, n=1, cutoff=0.6)
+    ]
     return f"did you mean '{close[0]}'?" if close else f"known names: {', '.join(known)}"
 
 

@@ -93,6 +93,13 @@ class Profile:
 
 
 @dataclass(frozen=True)
+class Users:
+    """The user, `[...]` int32: the place of the id in `ids`, counted from 1; 0 for any other user."""
+
+    ids: tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
 class Discrete:
     """One of `n` actions, `[...]` int32; `names` are the labels of the actions, if the log has any."""
 
@@ -172,10 +179,10 @@ class Continuous:
 
 Leaf: TypeAlias = Vector | Codes | Image
 ActionSpace: TypeAlias = Discrete | MultiDiscrete | Continuous
-# History, Profile and Catalogue are not in these unions: only `recommend` uses them.
+# History, Profile, Users and Catalogue are not in these unions: only `recommend` uses them.
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
-    for kind in (Vector, Codes, Image, History, Profile, Discrete, MultiDiscrete, Continuous, Catalogue)
+    for kind in (Vector, Codes, Image, History, Profile, Users, Discrete, MultiDiscrete, Continuous, Catalogue)
 }
 
 
@@ -225,7 +232,7 @@ class Spec:
             if not _is_sound(part):
                 raise SpecError(f"the spec of '{name}' is invalid: {part!r:.200}. fix: write it again")
         actions = isinstance(spec.action, Discrete | MultiDiscrete | Continuous | Catalogue)
-        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile) for leaf in leaves.values())
+        inputs = all(isinstance(leaf, Vector | Codes | Image | History | Profile | Users) for leaf in leaves.values())
         plain = (spec.rewards is None or _is_count(spec.rewards)) and isinstance(spec.masked, bool)
         if not (actions and inputs and plain and leaves):
             raise SpecError("a spec has invalid leaves, actions, rewards or masked. fix: write it again")
@@ -280,16 +287,15 @@ def _is_sound(part: Any) -> bool:
             and _all(part.mean, _is_number)
             and _all(part.spread, lambda one: _is_number(one) and one > 0)
         )
+    if isinstance(part, Users):
+        return _are_ids(part.ids)
     if isinstance(part, Catalogue):
-        types = {type(one) for one in part.ids} if isinstance(part.ids, tuple) else set()
-        ids = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in part.ids))
-        unlike = ids and 0 < len(part.ids) == len(set(part.ids))
         named = isinstance(part.features, tuple) and _are_names(part.features, len(part.features))
         profile = part.profile
         read = profile is None or (
             isinstance(profile, Profile) and _is_sound(profile) and profile.names == part.features
         )
-        return unlike and named and read
+        return _are_ids(part.ids) and named and read
     if isinstance(part, Discrete):
         return _is_count(part.n) and _are_names(part.names, part.n)
     if isinstance(part, MultiDiscrete):
@@ -313,6 +319,13 @@ def _are_vocabularies(vocabularies: Any, sizes: tuple[int, ...]) -> bool:
 
 def _are_names(names: Any, count: int) -> bool:
     return _all(names, _is_word) and len(names) in (0, count)
+
+
+def _are_ids(ids: Any) -> bool:
+    """Return whether these are different texts, or different whole numbers of 64 bits."""
+    types = {type(one) for one in ids} if isinstance(ids, tuple) else set()
+    alike = types == {str} or (types == {int} and all(abs(int(one)) < 2**63 for one in ids))
+    return alike and 0 < len(ids) == len(set(ids))
 
 
 def _all(items: Any, holds: Callable[[Any], bool]) -> bool:
@@ -368,12 +381,13 @@ class Transition(NamedTuple):
 
 
 class Histories(NamedTuple):
-    """Past interactions of users: item indices and kinds of events from 1 on (0: none), user features, time gaps."""
+    """Past interactions of users, item indices and kinds of events from 1 on (0: none), and what is known of users."""
 
     items: Any  # [B, H] int32, latest last
     events: Any  # [B, H] int32
     users: Any  # [B, F] float32; F is 0 if there are no user features
     gaps: Any = None  # [B, H] int32: groups of the times after the events (`gap_groups`), 0: unknown; None: not read
+    user_index: Any = None  # [B] int32: places of the users from 1 on, 0: unknown; None: not read
 
     def part(self, rows: slice) -> Histories:
         """The histories of some rows."""

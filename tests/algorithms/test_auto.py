@@ -87,6 +87,10 @@ def test_the_updates_of_a_recommender_follow_its_events():
     train = log.split(share=0.5).train.steps
     assert f"passes over {train:,} events" in tl.suggest(tl.RecommenderBCQ, log, held_out=0.5).lines()[0]
     assert train < log.steps
+    assert found.options == {}  # nothing is held out that could stop it
+    stopped = tl.suggest(tl.RecommenderBCQ, log, held_out=0.5)
+    assert stopped.options == {"best": "held_out/ndcg@10", "patience": 3}
+    assert "patience 3: reports without a better held_out/ndcg@10 stop the training" in stopped.lines()
     with pytest.raises(SpecError, match=r"IQL does not learn from interactions\. fix: use tl.RecommenderBCQ"):
         tl.suggest(tl.IQL, log)
 

@@ -24,6 +24,7 @@ from tidelog.cli import COMMANDS, bench, demo
 from tidelog.cli.completion import words_by_command
 from tidelog.cli.evaluate import _parts, _print_order
 from tidelog.cli.resume import _import_environments
+from tidelog.cli.run_result import last_metrics
 from tidelog.data.io.readers import read_any
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.policies.declared import remember
@@ -79,6 +80,19 @@ def test_data_validate_reports_on_every_kind_of_source(here, saved, log, tidelog
     assert done.code == 2
     assert not json.loads(done.out)["ok"]
     assert tidelog("data", "validate", "--data", "nowhere/at-all-v0").code == 2
+
+
+def test_metrics_of_many_members_are_a_range():
+    """Nine columns of 80 characters would show no number."""
+    rows = [{"update": 7 * at, "member": m, "seed": m, "loss": m / at, "held_out/loss": 1.0} for at in (1, 2)
+            for m in range(9)]  # fmt: skip
+    assert last_metrics(rows) == (
+        ["metric of 9 members", "lowest", "median", "highest"],
+        [["loss", "0", "2", "4"], ["held_out/loss", "1", "1", "1"]],
+    )
+    few = [row for row in rows if row["member"] in (1, 2)]
+    assert last_metrics(few)[0] == ["metric", "seed 1", "seed 2"]
+    assert last_metrics(few)[1][0] == ["loss", "0.5", "1"]
 
 
 @pytest.mark.sample("bc")
@@ -397,6 +411,11 @@ def test_settings_follow_the_kind_of_an_environment(here, tidelog):
     assert (found["learning_rate"], found["policy_epochs"]) == (classic["learning_rate"], classic["policy_epochs"])
     assert (found["environments"], found["policy_iterations"]) == (4, 2), "flags win"
 
+
+@pytest.mark.full
+def test_the_papers_settings_stand_where_a_preset_is_refused_or_does_not_fit(here, tidelog):
+    small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--environments", 4, "--rollout-steps", 16]
+    small += ["--policy-iterations", 2]
     plain = tidelog(
         "train", "ppg", *small, "--minibatches", 4, "--auxiliary-minibatch", 8, "--preset", "none", "--out", "plain"
     )

@@ -69,6 +69,7 @@ def test_a_run_in_an_environment_is_repeated(here, tidelog):
     assert weights("again") == weights("ppg")
 
 
+@pytest.mark.full
 def test_interactions_and_their_session_gap_are_repeated(here, tidelog):
     rows = [f"u{user},i{(user + step) % 5},{1_600_000_000 + 4_000 * step + user},{'buy' if step % 3 else 'view'}"
             for user in range(30) for step in range(9)]  # fmt: skip

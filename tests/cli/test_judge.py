@@ -178,6 +178,10 @@ def test_a_gate_opens_for_better_alone(run, tidelog, monkeypatch):
         decided(decision, monkeypatch)
         assert tidelog("judge", run, "--gate").code == code, decision
         assert tidelog("judge", run).code == 0
+    decided("better", monkeypatch)
+    done = tidelog("judge", run, "--gate", "--ledger", "off")
+    assert done.code == 3, "one of many looks that nobody counts is better in the end"
+    assert "the number of times these episodes were judged before is unknown" in done.said
 
 
 def test_a_gate_may_ask_for_the_tail(run, tidelog, monkeypatch):
@@ -220,10 +224,14 @@ def decided(decision, monkeypatch, **changes):
     real = tl.judge
 
     def fixed(policy, log, *rest, **more):
+        def one(verdict):
+            counted = {**verdict.context, "looks": {"counted": more.get("ledger") is not False}}
+            return dataclasses.replace(verdict, **{"decision": decision, "context": counted, **changes})
+
         found = real(policy, log.take_episodes(range(5)), *rest, **{**more, "ledger": False})
         if not isinstance(found, tl.Verdicts):
-            return dataclasses.replace(found, decision=decision, **changes)
-        changed = [dataclasses.replace(found[0], decision=decision, **changes), *found.verdicts[1:]]
+            return one(found)
+        changed = [one(found[0]), *found.verdicts[1:]]
         return tl.Verdicts(found.names, tuple(changed), found.level)
 
     monkeypatch.setattr(module, "judge", fixed)

@@ -80,6 +80,7 @@ def test_play_prints_its_result_only(here, quiet):
     assert quiet("collect", "--env", "CartPole-v1", "--episodes", 2, "--out", "log") == ["log"]
 
 
+@pytest.mark.full
 def test_lists_print_one_line(here, quiet):
     words = ["--data", "visits.csv", *LISTS]
     small = ["--hidden", 8, "--steps", 5, "--out", "lists"]

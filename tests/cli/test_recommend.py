@@ -301,12 +301,12 @@ def test_from_a_table_to_lists_by_following_what_is_said(renamed, tmp_path, monk
     assert "tidelog train bc" not in inspected
     assert main(proposed(inspected, "data validate")) == 0
     train = proposed(inspected, "train recommender-bcq")
+    assert "--steps" not in train  # training has a number of its own, for its share of the log
     assert main([*train, *TINY, "--steps", "4", "--every", "4"]) == 0
     trained = capsys.readouterr().out
-    decision = (
-        r"(Do not use these lists|Use these lists|No difference from the counting rule).*\nIn [\d.]+% of \d+ held-out"
-    )
+    decision = r"(Do not use these lists|Do not use these lists yet|Use these lists): .*\nIn [\d.]+% of \d+ held-out"
     assert re.search(decision, trained)
+    assert "kept: the policy of update 4, with the best held_out/ndcg@10, " in trained
     recommend = proposed(trained, "recommend")
     assert recommend[recommend.index("--event") + 1] in ("event type", "event")
     assert main(recommend) == 0

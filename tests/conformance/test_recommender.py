@@ -120,6 +120,8 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "targets": (2, gathered),
     "profile": (False, built),
     "time_gaps": (True, built),
+    "user_embedding": (True, built),
+    "user_dropout": (1.0, told, {"user_embedding": True}),
     "layers": (1, built, {"encoder": "attention"}),
     "heads": (2, told, {"encoder": "attention", "dropout": None}),
     "dropout": (0.6, learnt),

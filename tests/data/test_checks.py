@@ -212,6 +212,11 @@ def test_ragged_rows_are_named_by_row_and_line(tmp_path: Path) -> None:
     path.write_bytes(b'a,b,note\n1,2,"x\ny"\n3,4\n5,6,z,z\n')
     problem = validate(path, Columns(observation="a", action="b", reward=None)).errors[0]
     assert (problem.check, problem.rows, problem.lines, problem.count) == ("ragged rows", (2, 3), (4, 5), 2)
+    assert (problem.found, problem.fix.startswith("correct these lines")) == ("2, 4 fields", True)
+    path.write_bytes(b"a,b,note\n1,2,x\n3,4\n")
+    cut = validate(path, Columns(observation="a", action="b", reward=None)).errors[0]
+    assert (cut.rows, cut.found) == ((2,), "2 fields")
+    assert cut.fix == "the last line is incomplete: export or copy the file again"
 
 
 def test_a_missing_file_a_saved_log_and_a_foreign_object_are_refused(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_next_observations_are_used_where_each_has_one() -> None:
 
 def test_interactions_of_which_no_row_is_named_have_no_copy() -> None:
     report: Any = SimpleNamespace(ok=False, errors=[SimpleNamespace(count=0)])
-    described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, ranking_steps=None, named=())
+    described: Any = SimpleNamespace(ranking="recommender-bcq", ranking_report=report, named=())
     commands = inspect.Description._interaction_commands(described, "clicks.csv", {"user": "u", "item": "an item"})
     assert commands == ["  tidelog data validate --data clicks.csv --user u --item 'an item'"]
     described.ranking = None

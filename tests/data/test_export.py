@@ -13,7 +13,7 @@ import pytest
 
 from tests.data.sources.test_arrays import regular
 from tests.data.visits import NEXT, mapping, visits, with_next
-from tidelog.data.io.readers import convert, open_log, read_log, read_minari, read_npz
+from tidelog.data.io.readers import convert, open_log, read_any, read_log, read_minari, read_npz
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError
 from tidelog.types import MultiDiscrete
@@ -140,6 +140,7 @@ def test_minari_gives_the_same_log(datasets: Path) -> None:
     log = Log.from_arrays(**{**given, "episode": [0, 0, 0, 0, 1, 1, 1, 2, 2]}, next_observation=following)
     log.to_minari("ours/all-v0")
     assert read_minari("ours/all-v0").fingerprint() == log.fingerprint()
+    assert read_any("minari:ours/all-v0").fingerprint() == log.fingerprint()  # named as `convert` names it
     episodes = list(minari.load_dataset("ours/all-v0").iterate_episodes())
     np.testing.assert_array_equal(episodes[0].observations["b"]["c"], log.episodes[0].observation["b/c"])
     with pytest.raises(LogError, match="exists"):

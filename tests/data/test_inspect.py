@@ -31,7 +31,7 @@ def test_a_log_in_numbers() -> None:
 
 def test_continuous_actions_in_numbers() -> None:
     continuous = mapping(action="sofa", actions=None, action_mask=None, bounds=(0, 30))
-    assert "actions: mean" in inspect_log(read_log(visits(), continuous)).text()
+    assert re.search(r"actions: mean \[-?[\d.]{1,7}\], std \[", inspect_log(read_log(visits(), continuous)).text())
 
 
 def test_a_proposed_mapping_reads_the_table(tmp_path: Path) -> None:
@@ -320,7 +320,11 @@ def test_lists_are_on_one_line_and_nested_events_are_said(tmp_path: Path) -> Non
     assert (
         "\ncodes                        list                 2 different  [1.0, 2.0], [3.0, 4.0]\n" in described.text()
     )
-    assert "events (lists of objects: write one row for each" in " ".join(described.text().split())
+    assert tomllib.loads(described.toml)["explode"] == "events"
+    frame.with_columns(more=pl.col("events")).write_ndjson(tmp_path / "b.jsonl")
+    several = describe_table(tmp_path / "b.jsonl")
+    assert "explode" not in tomllib.loads(several.toml)
+    assert "events (lists of objects: `explode` in the mapping" in " ".join(several.text().split())
     assert all("\n" not in example for one in described.fields for example in one.examples)
 
 
@@ -364,3 +368,59 @@ def test_several_choices_are_counted_for_each_of_them() -> None:
     action = np.array([[0, 2], [1, 1], [1, 0]])
     log = Log.from_arrays(observation=np.zeros((3, 1)), action=action, actions=[2, 3], reward=np.zeros(3))
     assert "actions: 0: [1, 2], 1: [1, 1, 1]" in inspect_log(log).text()
+
+
+def test_numbers_of_cases_are_episodes_and_empty_cells_have_a_rule_to_uncomment() -> None:
+    frame = pl.DataFrame({
+        "Case No": [f"{row // 4}/24" for row in range(40)], "Lactate": [None, 2.5, 1.5, 3.5] * 10,
+        "action": [0, 1] * 20, "reward": [0.0, 1.0] * 20,
+    })  # fmt: skip
+    described = describe_table(frame)
+    assert tomllib.loads(described.toml)["episode"] == "Case No"
+    rule = '# missing = { "Lactate" = "mean+flag" }   # or "forward": the last known value'
+    assert rule in described.toml.split("\n")
+    proposed = tomllib.loads(described.toml.replace(rule, rule.removeprefix("# ")))
+    assert read_log(frame, proposed).steps == 40
+    assert validate(frame, tomllib.loads(described.toml)).errors
+
+
+def test_sessions_of_users_are_interactions_whatever_their_items_are_called() -> None:
+    places = np.random.default_rng(0).integers(0, 60, 300)
+    columns = {"user": np.arange(300) // 12, "session": np.arange(300) // 4, "restaurant": places}
+    frame = pl.DataFrame(columns | {"kind": ["browse", "accept"] * 150, "time": np.arange(300) * 60 + 1e9})
+    described = describe_table(frame)
+    roles = {"user": "user", "item": "restaurant", "time": "time", "session": "session", "event": "kind"}
+    assert described.interaction_roles() == roles
+    assert "'restaurant' is taken as the item" in described.text()
+    assert not describe_table(frame.with_columns(cook=pl.col("restaurant"))).interactions  # which of the two?
+    assert not describe_table(frame.drop("session", "kind")).interactions
+
+
+def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
+    """The probability p(given) names the action, n/a among numbers is empty, and empty outcomes have a reward."""
+    generator = np.random.default_rng(0)
+    given = generator.integers(0, 3, 400)
+    frame = pl.DataFrame({
+        "Case No": [f"{row // 4}/24" for row in range(400)], "CRP": ["n/a", "2.5", "1.5", "3.5"] * 100,
+        "Given": np.array(["watch", "antibiotic", "fluid"])[generator.choice(3, 400, p=[0.5, 0.3, 0.2])],
+        "Ward": np.array(["A", "B", "C"])[given], "Outcome": [None, None, None, "home"] * 100,
+        "Closed": ["no", "no", "no", "yes"] * 100,
+    })  # fmt: skip
+    chances = {"watch": 0.5, "antibiotic": 0.3, "fluid": 0.2}
+    frame = frame.with_columns(pl.col("Given").replace_strict(chances).alias("p(given)"))
+    toml = describe_table(frame).toml
+    proposed = tomllib.loads(toml)
+    assert (proposed["propensity"], proposed["action"]) == ("p(given)", "Given")
+    assert '# reward_values = { "home" = 0.0, "" = 0.0 }   # with your numbers' in toml.split("\n")
+    assert '# missing = { "CRP" = "mean+flag" }   # or "forward": the last known value' in toml.split("\n")
+    whole = tomllib.loads("\n".join(line.removeprefix("# ") for line in toml.split("\n")))
+    assert read_log(frame, whole).steps == 400
+    numbers = frame.with_columns(reward=pl.Series([None, None, None, 1.0] * 100)).drop("Outcome")
+    assert '# reward_values = { "" = 0.0 }   # if rows without a reward earn nothing' in describe_table(numbers).toml
+
+
+def test_warnings_of_the_proposed_mapping_are_named() -> None:
+    frame = pl.DataFrame({"episode": [0, 0, 1, 1] * 5, "x": 1.0, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
+    text = describe_table(frame).text()
+    for name in ("no end flag", "no bootstrap target", "constant observation column"):
+        assert f"\nwarning: {name}" in text

@@ -100,6 +100,29 @@ def test_a_failure_names_the_copy_and_the_step(fault, words):
         environment.step(np.zeros(3, int))
 
 
+@pytest.mark.parametrize("limit", [None, 9])  # gymnasium's own time limit unpacks the values before tidelog does
+def test_an_environment_of_an_older_gym_is_told_what_gymnasium_expects(limit):
+    class Four(Clock):
+        def step(self, action):
+            observation, reward, terminated, _, info = super().step(action)
+            return observation, reward, terminated, info
+
+    class Seedless(Clock):
+        def reset(self):
+            return super().reset()
+
+    class Bare(Clock):
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(3)
+
+    step = r"step 1: step raised ValueError.*: expected step\(action\) to return \(observation, reward, terminated, "
+    reset = r"reset raised \w+Error.*: expected reset\(\*, seed=None, options=None\) to return \(observation, info\)"
+    for kind, words in ((Four, step), (Seedless, reset), (Bare, reset)):
+        make = kind if limit is None else (lambda kind=kind: gymnasium.wrappers.TimeLimit(kind(), limit))
+        with pytest.raises(EnvironmentFailure, match=words):
+            play(Gymnasium(make, 1), lambda seen, generator: (np.zeros(1, int), None), episodes=1, seed=0)
+
+
 def test_a_failing_reset_is_named_too():
     class Stuck(Clock):
         def reset(self, *, seed=None, options=None):

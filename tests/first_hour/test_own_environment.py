@@ -131,6 +131,7 @@ def test_an_environment_of_evaluations_is_named_again_too(house):
     ("env", "parts"),
     [
         ("steering:Seter-v0", ["no environment 'steering:Seter-v0'", "did you mean 'steering:Steer-v0'?"]),
+        ("steering", ["steering.py is a module in this folder. fix: name an environment that it registers (steering:"]),
         ("steerin:Steer-v0", ["did you mean 'steering:Steer-v0'?", "which does not exist here"]),
         ("nothing:Steer-v0", ["start in the folder of the module"]),
         (
@@ -149,7 +150,7 @@ def test_a_wrong_name_of_an_environment_of_ones_own(env, parts, house, tmp_path)
     assert code == 2
     for part in parts:
         assert part in said
-    for word in ("--plugin", "gymnasium:", "..", "registration"):
+    for word in ("--plugin", "gymnasium:", "..", "?.", "registration"):
         assert word not in said
     assert not (tmp_path / "log").exists()
 

@@ -1,16 +1,19 @@
 """Tests of assumptions find what was built in, and no more; episodes that belong together are found and counted."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import pytest
 
 from tests.ope.cases import episodes as chain
 from tests.ope.cases import outcome, rules, treated
 from tests.ope.made import random_log
-from tidelog import Limits, Log, judge
+from tidelog import Limits, Log, judge, read_log
 from tidelog.data.states import number_observations
 from tidelog.envs.treatment import clinician
+from tidelog.ope.assumptions import independence
 from tidelog.ope.assumptions.independence import (
     ENDS,
     LEVEL,
@@ -107,6 +110,47 @@ def test_functions_stand_in_for_a_table():
     # 0 of 40 other seeds fail; at a level of 0.0025 the logger alone must for 1 in 400
     assert found[REWARDS].fails
     assert not found[LOGGER].fails
+
+
+def numbered_states(seed, episodes=300, steps=12, size=60):
+    """A chain of numbered states that often stay, each with a score that follows from its number."""
+    generator = np.random.default_rng(seed)
+    chance, score = generator.choice([0.1, 0.9], size), generator.normal(size=size)
+    states = [generator.integers(0, size, episodes)]
+    while len(states) < steps:
+        stays = generator.random(episodes) < 0.5
+        states.append(np.where(stays, states[-1], generator.integers(0, size, episodes)))
+    state = np.stack(states, 1).ravel()
+    action = (generator.random(len(state)) < chance[state]).astype(int)
+    return Log.from_arrays(
+        observation={"numeric": score[state][:, None].astype(np.float32), "categorical": state[:, None]},
+        action=action, actions=2, reward=(score[state] * action).astype(np.float32),
+        episode=np.repeat(np.arange(episodes), steps), terminated=np.tile(np.arange(steps) == steps - 1, episodes),
+    )  # fmt: skip
+
+
+def test_many_labels_are_told_apart():
+    """A projection of 60 labels mixes states, so that past actions would predict the logger's."""
+    log = numbered_states(seed=6)
+    found = history_dependence(log, episode_folds(log, 2, 0), None)
+    assert len(found) == 3
+    assert not any(one.fails for one in found)  # 1 of 150 tests of 50 other seeds fails
+
+
+@pytest.mark.full
+def test_a_cause_in_the_observation_has_the_name_of_its_column():
+    generator = np.random.default_rng(0)
+    lab = generator.normal(size=(200, 5))
+    frame = pl.DataFrame({
+        "stay": np.repeat(np.arange(200), 5), "lab": lab.ravel(), "ward": generator.choice(["A", "B"], 1_000),
+        "given": generator.choice(["no", "yes"], 1_000),
+        "score": (np.roll(lab, 1, axis=1) + generator.normal(0, 0.1, lab.shape)).ravel(),
+    })  # fmt: skip
+    log = read_log(frame, {"episode": "stay", "observation": ["lab", "ward"], "action": "given", "reward": "score",
+                           "terminated": True})  # fmt: skip
+    found = {one.outcome: one for one in history_dependence(log, episode_folds(log, 2, 0), None)}
+    assert found[REWARDS].fails
+    assert found[REWARDS].cause == "'lab' of the decision before"
 
 
 def test_drift_of_logger_and_rewards():
@@ -296,3 +340,33 @@ def test_worst_episodes_are_resampled_by_cluster():
     alone, together = (risk.cvar.policy.high - risk.cvar.policy.low for risk in risks)
     # 1 of 138 other seeds fails: there a verdict has no distribution
     assert together > 1.2 * alone
+
+
+def test_a_ridge_regression_in_blocks_is_one_on_all_rows(monkeypatch):
+    monkeypatch.setattr(independence, "BLOCK", 7)
+    generator = np.random.default_rng(4)
+    seen, actions = generator.normal(size=(60, 5)), np.eye(2)[generator.integers(2, size=60)]
+    rows, fold = generator.permutation(60)[:50], np.arange(50) % 3
+    values = generator.normal(size=(50, 2))
+    found = independence._Given(seen, np.arange(60), actions).of(rows).residuals(values, fold)
+    x = np.concatenate([seen * one[:, None] for one in actions.T], axis=1)[rows]
+    for one in range(3):
+        others = x[fold != one]
+        penalty = independence.RIDGE * np.square(others).sum() / 10 * np.eye(10)
+        weights = np.linalg.solve(others.T @ others + penalty, others.T @ values[fold != one])
+        np.testing.assert_allclose(found[fold == one], values[fold == one] - x[fold == one] @ weights, rtol=1e-9)
+    assert np.isnan(independence._Given(seen, rows).residuals(values, np.zeros(50, np.int64))).all()
+
+
+def test_features_of_all_rows_are_never_in_memory_together(monkeypatch):
+    monkeypatch.setattr(independence, "BLOCK", 100)
+    generator, rows = np.random.default_rng(5), 4_000
+    seen, actions = generator.normal(size=(rows, 150)), np.eye(4)[generator.integers(4, size=rows)]
+    given = independence._Given(seen, np.arange(rows), actions)
+    values, fold = generator.normal(size=(rows, 3)), np.arange(rows) % 2
+    tracemalloc.start()
+    given.of(np.arange(0, rows, 2)).residuals(values[::2], np.arange(rows // 2) % 2)
+    given.residuals(values, fold)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16e6  # the features take 19 MB, those of one block 0.5

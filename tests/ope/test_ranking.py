@@ -14,7 +14,15 @@ from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, histories, next_baskets, next_events
 from tidelog.recommend.metrics.baselines import Markov, OwnFrequency, Popularity
-from tidelog.recommend.metrics.ranked_lists import by_history, compare, diversity, list_measures, lists, unseen
+from tidelog.recommend.metrics.ranked_lists import (
+    by_history,
+    compare,
+    diversity,
+    list_diversity,
+    list_measures,
+    lists,
+    unseen,
+)
 
 FEW = Confidence(replicates=100)
 LOG = events_of(
@@ -122,6 +130,23 @@ def test_measures_of_hand_made_lists():
     bits = [2 * np.log2(23 / 3) + np.log2(23), np.log2(23 / 5) + np.log2(23 / 3) + np.log2(23 / 2), np.log2(23 / 9)]
     assert found["novelty"].numerator == pytest.approx(bits)
     assert found["novelty"].denominator.tolist() == [3, 3, 1]
+
+
+def test_diversity_within_lists_by_hand():
+    # Items 1 and 2: cosine 0.6; 1 and 3: 0; 2 and 3: 0.8, whatever their lengths. Item 4 has a vector of zeros.
+    vectors = np.array([[9, 9], [2, 0], [0.6, 0.8], [0, 5], [0, 0]])
+    found = list_diversity(np.array([[1, 2, 3], [1, 2, 0], [1, 4, 0], [3, 0, 0]], np.int32), vectors)
+    assert found.numerator == pytest.approx([1 - 1.4 / 3, 0.4, 1, 0])
+    assert found.denominator.tolist() == [1, 1, 1, 0]
+    cases = cases_of([[1], [2], [3], [1]])
+    says = {"alike": Says([[1, 2]] * 4), "other": Says([[1, 3]] * 4)}
+    compared = compare(says, cases, np.ones(5), k=2, vectors=vectors)
+    assert compared.row("alike").scores["list diversity"].estimate == pytest.approx(0.4)
+    assert compared.difference("other", "alike", "list diversity").estimate == pytest.approx(0.6)
+    assert "list diversity" in compared.text()
+    assert "list diversity" not in compare(says, cases, np.ones(5), k=2).text()
+    with pytest.raises(ConfigError, match=r"vectors have shape \[4, 2\]: expected \[5, D\]"):
+        compare(says, cases, np.ones(5), k=2, vectors=vectors[1:])
 
 
 def test_coverage_and_entropy_describe_all_lists_together():

@@ -235,6 +235,33 @@ def test_a_policy_with_a_density_needs_nothing_more(monkeypatch):
     assert finding.advice == "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
 
 
+def test_one_advice_for_clipped_actions_without_a_density(monkeypatch):
+    """Noise alone leaves the bounds, and wider bounds leave the missing density."""
+    action = np.linspace(-2.0, 2.0, 60, dtype=np.float32).clip(-1.0, 1.0)[:, None]
+    log = Log.from_arrays(
+        observation=np.zeros((60, 1), np.float32),
+        action=action,
+        reward=action[:, 0],
+        terminated=True,
+        bounds=(-1.0, 1.0),
+    )
+    monkeypatch.setattr(checks, "has_density", lambda policy, log: False)
+    asked = {"bandwidth": None, "propensities": None}
+    density, cut = checks.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
+    assert (density.rule, density.advice) == ("density", "")
+    assert cut.advice == (
+        "record each action before clipping, with wider bounds, and then judge it with small noise added to its "
+        "actions (bandwidth=0.2, --bandwidth 0.2); or round the actions to a few levels and judge them as discrete "
+        "actions"
+    )
+    monkeypatch.setattr(checks, "has_density", lambda policy, log: True)
+    (_, both) = checks.violated_preconditions(None, log, action[:, 0], sample=False, **asked)
+    assert "and then judge the policy with sampled actions" in both.advice
+    assert both.advice.count("; ") == 1
+    (only,) = checks.violated_preconditions(None, log, action[:, 0], sample=True, **asked)
+    assert only.advice.startswith("record each action before clipping, with wider bounds; or round")
+
+
 def test_an_estimate_just_beyond_the_log_shows_more_digits():
     (finding,) = checks.range_finding(1.00001, 0.0, 1.0)
     assert "the estimated mean return of the policy, 1.00001, is above the highest return" in finding.sentence
@@ -323,3 +350,9 @@ def test_the_validation_loss_of_a_value_model_is_its_squared_error_over_policies
     state = SimpleNamespace(critic=lambda observation, action: jnp.asarray([[1.0, 3.0], [1.0, 1.0]]))
     batch = Batch(SimpleNamespace(observation=None, action=None), np.arange(2))
     assert fqe.losses(None, state, batch, None) == {"evaluation_loss": (1 + 4) / 2 / 2}
+
+
+def test_one_episode_that_was_cut_off_is_one():
+    lengths = np.asarray([2, 3])
+    assert "; 1 episode was cut off" in verdict_text.estimand(lengths, 1, 1.0, False, None)
+    assert "; 2 episodes were cut off" in verdict_text.estimand(lengths, 2, 1.0, False, None)

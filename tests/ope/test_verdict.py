@@ -680,6 +680,14 @@ def test_too_few_episodes_are_no_basis(count, said, varied):
     json.dumps(found.to_json(), allow_nan=False)
 
 
+def test_too_few_clusters_are_no_lack_of_episodes(varied):
+    few = dataclasses.replace(varied, cluster=np.zeros(varied.steps, np.int32))
+    found = judge(Told(clinician()), few, limits=QUICK)
+    assert found.reasons[0].startswith("1 cluster is too few")
+    assert "a log with more of them" in found.paragraph
+    assert "a larger log" not in found.paragraph
+
+
 def test_equal_returns_tell_nothing(varied):
     found = judge(Told(clinician()), dataclasses.replace(varied, reward=np.zeros(varied.steps, np.float32)))
     assert found.decision == "unsupported"

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tests.training.runs import bc, begin, finish, iql
-from tidelog import ConfigError, Log, LogError, SpecError, collect, read_log
+from tidelog import Columns, ConfigError, Log, LogError, SpecError, collect, read_log
 from tidelog.envs.toys import chain
 from tidelog.policies.batch_inference import _unknown, act_on_known, act_on_table, write_table
 from tidelog.types import Codes, Discrete, Image, Spec
@@ -252,3 +252,17 @@ def test_pictures_and_numbered_codes_have_no_unknown_words():
     spec = Spec({"photo": Image(4, 4, 1), "categorical": words}, Discrete(2))
     frame = pl.DataFrame({"bed": [7, 1], "ward": ["south", "west"]})
     assert _unknown(frame, spec) == ["", "ward: west"]
+
+
+def test_words_for_an_empty_cell_are_those_of_the_mapping(policy, log, frame):
+    name = log.spec.observation["numeric"].names[0]
+    rows = put(frame, name, {2: "?"})
+    with pytest.raises(SpecError, match=rf"column '{name}' is '\?' in 1 row\(s\) \(2\).*pass the log's mapping"):
+        act_on_table(policy, rows)
+    mapping = Columns(observation=[name], action="kidneys", reward=None, na_values=["?"])
+    with pytest.raises(SpecError, match=rf"column '{name}' is empty in 1 row\(s\) \(2\)"):
+        act_on_table(policy, rows, mapping)
+    known, skipped = act_on_known(policy, rows, mapping)
+    assert skipped["unknown"].to_list() == [f"{name}: (an empty cell)"]
+    assert skipped[name].to_list() == ["?"]  # rows are written as they were
+    assert len(known) == log.steps - 1

@@ -112,7 +112,7 @@ def test_rows_do_not_depend_on_the_batch_they_come_in(count, clinic, steering, r
 ONE = dict.fromkeys(NAMES[:4], 1.0) | {"kidneys": "healthy"}
 WRONG = {
     "a name": ({"severty": 1.0}, "unknown feature 'severty': did you mean 'severity'"),
-    "too few": ({"severity": 1.0, "strain": 0.0}, "missing features toxicity, hour, kidneys"),
+    "too few": ({"severity": 1.0, "strain": 0.0}, "hour, kidneys: expected 5 features. fix: give every"),
     "a word": (ONE | {"kidneys": "helthy"}, "'kidneys' is 'helthy' in row 0, unknown in the log: did you"),
     "text": (ONE | {"hour": "x"}, "'hour' has the type .*, expected numbers"),
     "NaN": (ONE | {"severity": np.nan}, "'severity' is missing or infinite in row 0"),
@@ -136,7 +136,7 @@ def test_observations_that_do_not_fit_are_named(wrong, clinic):
 @pytest.mark.parametrize("library", [pl.DataFrame, pd.DataFrame])
 def test_frames_that_do_not_fit_are_named(library, clinic, rows):
     frame = rows[:3].to_dict(as_series=False)
-    with pytest.raises(SpecError, match="missing features strain: did you mean 'strian'"):
+    with pytest.raises(SpecError, match=r"missing features strain: expected 5 features\. fix: did you mean 'strian'"):
         clinic(library({("strian" if name == "strain" else name): column for name, column in frame.items()}))
     with pytest.raises(SpecError, match="'hour' is missing or infinite in row 1"):
         clinic(library(frame | {"hour": [0.0, None, 8.0]}))

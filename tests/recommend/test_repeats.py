@@ -131,6 +131,7 @@ def test_every_event_of_a_basket_is_a_target_once_and_no_event_of_the_basket_is_
     np.testing.assert_allclose(np.asarray(data.discount)[valid], 0.9 * ~baskets.terminated[last[grid[valid]]])
 
 
+@pytest.mark.full
 def test_what_is_repeated_is_listed_first_and_an_encoder_alone_cannot_know_it(baskets):
     """Favourites are random: only a score for a user's own items knows them. Own frequency is the best possible."""
     split = baskets.split(at=120.0)

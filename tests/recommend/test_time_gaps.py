@@ -62,6 +62,7 @@ def test_windows_and_cases_have_the_gap_that_ends_at_the_target():
     assert (case.gaps == 0).all()  # the first basket of each user has no history
 
 
+@pytest.mark.full
 def test_the_reader_learns_from_gaps_and_lists_depend_on_them():
     h, log = small(time_gaps=True, learning_rate=0.1), paced()
     state = after(h, log, updates=3)

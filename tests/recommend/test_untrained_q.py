@@ -91,6 +91,7 @@ def halves(tmp_path_factory):
     return folder, run
 
 
+@pytest.mark.full
 def test_reports_tell_the_updates_and_the_weight_of_q(halves):
     metrics = halves[1].metrics
     assert [row["q_updates"] for row in metrics] == [0, 0, 0, 1, 2, 3]
@@ -99,6 +100,7 @@ def test_reports_tell_the_updates_and_the_weight_of_q(halves):
     assert halves[1].notes() == ([] if metrics[-1]["q_weight"] else [UNUSED])
 
 
+@pytest.mark.full
 def test_a_run_cut_in_pretraining_has_weight_0_and_a_resumed_one_goes_on(halves):
     folder, _ = halves
     cut = tl.load(folder, checkpoint=2)
@@ -132,6 +134,7 @@ def test_a_weight_is_used_only_where_its_gain_is_shown_for_all_weights_together(
     assert _best_weight([plain, plain + 1.0, plain + 1.0], users) == 1  # the smaller weight of two alike
 
 
+@pytest.mark.full
 def test_the_chance_of_using_a_weight_without_a_gain_is_its_level():
     """30 logs, five weights whose lists differ by chance; one log in 40 may have a gain that is not there.
 
@@ -185,6 +188,7 @@ def of_before(algorithm):
     return {name: value for name, value in settings.items() if name != "pretrain_share"} | {"pretrain": 1}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["run", "policy"])
 def test_settings_of_before_are_refused_by_name(kind, halves, tmp_path, monkeypatch):
     if kind == "policy":

@@ -1,6 +1,7 @@
 """Where things are drawn: axes, curves over seeds, intervals, shared histograms."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from tidelog.report.charts import (
     shares,
     short,
 )
+from tidelog.report.verdict_part import _weights
 from tidelog.training.runs.curves import MOST_POINTS, over_seeds, thin
 
 RANGES = [(0.0, 1.0), (-3.0, 17.0), (1e-9, 2e-9), (1e6, 1e6 + 3), (-3e38, 3e38), (5.0, 5.0), (0.0, 0.0)]
@@ -147,3 +149,11 @@ def test_shares_and_weights_are_drawn_in_proportion():
     text = binned("weights", np.array([1.0, 0.0, 4.0]), np.array([-1.0, 0.0, 1.0, 2.0]), [(0.0, "1")], "weight")
     heights = [float(height) for height in re.findall(r'<rect[^>]+height="([\d.]+)"', text)]
     np.testing.assert_allclose(np.array(heights) / heights[-1], [0.25, 1])
+
+
+def test_tiny_weights_are_named_by_their_power_of_ten():
+    """150 episodes with weights from 1e-60 to 10: no two places of the axis have one name, and none is 0."""
+    saved = SimpleNamespace(counts=np.ones(10), edges=np.linspace(-60.0, 1.0, 11), zeros=0)
+    names = re.findall(r">([\d.e-]+)</text>", _weights(saved))
+    assert {"1e-60", "1e-49", "1e-16", "1e-5"} <= set(names)
+    assert "0" not in names

@@ -10,7 +10,7 @@ from tidelog import Log
 from tidelog.data.core.report import Problem
 from tidelog.errors import CheckpointError, LogError
 from tidelog.policies.statistics import Interval
-from tidelog.report import coverage_part, lists_part, returns_part, saved, settings_part
+from tidelog.report import coverage_part, lists_part, returns_part, saved, settings_part, verdict_part
 from tidelog.report.data_page import _first_rows, _places
 from tidelog.report.saved import LogSource, plain
 
@@ -170,3 +170,12 @@ def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatc
     text = lists_part.lists([run], logs)
     assert "[its log of 1]" in text
     assert "a log" not in text
+
+
+def test_tiny_weights_of_episodes_keep_their_power():
+    """A weight of 1e-28 is not 0: episodes of weight 0 are counted apart."""
+    counts, edges = np.asarray([1, 2, 3]), np.asarray([-28.0, -18.0, -8.0, 2.0])
+    drawn = verdict_part._weights(SimpleNamespace(counts=counts, zeros=4, edges=edges))
+    assert ">1e-28<" in drawn
+    assert ">1e-16<" in drawn
+    assert ">0<" not in drawn

@@ -20,6 +20,7 @@ LISTS = {
     "lists, attention": {"encoder": "attention", "heads": 2},
     "lists, imagined": {"generator": "vae"},
     "lists, gaps": {"time_gaps": True},
+    "lists, users": {"user_embedding": True},
     "lists, features": {"content": True, "threshold": 0.0},
     "lists, plain": {"memory": 0, "profile": False},
 }
@@ -85,4 +86,4 @@ def listing(name):
     generator = np.random.default_rng(len(name))
     params = algorithm.policy_params(fresh(algorithm, log)._replace(q_updates=jnp.int32(1)))
     far = moved(params, generator)._replace(weight=params.weight, q_updates=params.q_updates)
-    return Policy(algorithm, log.spec, Scaler(), far, {"data": "none"})
+    return Policy(algorithm, algorithm.spec_of(log), Scaler(), far, {"data": "none"})

@@ -8,7 +8,9 @@ from tests.runtime.cases import LISTS, ONNX, WITHOUT, listing
 from tidelog import SpecError, runtime
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
+from tidelog.runtime import list_choices, recommender
 from tidelog.runtime.list_choices import diverse, pool_size
+from tidelog.runtime.ranking import Ranker, RankingFunctions
 
 HISTORIES = [["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)], []]
 VECTORS = np.array([[0, 0], [1, 0], [0.96, 0.28], [0, 1], [-1, 0]], np.float32)  # of no item, then of four
@@ -23,6 +25,45 @@ def test_a_diverse_list_is_chosen_one_item_after_the_other():
         assert items.tolist() == [listed], weight
         assert ordered.tolist() == [[float(scores[0, item - 1]) for item in listed]]
     assert diverse(pool, np.zeros((1, 4)), VECTORS, 2, 0.5)[0].tolist() == [[1, 4]]  # scores alike: only vectors count
+
+
+def test_lists_of_a_thousand_items_are_the_best_thousand():
+    generator = np.random.default_rng(1)
+    table, query = generator.standard_normal((1_501, 4)).astype(np.float32), np.ones(4, np.float32)
+    table[:, :3] /= np.linalg.norm(table[:, :3], axis=1, keepdims=True)
+
+    def scored(seen, found, logits, ideas):
+        return logits, np.zeros_like(logits), np.isfinite(logits)
+
+    ranker = Ranker(
+        RankingFunctions(
+            table, lambda seen: np.tile(query, (len(seen.items), 1, 1)), scored, None, 3, 1, 0, 20, 0.0, 0.0
+        )
+    )
+    seen, allowed = np.ones((2, 3), np.int32), np.ones((2, 1_501), bool)
+    allowed[1, 1:501] = False  # exactly a thousand are left
+    items, scores = ranker.rank(seen, seen, 1_000, allowed)
+    order = 1 + np.argsort(-(table[1:] @ query), kind="stable")
+    assert items[0].tolist() == order[:1_000].tolist()
+    assert items[1].tolist() == [item for item in order.tolist() if item > 500]
+    assert (np.diff(scores, axis=1) <= 0).all()
+    pool = ranker.rank(seen, seen, pool_size(1_000, allowed), allowed)
+    diverse_items, _ = diverse(*pool, ranker.vectors, 1_000, 0.3)
+    assert all(len(set(row)) == 1_000 for row in diverse_items.tolist())
+    with pytest.raises(SpecError, match="k = 1001, but history 1 has only 1000 candidates"):
+        ranker.rank(seen, seen, 1_001, allowed)
+
+
+def test_diverse_lists_are_the_same_however_many_are_in_memory(monkeypatch):
+    generator = np.random.default_rng(0)
+    vectors = generator.standard_normal((41, 3))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    pool = np.stack([generator.permutation(40) + 1 for _ in range(7)])
+    scores = -np.sort(generator.random((7, 40)), axis=1)
+    whole = diverse(pool, scores, vectors, 10, 0.4)
+    monkeypatch.setattr(list_choices, "NUMBERS", 240)  # two rows at once
+    for one, two in zip(diverse(pool, scores, vectors, 10, 0.4), whole, strict=True):
+        np.testing.assert_array_equal(one, two)
 
 
 def test_a_pool_has_four_lists_or_fifty_items_and_only_allowed_ones():
@@ -74,6 +115,26 @@ def test_candidates_may_be_a_function_of_an_item():
     even = policy.recommend(HISTORIES, 3, False, candidates=lambda item: int(item[1:]) % 2 == 0)
     wanted = policy.recommend(HISTORIES, 3, False, candidates=[f"i{n}" for n in range(0, 10, 2)])
     np.testing.assert_array_equal(even.items, wanted.items)
+
+
+def test_candidates_may_be_a_mask_for_all_histories_or_for_each(monkeypatch):
+    policy = listing("lists, gru")
+    even = np.array([int(item[1:]) % 2 == 0 for item in policy.spec.action.ids])
+    wanted = policy.recommend(HISTORIES, 3, False, candidates=[f"i{n}" for n in range(0, 10, 2)], exclude=["i4"])
+    np.testing.assert_array_equal(
+        policy.recommend(HISTORIES, 3, False, candidates=even, exclude=["i4"]).items, wanted.items
+    )
+    each = np.stack([even, ~even, even, ~even])
+    for most in (1 << 26, 11):  # all histories at once, and one after the other
+        monkeypatch.setattr(recommender, "MARKS", most)
+        found = policy.recommend(HISTORIES, 3, False, candidates=each, exclude=["i4"])
+        np.testing.assert_array_equal(found.items[[0, 2]], wanted.items[[0, 2]])
+        assert {int(item[1:]) % 2 for item in found.items[[1, 3]].ravel()} == {1}
+    assert each[0, list(policy.spec.action.ids).index("i4")]  # the caller's mask is as it was
+    with pytest.raises(SpecError, match=r"history 1 has only 5 candidates"):
+        policy.recommend(HISTORIES, 6, False, candidates=np.stack([np.ones(10, bool), even, even, even]))
+    with pytest.raises(SpecError, match=r"candidates is a mask \[3, 10\], expected \[10\] or \[4, 10\]"):
+        policy.recommend(HISTORIES, 3, candidates=each[:3])
 
 
 def test_a_reason_is_the_item_without_which_the_likelihood_is_lowest(tmp_path):
@@ -128,12 +189,12 @@ def test_lists_that_do_not_fit_the_histories_are_refused(items, words):
 
 @pytest.mark.full
 @pytest.mark.skipif(not ONNX, reason=WITHOUT)
-def test_an_onnx_file_has_neither(tmp_path):
+def test_beside_an_onnx_file_both_are_computed_by_numpy(tmp_path):
     from tidelog.policies.export.artefact import export
     from tidelog.runtime.session import load_onnx
 
     export(listing("lists, gru"), tmp_path / "policy", onnx=True)
-    policy = load_onnx(tmp_path / "policy")
-    for call in (lambda: policy.recommend([["i1"]], 1, diversity=0.5), lambda: policy.because([["i1"]], [["i2"]])):
-        with pytest.raises(SpecError, match=r"requires item vectors, and an ONNX file has none\. fix: use the"):
-            call()
+    plain, other = runtime.load(tmp_path / "policy"), load_onnx(tmp_path / "policy")
+    wanted = plain.recommend(HISTORIES, 6, False, diversity=0.5)  # longer than the file's own lists
+    np.testing.assert_array_equal(other.recommend(HISTORIES, 6, False, diversity=0.5).items, wanted.items)
+    np.testing.assert_array_equal(other.because(HISTORIES, wanted.items), plain.because(HISTORIES, wanted.items))

@@ -18,7 +18,7 @@ from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.ranking import Found, order_found
 from tidelog.runtime.session import load_onnx
 
-TRACED = ("lists, gru", "lists, gaps", "lists, attention", "lists, imagined", "lists, plain")
+TRACED = ("lists, gru", "lists, gaps", "lists, users", "lists, attention", "lists, imagined", "lists, plain")
 HISTORIES = [[], ["i3"], ["i1", "i2", "i1"], [f"i{n % 10}" for n in range(14)]]
 
 
@@ -35,7 +35,8 @@ def exported(tmp_path_factory):
     @cache
     def made(name):
         whole = listing(name)
-        kept = Logged.of(described(48), whole)  # padded to as many rows as the random ones, one program for both
+        known = "user_id" in whole.spec.observation  # of 16 users
+        kept = Logged.of(described(16 if known else 48), whole)  # padded to 256 rows as the random ones
         return place / name, export(whole, place / name, onnx=ONNX and name in TRACED, logged=kept)
 
     return made

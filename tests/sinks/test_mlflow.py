@@ -68,6 +68,7 @@ def test_a_run_has_its_parameters_metrics_and_files(uri, origin, tmp_path):
     assert artefacts(uri, found) == {"run.json", "metrics.jsonl"}
 
 
+@pytest.mark.full
 def test_a_population_names_the_settings_of_each(uri, origin):
     finish(begin([bc(), bc(learning_rate=0.25)], origin, sinks=[MLflow(uri, experiment="tidelog")]))
     (found,) = runs_in(uri)
@@ -91,6 +92,7 @@ def test_a_resumed_run_continues_and_no_step_is_written_twice(uri, origin, tmp_p
     assert metrics_in(uri, found) == expected(again.metrics)
 
 
+@pytest.mark.full
 def test_a_run_that_was_trained_without_a_sink_is_sent_whole(uri, origin, tmp_path):
     run = finish(begin(bc(), origin, tmp_path / "run"))
     finish(load(tmp_path / "run", sinks=[MLflow(uri)]))
@@ -98,6 +100,7 @@ def test_a_run_that_was_trained_without_a_sink_is_sent_whole(uri, origin, tmp_pa
     assert metrics_in(uri, found) == expected(run.metrics)
 
 
+@pytest.mark.full
 def test_a_server_that_is_gone_ends_no_run_and_gets_what_it_lacks_later(uri, origin, tmp_path, monkeypatch):
     from mlflow.exceptions import MlflowException
 
@@ -172,6 +175,7 @@ def test_a_verdict_is_tags_and_the_page_an_artefact(uri, origin, tmp_path, verdi
     assert mlflow.MlflowClient(uri).search_runs([found.info.experiment_id], "tags.`verdict.best` = 'better'")
 
 
+@pytest.mark.full
 def test_a_verdict_on_a_run_that_was_left_leaves_it_so(uri, origin, tmp_path, verdict):
     stop_at(begin(bc(), origin, tmp_path / "run", sinks=[MLflow(uri)]), 14)
     publish(tmp_path / "run", verdict, [MLflow(uri)])

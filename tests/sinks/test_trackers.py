@@ -41,6 +41,7 @@ def test_a_run_is_shown_with_its_parameters_and_curves(sink, word, origin, tmp_p
     assert len(found.metrics["member-1/imitation_loss"]) == 3
 
 
+@pytest.mark.sample("tensorboard")
 def test_a_resumed_run_continues_and_no_step_is_written_twice(sink, word, origin, tmp_path):
     """Rows after the last checkpoint come again: the run was left before it saved them."""
     out = tmp_path / "run"
@@ -54,6 +55,7 @@ def test_a_resumed_run_continues_and_no_step_is_written_twice(sink, word, origin
     assert found.metrics == close_to(expected(again.metrics))
 
 
+@pytest.mark.sample("tensorboard")
 def test_a_run_that_was_trained_without_a_sink_is_sent_whole(sink, word, origin, tmp_path):
     out = tmp_path / "run"
     run = finish(begin(bc(), origin, out))
@@ -62,6 +64,7 @@ def test_a_run_that_was_trained_without_a_sink_is_sent_whole(sink, word, origin,
     assert found.metrics == close_to(expected(run.metrics))
 
 
+@pytest.mark.sample("tensorboard")
 def test_another_run_in_a_folder_of_the_same_name_is_another_one(sink, word, origin, tmp_path):
     for parent in ("one", "other"):
         (tmp_path / parent).mkdir()
@@ -71,6 +74,7 @@ def test_another_run_in_a_folder_of_the_same_name_is_another_one(sink, word, ori
     assert all(len(one.metrics["member-0/imitation_loss"]) == 3 for one in found)
 
 
+@pytest.mark.sample("tensorboard")
 def test_a_verdict_and_the_report_page_are_shown(sink, word, origin, tmp_path, verdict):
     out = tmp_path / "run"
     run = finish(begin(bc(), origin, out, sinks=[open_sink(word, out)]))
@@ -87,6 +91,7 @@ def test_a_verdict_and_the_report_page_are_shown(sink, word, origin, tmp_path, v
     assert "<p>a page</p>" in found.page
 
 
+@pytest.mark.sample("tensorboard")
 def test_a_tracker_that_fails_ends_no_run_and_gets_what_it_lacks_later(sink, word, origin, tmp_path, monkeypatch):
     out = tmp_path / "run"
     made = open_sink(word, out)
@@ -112,6 +117,7 @@ def test_a_tracker_that_fails_ends_no_run_and_gets_what_it_lacks_later(sink, wor
     assert found.metrics == close_to(expected(run.metrics))
 
 
+@pytest.mark.sample("tensorboard")
 def test_a_file_of_tracker_runs_that_is_damaged_is_refused(sink, word, origin, tmp_path):
     out = tmp_path / "run"
     finish(begin(bc(), origin, out, sinks=[open_sink(word, out)]))
@@ -122,6 +128,7 @@ def test_a_file_of_tracker_runs_that_is_damaged_is_refused(sink, word, origin, t
         finish(load(out, sinks=[open_sink(word, out)]))
 
 
+@pytest.mark.sample("tensorboard")
 def test_a_package_that_is_not_installed_is_named_with_its_fix(sink, word, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, PACKAGES[sink][0], None)
     with pytest.raises(ConfigError, match=f"this needs the package {PACKAGES[sink][0]} .*") as raised:
@@ -130,6 +137,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_fix(sink, word, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.sample("tensorboard")
 def test_names_of_sinks(sink, tmp_path):
     assert sorted(SINKS) == sorted(PACKAGES)
     with pytest.raises(ConfigError, match=f"unknown sink '{sink}x': did you mean '{sink}'"):

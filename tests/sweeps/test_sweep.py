@@ -344,11 +344,27 @@ def test_one_driver_at_a_time(halved):
         def free(self):
             with pytest.raises(CheckpointError, match="is being trained by process"):
                 Driver(halved.folder, InProcess()).run(False)
-            return False
+            raise KeyboardInterrupt
 
     driver = Driver(halved.folder, Nested())
     driver.statuses.pop(0)
-    driver.run(False)
+    with pytest.raises(KeyboardInterrupt):
+        driver.run(False)
+
+
+def test_a_driver_waits_for_an_engine_that_is_not_ready(log, tmp_path):
+    class Late(InProcess):
+        waits = 0
+
+        def free(self):
+            return self.waits > 1 and super().free()
+
+        def wait(self, seconds):
+            self.waits += 1
+            return super().wait(seconds)
+
+    sweep = run_sweep(log, tmp_path / "sweep", Late(), algorithms=bc(), seeds=1, steps=1, every=1)
+    assert sweep.complete() == [0]
 
 
 def test_reports_fall_on_the_first_rung():

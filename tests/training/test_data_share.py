@@ -30,6 +30,4 @@ def test_shares_that_are_none_are_refused(origin):
         with pytest.raises(ConfigError, match="data_share"):
             fit(bc(), origin, 2, data_share=share)
     with pytest.raises(ConfigError, match=r"data_share = 0\.5: interactions are split by time"):
-        check_list_options(None, 0, {}, None, 0.5)
-    with pytest.raises(ConfigError, match=r"selection_share = 0\.5: interactions are split by time"):
         check_list_options(None, 0, {}, 0.5)

@@ -476,5 +476,9 @@ def test_a_policy_that_fits_the_training_episodes_alone_is_said(origin):
     assert len(overfitting(falling)) == 1
     rising = [row | {"actor_loss": row["update"] / 100.0} for row in weighted]
     assert overfitting(rising) == []  # the loss rises in training, too: no sign of overfitting
+    early = [(100, 1.11, 2.02), (200, 1.13, 1.20), (300, 1.29, 1.23)]  # the first mean is over untrained networks
+    assert overfitting([{"update": at, "member": 0, "held_out/actor_loss": loss, "actor_loss": mean}
+                        for at, loss, mean in early]) == []  # fmt: skip
+    assert overfitting([row | {"decisions": row["update"]} for row in rows]) == []  # it leaves the log
     assert overfitting(rows[:3]) == []
     assert overfitting([{"update": 1, "member": 0, "seed": 0, "loss": 1.0}]) == []

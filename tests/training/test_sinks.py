@@ -74,6 +74,16 @@ def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypa
     assert "note: about" not in capfd.readouterr().err
 
 
+def test_the_first_report_which_compiles_is_no_measure_of_the_others(capfd, monkeypatch, origin):
+    """Its 0.15 seconds for each of 50 reports would be said to take 10 seconds."""
+    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
+    times = iter([0.15])
+    compiling = {"slow": lambda policy: time.sleep(next(times, 0.0)) or 0.0}
+    begin(bc(), origin, steps=50, every=1, evaluate=compiling).train()
+    assert "note: about" not in capfd.readouterr().err
+
+
 def test_the_time_that_is_left_includes_validation(origin):
     """Evaluations of 0.2 seconds, many more than the updates take: they are announced, then measured."""
     slow = {"slow": lambda policy: time.sleep(0.2) or 0.0}
@@ -84,6 +94,17 @@ def test_the_time_that_is_left_includes_validation(origin):
     late = next(now for now in begin(bc(), origin, steps=60, every=50).stream() if now.doing == "training")
     assert late.unmeasured_reports == 2
     assert "and 2 validations whose time is not known yet" in late.expected()
+
+
+def test_a_first_validation_that_compiles_is_no_measure_of_the_others(capfd, monkeypatch, origin):
+    """It takes 0.1 seconds, all 39 others nearly none: 4 seconds would be wrong."""
+    monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
+    monkeypatch.setattr(runs, "LONG_SECONDS", 3.0)
+    pauses = iter([0.1])
+    begin(
+        bc(), origin, steps=40, every=1, evaluate={"quick": lambda policy: time.sleep(next(pauses, 0)) or 0.0}
+    ).train()
+    assert "note: about" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests.data.clicks import ROLES, clicks
 from tidelog.data.scaling import Scaler
 from tidelog.policies.policy import Policy
 from tidelog.training.runs.run import CollapseWarning, Run, collapsed_metrics
-from tidelog.training.runs.time_split import QWeightSelection, TimeSplit
+from tidelog.training.runs.time_split import QWeightSelection, TimeSplit, user_selection_share
 
 
 def row(coverage, member=0):
@@ -149,3 +149,36 @@ def test_few_events_at_one_time_are_no_baskets():
     assert not log.has_baskets
     users = pl.DataFrame({"u": ["a", "a", "b", "b"], "i": ["x", "y", "x", "y"], "t": [0.0, 1.0, 1.0, 2.0]})
     assert tl.read_interactions(users, user="u", item="i", time="t").basket_share == 0.0
+
+
+def test_the_users_that_choose_the_policy_are_not_those_that_measure_it():
+    log = described()
+    apart = TimeSplit(log, 0.3, 0.5)
+    selection = apart.q_weight_selection()
+    chose, reported = (np.unique(one.user[one.targets]) for one in (selection.log, selection.reported))
+    held_out = log.split(share=0.3).test
+    assert len(chose) > 0
+    assert not np.intersect1d(chose, reported).size
+    assert np.array_equal(np.union1d(chose, reported), np.unique(held_out.user[held_out.targets]))
+    kept = apart.validation_stores(small(), None)["log"]
+    assert int(kept.scored.sum()) == len(selection.log.targets)
+    assert "50% of its users choose the policy, the others measure it" in apart.notes()[0]
+    whole = TimeSplit(log, 0.3).q_weight_selection()
+    assert whole.reported is whole.log
+
+
+def test_half_of_many_held_out_users_choose_a_policy_that_is_kept():
+    few, many = (tl.read_interactions(clicks(users=users), **ROLES) for users in (60, 900))
+    assert user_selection_share(None, "held_out/ndcg@10", 0.3, many) == 0.5
+    assert user_selection_share(None, "held_out/ndcg@10", 0.3, few) == 1.0  # too few would be left
+    assert user_selection_share(None, None, 0.3, many) == 1.0
+    assert user_selection_share(0.2, "held_out/ndcg@10", 0.3, few) == 0.2
+    with pytest.raises(tl.ConfigError, match=r"selection_share = 0.2: no held-out metric chooses"):
+        user_selection_share(0.2, None, 0.3, many)
+
+
+@pytest.mark.full
+def test_a_run_over_interactions_makes_twenty_reports():
+    run = tl.fit(small(), described(), 4_000, held_out=0.3, train=False)
+    assert run.record.options.every == 200
+    assert tl.fit(small(), described(), 300, held_out=0.3, train=False).record.options.every == 50  # not closer

@@ -4,8 +4,8 @@ A rule belongs to the role of a hyper-parameter, which its declaration names (`c
 own takes part when it uses these declarations. Rules read the training episodes only, so that what is held out for
 judging decides nothing. `benchmarks/auto_preset.py` compares them with the constructor's defaults.
 
-* Updates of a recommender: `EVENT_PASSES` over the events, as in the study on Online Retail; nothing else follows its
-  log.
+* Updates of a recommender: at most `EVENT_PASSES` over the events; with a held-out period its best report is kept, and
+  training stops after `WAITED` reports without a better one. Nothing else follows its log.
 * Updates: `PASSES` over the training decisions; at least `FEWEST`, unless these are `MOST_PASSES`; at most `MOST`.
 * Updates on single decisions: at least `FEWEST_OF_ONE_STEP` instead; more passes over a small log fit the noise of its
   rewards (`benchmarks/one_step_logs.py` chose the number).
@@ -52,6 +52,7 @@ PART = 0.25
 MILDEST = 3.0  # the rule never lowers IQL's default: on a log of satiation 1.2 earned 6.5 and 3 earned 7.6
 EVENT_PASSES, EVENTS_OF_AN_UPDATE = 10, 128 * 10  # of a recommender: batch_size and targets of RecommenderBCQ
 FEWEST_OF_EVENTS, MOST_OF_EVENTS = 500, 10_000  # updates of a recommender
+LISTS, WAITED = "held_out/ndcg@10", 3  # what stops a recommender, and the reports without a better one
 VISITS = 10  # smallest mean visits of an observation
 MOST_NUMBERS, MOST_DECISIONS = 64, 2_000_000  # numbers of an observation and decisions that are searched for equal ones
 
@@ -80,6 +81,12 @@ class Suggestion(NamedTuple):
     algorithm: Any
     steps: int  # of an environment: decisions
     settings: Mapping[str, Setting]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The settings that are arguments of `fit`, such as `best` and `patience`; empty if none follows the log."""
+        own = {one.name for one in dataclasses.fields(self.algorithm)}
+        return {name: one.value for name, one in self.settings.items() if name not in own and name != "steps"}
 
     def lines(self, names: Collection[str] | None = None) -> list[str]:
         """Return a line for each reason, over some of the names; names with the same value and reason share it."""
@@ -116,10 +123,11 @@ def suggest(
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
     `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Of an
-    algorithm that ranks items only the number of updates follows its interactions. For an algorithm that learns in an
-    environment, `source` is anything that `learn` takes, and the settings are those of the preset that suits it.
-    Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an algorithm that does not learn from
-    such a source.
+    algorithm that ranks items the number of updates follows its interactions, and with `held_out` its `options` stop
+    the training early: `tl.fit(found.algorithm, log, found.steps, held_out=0.2, **found.options)`.
+    For an algorithm that learns in an environment, `source` is anything that `learn` takes, and the settings are those
+    of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an
+    algorithm that does not learn from such a source.
     """
     if learns_online(cls) and not isinstance(source, Log | Interactions):
         return _for_environment(cls, source, settings)
@@ -128,7 +136,8 @@ def suggest(
     if ranks(cls):
         train = log.split(share=held_out).train if held_out > 0 else log  # type: ignore[union-attr, call-arg]
         updates = updates_of_events(train.steps)
-        return Suggestion(cls(**settings), updates.value, {"steps": updates})
+        stopped = early_stopping() if held_out > 0 else {}
+        return Suggestion(cls(**settings), updates.value, {"steps": updates, **stopped})
     if not isinstance(log, Log):
         raise SpecError(f"{cls.__name__} does not learn from interactions. fix: use tl.RecommenderBCQ")
     facts = facts_of(log, held_out, split_seed)
@@ -195,6 +204,14 @@ def updates_of_events(events: int) -> Setting:
     return Setting(value, f"{value * EVENTS_OF_AN_UPDATE / events:,.0f} passes over {events:,} events")
 
 
+def early_stopping() -> dict[str, Setting]:
+    """The metric of lists that keeps a recommender's best report, and the reports without a better one that stop it."""
+    return {
+        "best": Setting(LISTS, "the lists of held-out users keep the best report"),
+        "patience": Setting(WAITED, f"reports without a better {LISTS} stop the training"),
+    }
+
+
 def width(facts: Facts) -> Setting | None:
     """Narrow layers for a small log."""
     return Setting(NARROW, f"fewer than {SMALL:,} decisions") if facts.decisions < SMALL else None
@@ -253,4 +270,6 @@ def return_deviation(facts: Facts) -> float | None:
 def _plain(value: Any) -> str:
     if isinstance(value, tuple):
         return "x".join(map(str, value))
+    if isinstance(value, str):
+        return value
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"

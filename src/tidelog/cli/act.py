@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from tidelog.cli.named_policies import open_for_use
 from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
+from tidelog.data.core.columns import USUAL_FORM, Columns
+from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
+from tidelog.data.sources.tables import SOURCES, ending_of
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
@@ -47,7 +51,7 @@ class Act(OutputFlags):
     seed: int | None = None
     """random seed of sampled actions; default: new random numbers each time"""
     columns: File | None = None
-    """the mapping file of the log, if its action mask applies"""
+    """the mapping file of the log, for how it is read and its action mask; a run folder has its own"""
     skip_unknown: File | None = None
     """skip rows with a category that the log does not have, or without a number that is needed, and write them to
     this file (.csv or .parquet)"""
@@ -66,6 +70,13 @@ def run(words: list[str]) -> int:
 def _act(options: Act) -> dict[str, Any]:
     """Write the actions, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
+    kind = None if not isinstance(source, str) else ending_of(source, [*SOURCES, *FILES_OF_ARRAYS])
+    if kind in FILES_OF_ARRAYS and kind != ARRAYS:
+        convert = shlex.join(["tidelog", "data", "convert", "--data", str(source), "--out", "rows.npz"])
+        raise ConfigError(
+            f"--data {source}: expected a table or an .npz file. fix: `{convert}`, then --data rows.npz --out "
+            "actions.npz"
+        )
     if ARRAYS in (target.suffix, *(Path(one).suffix for one in ([source] if isinstance(source, str) else source))):
         return _on_arrays(options, source, target)
     skipped_file = None if options.skip_unknown is None else Path(options.skip_unknown)
@@ -81,7 +92,7 @@ def _act(options: Act) -> dict[str, Any]:
         acted = act_on_table(
             policy,
             source,
-            options.columns,
+            _columns(options, source),
             options.seed,
             probabilities=options.probabilities,
         )
@@ -92,6 +103,24 @@ def _act(options: Act) -> dict[str, Any]:
     print_notes([*policy.notes(), *([note] if note else [])])
     print_line(f"{len(acted):,} rows with their actions: {target}")
     return {"out": str(target), "rows": len(acted), "skipped": skipped, "acting": policy.acting}
+
+
+def _columns(options: Act, source: str | list[str]) -> Columns | None:
+    """Return the mapping: that of the flag, or the one with which a run read its log, if its file had this ending."""
+    if options.columns is not None:
+        return Columns.from_file(options.columns)
+    folder = Path(options.policy)
+    if not (folder / "run.json").exists():
+        return None
+    from tidelog.training.runs.record import Record
+
+    origin = Record.read(folder).data.origin or {}
+    if not origin.get("columns"):
+        return None
+    columns = Columns.from_mapping(origin["columns"])
+    before, now = (one if isinstance(one, str) else one[0] for one in (origin["source"], source))
+    same = ending_of(before, SOURCES) == ending_of(now, SOURCES)
+    return columns if same else replace(columns, **USUAL_FORM._asdict())
 
 
 def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str, Any]:
@@ -143,7 +172,8 @@ def _opened(options: Act) -> Acts:
 
 def _known(policy: Acts, options: Act, skipped_file: Path) -> tuple[pl.DataFrame, int]:
     """Act on the rows whose categories the log has; write the others to a file, and return their number."""
-    acted, skipped = act_on_known(policy, source_of(options.data, "--data"), options.columns, options.seed)
+    source = source_of(options.data, "--data")
+    acted, skipped = act_on_known(policy, source, _columns(options, source), options.seed)
     if acted is None:
         raise SpecError(
             f"all {len(skipped):,} rows have a value that the policy cannot read, such as {skipped['unknown'][0]}. "

@@ -14,7 +14,7 @@ from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interaction
 from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.core.report import Report
-from tidelog.data.io.inspect import Description, describe_table, inspect_log
+from tidelog.data.io.inspect import Description, describe_table, inspect_log, training_command
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.parsing.csv_text import formula_note
@@ -38,8 +38,8 @@ class ReadFlags(OutputFlags):
     """The log or the interactions that a command reads, and how it prints what it found."""
 
     data: Sources
-    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz file,
-    or the id of a Minari data set"""
+    """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz or
+    .hdf5 (D4RL) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file"""
     overwrite: bool = False
@@ -114,11 +114,13 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     if options.columns is None and is_table(source):
         return _describe(options, source)
     if options.write is not None:
-        raise ConfigError("--write needs a table without a mapping. fix: drop --columns or --write")
+        unwanted = "--write" if options.columns is None else "--columns or --write"
+        raise ConfigError(f"--write needs a table without a mapping. fix: drop {unwanted}")
     log = read_any(source, options.columns)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
-    _print_contents(options, inspection.to_json(), inspection.text(), log.report, written)
+    contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log)}"
+    _print_contents(options, inspection.to_json(), contents, log.report, written)
     return 0
 
 
@@ -155,13 +157,11 @@ def _with_ranking(table: Description, source: Source) -> Description:
     roles = table.interaction_roles()
     if roles is None:
         return table
-    from tidelog.algorithms.auto import updates_of_events  # JAX: only a table of interactions needs it
-    from tidelog.algorithms.names import names
+    from tidelog.algorithms.names import names  # JAX: only a table of interactions needs it
 
     columns: dict[str, Any] = dict(roles)
     report = validate_by_roles(source, Roles(**columns))
-    steps = updates_of_events(table.rows).value
-    return replace(table, ranking=names("interactions")[0], ranking_report=report, ranking_steps=steps)
+    return replace(table, ranking=names("interactions")[0], ranking_report=report)
 
 
 def _validate(words: list[str]) -> int:

@@ -24,6 +24,7 @@ from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
 from tidelog.errors import ConfigError
+from tidelog.memory import limit_arenas
 from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
 from tidelog.ope.verdict.judge import judge
@@ -130,6 +131,7 @@ class _Source(NamedTuple):
 
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
+    limit_arenas()
     options = parse(Judge, _with_gate(words), "judge")
     sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
     _check(options, sources)
@@ -359,7 +361,9 @@ def _show_result(
         folders = ", ".join(sorted({str(file.parent) for file in saved}))
         print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
         ways = sorted({DOES[one.policy.acting or "mode"] for one in named_policies if one.run is not None})
-        print_line(f"from now on, {'this' if len(saved) == 1 else 'each'} policy {' or '.join(ways)}, as it was judged")
+        who = "this" if len(saved) == 1 else "each"
+        other = " (--mode takes its most likely action again)" if ways == [DOES["sample"]] else ""
+        print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
 
 
 def _show_table(verdicts: Verdicts, which: str) -> None:

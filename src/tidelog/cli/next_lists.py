@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.errors import ConfigError
-from tidelog.recommend.interactions.held_out import held_out_cases
-from tidelog.recommend.metrics.advice import advise, counting_rules
-from tidelog.recommend.metrics.ranked_lists import compare
+from tidelog.recommend.metrics.advice import K, advise_lists
 from tidelog.recommend.next_item import most_items_of_a_user
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
-MOST_CASES = 1_000  # held-out cases that the advice compares
 MOST_EVENTS = 2_000_000  # events of a log whose rules are counted at the end of a training
-K = 10  # default length of lists of `tidelog recommend`
 OWN = "your table of histories and its columns replace the words in capitals"
 
 
@@ -48,15 +44,12 @@ def lists_advice(run: Run) -> Iterator[str]:
     held_out = run.held_out_lists()
     if held_out is None or held_out.train is None:
         return
-    train, policy = held_out.train, run.policy()
+    train, policy = held_out.train, run.policy() if run.record.options.best is None else run.best_policy()
     if len(train) > MOST_EVENTS:
         yield f"`tidelog report {shlex.quote(str(run.folder))}` compares these lists with rules that count"
         return
     yield "comparing the lists with rules that count ..."
-    cases = held_out_cases(held_out.log, MOST_CASES)
-    rankers = {run.name: policy.ranker(), **counting_rules(train)}
-    compared = compare(rankers, cases, train.counts, min(K, len(train.items) - 1))
-    advice = advise(compared, run.name, "baskets" if held_out.log.has_baskets else "events")
+    advice = advise_lists(policy.ranker(), train, held_out.reported, run.name)
     yield advice.decision
     yield advice.sentence
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import polars as pl
 import tyro
 
 from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
@@ -17,6 +18,7 @@ from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.recommendation_tables import available_items, new_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
+from tidelog.training.runs.progress import Screen
 
 
 @dataclass
@@ -78,8 +80,22 @@ def _recommend(options: Recommend) -> dict[str, Any]:
     """Write the lists, and return what was written."""
     target = Path(options.out)
     check_targets(target, overwrite=options.overwrite)
-    policy = _opened(options)
-    lists = recommend_for_table(
+    with Screen("recommending", False if options.quiet else None) as screen:
+        screen.tell("reading the policy", 0.0)
+        policy = _opened(options)
+        screen.tell("making the lists", 0.1)
+        lists = _lists(policy, options)
+    note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
+    print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
+    print_line(f"lists of {options.k} items for {users:,} users: {target}")
+    if options.exclude_seen == "auto":
+        print_details(seen_line(policy.ranker()))
+    return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
+
+
+def _lists(policy: Recommends, options: Recommend) -> pl.DataFrame:
+    """Return the table of lists."""
+    return recommend_for_table(
         policy,
         source_of(options.data, "--data"),
         user=options.user,
@@ -96,12 +112,6 @@ def _recommend(options: Recommend) -> dict[str, Any]:
         exclude=_lines(options.exclude),
         unknown=options.unknown,
     )
-    note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
-    print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
-    print_line(f"lists of {options.k} items for {users:,} users: {target}")
-    if options.exclude_seen == "auto":
-        print_details(seen_line(policy.ranker()))
-    return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
 
 
 def _opened(options: Recommend) -> Recommends:

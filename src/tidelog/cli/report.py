@@ -17,6 +17,7 @@ from tidelog.report.run_page import report_of
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.sweep import Sweep
+from tidelog.training.runs.progress import Screen
 
 
 @dataclass
@@ -59,5 +60,8 @@ def _report(options: Report) -> dict[str, Any]:
 
 
 def _page_of_runs(options: Report) -> Path:
-    log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
-    return report_of(options.runs, options.out, log=log)
+    with Screen("report", False if options.quiet else None) as screen:
+        screen.tell("reading the log", 0.0)
+        log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
+        screen.tell("computing the page", 0.1)
+        return report_of(options.runs, options.out, log=log)

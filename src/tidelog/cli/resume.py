@@ -11,7 +11,7 @@ from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import EnvNames, RunFolder, parse
 from tidelog.cli.output import json_only, print_json, print_line
 from tidelog.cli.run_result import run_facts, train_and_show
-from tidelog.cli.sweep import drive_and_show
+from tidelog.cli.sweep import OnEngine, drive_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.sinks import open_sink
@@ -37,6 +37,10 @@ class Resume:
     """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     workers: int | None = None
     """for a sweep: trials at the same time; default: as many as there are cores for"""
+    on: OnEngine = "here"
+    """for a sweep: \"here\", or \"ray\" for a Ray cluster, as in `tidelog sweep`"""
+    insecure: bool = False
+    """for a sweep with --on ray: also use a cluster that requires no token"""
     quiet: bool = False
     """print the result only, without progress"""
     json: bool = False
@@ -48,8 +52,8 @@ def run(words: list[str]) -> int:
     options = parse(Resume, words, "resume")
     if (Path(options.run) / PLAN).is_file():
         return _resume_sweep(options)
-    if options.workers is not None:
-        raise ConfigError("--workers is for a sweep, and this is the folder of a run. fix: drop it")
+    if options.workers is not None or options.on != "here" or options.insecure:
+        raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run. fix: drop them")
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [open_sink(word, Path(options.run)) for word in options.sink]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
@@ -78,9 +82,9 @@ def _resume_sweep(options: Resume) -> int:
     if options.env or options.checkpoint is not None or options.sink:
         raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep. fix: drop them")
     folder = Path(options.run)
-    return drive_and_show(
-        folder, engine_of("here", Plan.read(folder).cpus, options.workers), options.quiet, options.json
-    )
+    plan = Plan.read(folder)
+    engine = engine_of(options.on, plan.cpus, options.workers, len(plan.trials), options.insecure)
+    return drive_and_show(folder, engine, options.quiet, options.json)
 
 
 def _import_environments(record: Record, options: Resume) -> None:

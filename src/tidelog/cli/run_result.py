@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
+
+import numpy as np
 
 from tidelog.cli.next_lists import lists_advice, next_command
 from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.wrapping import wrapped
+from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError
+from tidelog.policies.policy import Policy
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
-from tidelog.types import Catalogue
+from tidelog.types import Catalogue, Codes, Continuous, Image, Vector
 
 
 def train_and_show(run: Run, quiet: bool = False, as_json: bool = False) -> int:
@@ -54,15 +60,18 @@ def run_facts(run: Run) -> dict[str, Any]:
 
 
 def show_run(run: Run) -> None:
-    """Print the last metrics of each member, and the next commands."""
-    last = {row["member"]: row for row in run.metrics}
-    names = [name for name in next(iter(last.values()), {}) if name not in ("update", "member", "seed")]
-    head = ["metric", *(f"seed {last[m]['seed']}" for m in sorted(last))]
-    rows = [[name, *(_number(last[m].get(name)) for m in sorted(last))] for name in names]
-    table(f"{run.name}: last metrics, update {run.update:,}", head, rows)
+    """Print the last metrics of each member, or the range over many members, and the next commands."""
+    table(f"{run.name}: last metrics, update {run.update:,}", *last_metrics(run.metrics))
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
-        print_notes(run.policy().notes())
+        chosen = run.best_report()
+        if chosen is not None:
+            early = f" Training stopped early, after {run.done:,}." if run.done < run.record.options.last else ""
+            print_line(
+                f"kept: the policy of update {chosen.update:,}, with the best {chosen.metric}, "
+                f"{_number(chosen.value)}; every command uses it.{early}"
+            )
+        print_notes((run.policy() if chosen is None else run.best_policy()).notes())
         for line in lists_advice(run):
             print_line(line)
         print_line(f"next: {next_command(run)}")
@@ -71,20 +80,59 @@ def show_run(run: Run) -> None:
         print_line(f"{'then' if place else 'next'}: {command}")
 
 
+MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns
+
+
+def last_metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of a table of the last metrics: a column for each member, or the range over many."""
+    last = list({row["member"]: row for row in sorted(metrics, key=lambda row: row["member"])}.values())
+    names = [name for name in (last[0] if last else ()) if name not in ("update", "member", "seed")]
+    if len(last) <= MOST_MEMBERS:
+        head = [f"seed {row['seed']}" for row in last]
+        return ["metric", *head], [[name, *(_number(row.get(name)) for row in last)] for name in names]
+    values = {name: [row[name] for row in last if row.get(name) is not None] for name in names}
+    ranges = [
+        [name, *(_number(of(several) if several else None) for of in (min, median, max))]
+        for name, several in values.items()
+    ]
+    return [f"metric of {len(last)} members", "lowest", "median", "highest"], ranges
+
+
 def _next_commands(run: Run) -> list[str]:
     """What to do with a policy: play it if its environment is known, judge it if it learnt from a log, then use it."""
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
     if record.environment is not None:
         commands.append(f"tidelog evaluate {folder} --env {shlex.quote(record.environment)}")
-    if record.environment is None or record.is_finetuned:
-        commands.append(record.judge_command(Path(str(run.folder))))
-    if feature_names(record.spec):
+    origin = record.data.origin or {}
+    has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
+    if (record.environment is None or record.is_finetuned) and has_reward:
+        commands.append(record.judge_command(Path(str(run.folder)), has_density=_has_density(run.policy())))
+    if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
+        commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
+    elif feature_names(record.spec):
         mapping = " --columns MAPPING.toml" if record.spec.masked or run.policy().is_recurrent else ""
         commands.append(f"tidelog act {folder} --data NEW_ROWS.csv --out actions.csv{mapping}")
     elif record.environment is None:
         commands.append(f"tidelog evaluate {folder} --env NAME")
     return commands
+
+
+def _has_density(policy: Policy) -> bool:
+    """Whether sampled continuous actions of a policy have a density, asked for an observation of zeros."""
+    space = policy.spec.action
+    if not isinstance(space, Continuous):
+        return False
+    leaves: dict[str, Any] = {}
+    for name, leaf in policy.spec.observation.items():
+        if isinstance(leaf, Image):
+            leaves[name] = np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
+        elif isinstance(leaf, Codes):
+            leaves[name] = np.zeros((1, len(leaf.sizes)), np.int32)
+        elif isinstance(leaf, Vector):
+            leaves[name] = np.zeros((1, leaf.size), np.float32)
+    memory = policy.start(1) if policy.is_recurrent else None
+    return policy.log_probability(leaves, np.asarray([space.low], np.float32), None, memory) is not None
 
 
 def _number(value: Any) -> str:

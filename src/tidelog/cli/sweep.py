@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -26,11 +27,13 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
+from tidelog.sweeps.engines.here import Here
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.sweep import Sweep, engine_of, sweep
 from tidelog.sweeps.trials import draws, grid
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
+OnEngine: TypeAlias = Annotated[str, tyro.conf.arg(metavar="ENGINE")]
 Axis: TypeAlias = Annotated[str, "NAME=VALUES"]
 Axes: TypeAlias = Annotated[tuple[tuple[Axis, ...], ...], tyro.conf.UseAppendAction]  # `--grid A B --grid C`
 
@@ -70,6 +73,11 @@ class SweepFlags:
     """processor cores of each trial"""
     workers: int | None = None
     """trials at the same time; default: as many as there are cores for"""
+    on: OnEngine = "here"
+    """"here" for processes of this machine, "ray" for a Ray cluster: the one of the environment variable RAY_ADDRESS,
+    without it one of this machine (extra ray)"""
+    insecure: bool = False
+    """with --on ray: also use a cluster that requires no token"""
     stall_seconds: float = 900.0
     """replace a process that has neither reported nor saved for so long"""
     config: File | None = None
@@ -117,11 +125,14 @@ def run(words: list[str]) -> int:
         more: dict[str, Any] = options_in(options, "fit")
         for name in ("steps", "data_share"):
             more.pop(name)
+        count = len(algorithms) * len(shares)
+        engine = engine_of(options.on, options.cpus, options.workers, count, options.insecure)
         sweep(
             algorithms,
             log,
             STEPS if options.steps is None else options.steps,
             out=folder,
+            on=engine,
             cpus=options.cpus,
             workers=options.workers,
             halving=halving,
@@ -130,7 +141,6 @@ def run(words: list[str]) -> int:
             train=False,
             **more,
         )
-        engine = engine_of("here", options.cpus, options.workers)
     return drive_and_show(folder, engine, options.quiet, options.json)
 
 
@@ -139,10 +149,11 @@ def drive_and_show(folder: Path, engine: Engine, quiet: bool = False, as_json: b
 
     The exit code is 4 if a trial diverged or failed, or if the sweep's own files cannot be written.
     """
-    again = f"tidelog resume {shlex.quote(str(folder))}"
+    again = f"tidelog resume {shlex.quote(str(folder))}{'' if isinstance(engine, Here) else ' --on ray'}"
     driver = Driver(folder, engine)
     try:
-        driver.run(False if quiet else None)
+        with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
+            driver.run(False if quiet else None)
     except CheckpointError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return FAILURES

@@ -45,8 +45,8 @@ class LogFlags:
     """Learn a policy from a log. Every hyper-parameter is a flag."""
 
     data: Sources
-    """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz file, or
-    the id of a Minari data set"""
+    """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz or
+    .hdf5 (D4RL) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
     out: Folder | None = None
@@ -78,9 +78,9 @@ class RankingFlags(LogFlags):
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
     preset: Annotated[str, "NAME"] | None = AUTO
-    """defaults of the hyper-parameters: "auto" lets the number of updates follow the log, "none" leaves 20000"""
+    """"auto" lets the number of updates follow the log and stops early, "none" takes 20000"""
     steps: int | None = None
-    """updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000, else 20000"""
+    """most updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000, else 20000"""
     held_out: float = 0.2
     """the last share of the time, held out from training for validation and for the weight of Q; 0 holds out nothing"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)

@@ -48,6 +48,8 @@ _SUPPORTED = (
 )
 _CHANNELS = 4  # a first axis of at most this size counts as channels
 _LARGEST = float(np.finfo(np.float32).max)
+_STEP = "step(action) to return (observation, reward, terminated, truncated, info)"
+_RESET = "reset(*, seed=None, options=None) to return (observation, info)"
 _KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
 _PLAIN = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RescaleAction", "ClipAction", "FlattenObservation")
 _LAST_POSITIONS = ("xpos", "xipos")  # of bodies and of their centres of mass
@@ -238,7 +240,7 @@ class Gymnasium:
         try:
             raw, info = self._copies[copy].reset(seed=seed)
         except Exception as error:
-            raise self._failure(copy, f"reset raised {type(error).__name__}: {error}") from error
+            raise self._failure(copy, f"reset raised {_problem(error, _RESET)}") from error
         return self._read(copy, raw, info)
 
     def _step_copy(self, copy: int, order: Any) -> tuple[tuple[Leaves, dict[str, Any]], float, bool, bool]:
@@ -246,7 +248,7 @@ class Gymnasium:
             raw, reward, terminated, truncated, info = self._copies[copy].step(order)
             earned = float(reward)
         except Exception as error:
-            raise self._failure(copy, f"step raised {type(error).__name__}: {error}") from error
+            raise self._failure(copy, f"step raised {_problem(error, _STEP)}") from error
         if not abs(earned) <= _LARGEST:
             raise self._failure(copy, f"the reward is {earned}: expected a finite number")
         return self._read(copy, raw, info), earned, bool(terminated), bool(truncated)
@@ -271,6 +273,13 @@ class Gymnasium:
 
     def _failure(self, copy: int, what: str) -> EnvironmentFailure:
         return EnvironmentFailure(f"{self.name}, copy {copy}, step {self._steps}: {what}")
+
+
+def _problem(error: Exception, expected: str) -> str:
+    """What an environment raised; for the API of older gyms, also what gymnasium expects."""
+    text = f"{type(error).__name__}: {error}"
+    older = ("values to unpack", "unexpected keyword argument 'seed'", "unexpected keyword argument 'options'")
+    return f"{text}: expected {expected}" if any(one in str(error) for one in older) else text
 
 
 def can_save(copies: Sequence[Any]) -> bool:

@@ -237,5 +237,13 @@ def _unknown(name: str, registered: list[str], reason: str) -> str:
     known = sorted({*_BUILT_IN, *_FUNCTIONAL, *(f"{kind}:PATH" for kind in _FROM_FILE), *registered})
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"built in: {', '.join(_BUILT_IN)}"
+    if name.isidentifier() and Path(f"{name}.py").exists():
+        return (
+            f"there is no environment {name!r}: {name}.py is a module in this folder. fix: name an environment that it "
+            f"registers ({name}:MyEnv-v0)"
+        )
     own = "" if ":" in name else f", or name the module that registers an environment of your own (MODULE:{name})"
-    return f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}. fix: correct the name{own}"
+    stop = "" if hint.endswith("?") and not reason else "."
+    return (
+        f"there is no environment {name!r}: {hint}{f' ({reason})' if reason else ''}{stop} fix: correct the name{own}"
+    )

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from tidelog.data.io.export import column_labels
 from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.csv_text import formula_note, write_csv
-from tidelog.data.parsing.tables import Table
+from tidelog.data.parsing.tables import Table, without_na
 from tidelog.data.sources import table_of
 from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError, nearest
@@ -27,11 +27,13 @@ from tidelog.runtime.replay import replay
 from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
 
+AnyMapping: TypeAlias = Columns | str | Path | None  # a mapping, or the path of its file
+
 
 def act_on_table(
     policy: Acts,
     source: Source,
-    mapping: str | Path | None = None,
+    mapping: AnyMapping = None,
     seed: int | None = None,
     *,
     probabilities: bool = False,
@@ -46,14 +48,16 @@ def act_on_table(
     Rows of several files (see `tidelog.read_log`) come one file after another. Features of arrays without names are the
     columns `observation_0`, ... of an exported log (`observation` for one). Raises LogError where the table cannot be
     read, SpecError (with column and rows) for a missing or invalid feature, or for a value outside the log's
-    vocabulary. `mapping` names the columns of the allowed actions.
+    vocabulary. `mapping`, that of the log, says how text is read, and names the columns of the allowed actions.
     """
+    mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
-    return _with_actions(policy, table.frame, mapping, seed, _files(table), probabilities=probabilities)
+    acted = _actions(policy, _read(table, mapping), mapping, seed, _files(table), probabilities=probabilities)
+    return table.frame.with_columns(**acted)
 
 
 def act_on_known(
-    policy: Acts, source: Source, mapping: str | Path | None = None, seed: int | None = None
+    policy: Acts, source: Source, mapping: AnyMapping = None, seed: int | None = None
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """Return `act_on_table` of the rows with values that the policy can read, and the skipped rows.
 
@@ -63,9 +67,10 @@ def act_on_known(
     """
     if policy.is_recurrent:
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
+    mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
-    frame, files = table.frame, table.files
-    unknown = _unknown(frame, _with_names(policy.spec))
+    frame, files, read = table.frame, table.files, _read(table, mapping)
+    unknown = _unknown(read, _with_names(policy.spec))
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     at = np.flatnonzero(is_unknown)
     skipped = pl.DataFrame(
@@ -76,9 +81,10 @@ def act_on_known(
         }
     )
     known = frame.filter(pl.Series(~is_unknown))
-    return (_with_actions(policy, known, mapping, seed) if known.height else None), skipped.hstack(
-        frame.filter(pl.Series(is_unknown))
-    )
+    acted = None
+    if known.height:
+        acted = known.with_columns(**_actions(policy, read.filter(pl.Series(~is_unknown)), mapping, seed))
+    return acted, skipped.hstack(frame.filter(pl.Series(is_unknown)))
 
 
 def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
@@ -114,11 +120,11 @@ def _files(table: Table) -> list[tuple[str, int]]:
     return [(part.source, part.rows) for part in table.parts]
 
 
-def _table(policy: Acts, source: Source, mapping: str | Path | None = None) -> Table:
+def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source, form=USUAL_FORM if mapping is None else Columns.from_file(mapping).text_form)
+    table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
     needed = feature_names(_with_names(policy.spec))
@@ -133,15 +139,21 @@ def _table(policy: Acts, source: Source, mapping: str | Path | None = None) -> T
     return table
 
 
-def _with_actions(
+def _read(table: Table, mapping: Columns | None) -> pl.DataFrame:
+    """Return the rows as the log's mapping reads them, with null for its words for an empty cell."""
+    return table.frame if mapping is None or not mapping.na_values else without_na(table, mapping).frame
+
+
+def _actions(
     policy: Acts,
     frame: pl.DataFrame,
-    mapping: str | Path | None,
+    mapping: Columns | None,
     seed: int | None,
     files: Sequence[tuple[str, int]] = (),
     *,
     probabilities: bool = False,
-) -> pl.DataFrame:
+) -> dict[str, Any]:
+    """Return the new columns of the rows."""
     check_has_chances(policy, asked=probabilities)
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
@@ -160,7 +172,7 @@ def _with_actions(
         columns["propensity" if "propensity" not in frame.columns else "policy_propensity"] = propensities
     if probabilities:
         columns |= _chances(policy, leaves, allowed, frame.columns)
-    return frame.with_columns(**columns)
+    return columns
 
 
 def check_has_chances(policy: Acts, *, asked: bool) -> None:
@@ -217,7 +229,7 @@ def _width(leaf: Vector | Codes) -> int:
     return leaf.size if isinstance(leaf, Vector) else len(leaf.sizes)
 
 
-def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> pl.DataFrame:
+def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> pl.DataFrame:
     """Fill empty cells with the last value of the episode, where this was the log's rule."""
     leaves = [leaf for leaf in spec.observation.values() if isinstance(leaf, Vector)]
     carried = [name for leaf in leaves for name, _ in leaf.fills if f"{name} missing" not in leaf.names]
@@ -234,9 +246,9 @@ def _carried_forward(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None
     return frame
 
 
-def _order(frame: pl.DataFrame, mapping: str | Path | None, why: str) -> Order:
+def _order(frame: pl.DataFrame, mapping: Columns | None, why: str) -> Order:
     """Return the table's rows in episode order by the mapping; SpecError, with the reason, without a mapping."""
-    columns = None if mapping is None else Columns.from_file(mapping)
+    columns = mapping
     if columns is None or columns.episode is None:
         raise SpecError(f"{why}. fix: pass the mapping with the episode column (--columns)")
     named = {"episode": columns.episode, "step": columns.step or columns.time}
@@ -286,7 +298,10 @@ def _leaves(frame: pl.DataFrame, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
     problems: list[str] = []
     leaves = {name: _leaf(frame, leaf, problems) for name, leaf in spec.observation.items()}
     if problems:
-        raise SpecError(f"{'; '.join(problems)}. fix: correct the cells, or leave the rows out")
+        fix = (
+            "correct the cells, leave the rows out, or pass the log's mapping (--columns) if it says how they are read"
+        )
+        raise SpecError(f"{'; '.join(problems)}. fix: {fix}")
     return leaves
 
 
@@ -348,10 +363,10 @@ def _rows(bad: np.ndarray[Any, Any]) -> str:
     return f"{len(bad)} row(s) ({listed}{', ...' if len(bad) > 10 else ''})"
 
 
-def _mask(frame: pl.DataFrame, spec: Spec, mapping: str | Path | None) -> np.ndarray[Any, Any] | None:
+def _mask(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> np.ndarray[Any, Any] | None:
     if mapping is None:
         return None
-    columns = names(Columns.from_file(mapping).action_mask)
+    columns = names(mapping.action_mask)
     if not columns:
         return None
     missing = [name for name in columns if name not in frame.columns]

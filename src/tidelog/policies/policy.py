@@ -191,21 +191,23 @@ class Policy(Acts):
         diversity: float = 0.0,
         times: Any = None,
         now: Any = None,
+        user_ids: Any = None,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
         `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
-        `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
-        from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
-        against similarity within a list. A policy with time gaps needs `times`, one for each step (in the unit of the
-        log, or dates), and `now`, the time of the lists: one for all or one per history. The same input gives the same
-        lists. SpecError where fewer than `k` items remain, or an id or value is unknown (`unknown="skip"` ignores it in
-        histories and users).
+        `candidates` are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order
+        of `spec.action.ids`; `exclude` are never chosen; `events` lists the kind of each step (default: the most
+        frequent one); `users` holds one mapping per history, from columns of the user features to values (None: nothing
+        is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
+        `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
+        one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
+        does not have, is an unknown user. The same input gives the same lists. SpecError where fewer than `k` items
+        remain, or another id or value is unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity, times, now,
+            diversity, times, now, user_ids,
         )  # fmt: skip
 
     def because(
@@ -218,13 +220,14 @@ class Policy(Acts):
         unknown: str = "error",
         times: Any = None,
         now: Any = None,
+        user_ids: Any = None,
     ) -> Reasons:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
         Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
         without that item; Q is not part of it. SpecError for an unknown id.
         """
-        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
+        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now, user_ids)
 
     def with_items(self, ids: Sequence[Any], features: Sequence[Mapping[str, Any]]) -> Policy:
         """Return a policy that also ranks new items: their ids, and for each a mapping from columns to values.

@@ -69,6 +69,19 @@ def unit_vectors(vectors: jax.Array) -> jax.Array:
     return vectors * jax.lax.rsqrt(jnp.sum(jnp.square(vectors), axis=-1, keepdims=True) + 1e-12)
 
 
+class UserTable(eqx.Module):
+    """Vectors of users: one that all users share, and for each user of the log the difference from it.
+
+    Both start at zero. A user without training events has the shared vector, exactly: nothing moved the difference.
+    """
+
+    weight: jax.Array  # [U + 1, D]; row 0 is the shared vector
+
+    def __call__(self, users: jax.Array) -> jax.Array:
+        """Return the vectors [B, D] of users [B] int32, counted from 1; 0 is an unknown user."""
+        return self.weight[0] + jnp.where(users[:, None] > 0, self.weight[users], 0.0)
+
+
 # Networks of a state and an item.
 
 
@@ -203,7 +216,9 @@ class HistoryEncoder(eqx.Module):
         *,
         user: jax.Array | None = None,
         gaps: jax.Array | None = None,
+        user_vectors: jax.Array | None = None,
     ) -> jax.Array:
+        """Return the states; `user_vectors` [B, D] of users are added to those of every step before the last norm."""
         valid = events > 0
         x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
         if (self.gaps is None) != (gaps is None):
@@ -217,6 +232,8 @@ class HistoryEncoder(eqx.Module):
         states = jnp.where(valid[..., None], output, self.empty)
         if self.profile is not None and user is not None:
             states = states + (user @ self.profile)[:, None]
+        if user_vectors is not None:
+            states = states + user_vectors[:, None]
         return self.norm(states)
 
 
@@ -333,10 +350,11 @@ def catalogue_node(table: Table, features: Any) -> Node:
     return {"kind": "catalogue", "weight": table.weight, "bias": table.bias, "tower": tower, "features": features}
 
 
-def encoder_node(part: HistoryEncoder) -> Node:
-    """Return the node of a history encoder."""
+def encoder_node(part: HistoryEncoder, users: UserTable | None) -> Node:
+    """Return the node of a history encoder, and of the vectors of users that it adds."""
     node = {"kind": "reader", "events": part.events, "empty": part.empty, "profile": part.profile}
     node |= {} if part.gaps is None else {"kind": "timed_reader", "gaps": part.gaps}
+    node |= {} if users is None else {"kind": "user_reader", "gaps": part.gaps, "users": users.weight}
     return {**node, "body": _body(part.body), "norm": norm(part.norm)}
 
 

@@ -26,13 +26,14 @@ from tidelog.losses.binary import calibrated_binary_error
 from tidelog.losses.imitation import pick
 from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.networks import HistoryEncoder, Items, Table
+from tidelog.recommend.networks import HistoryEncoder, Items, Table, UserTable
 from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores
 from tidelog.types import Histories
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
 EXAMINED = 16  # windows whose most likely item is computed in a large catalogue
 PARTS = 2**31 - 1  # largest sum of the integer probabilities: 32-bit fractions are too coarse for a million items
+USER_DROPOUT = 1 << 20  # number of the random key that hides users
 POWER = 0.75  # exponent of popularity for sampled items (Mikolov et al. 2013)
 
 
@@ -64,9 +65,9 @@ class StoredInteractions(NamedTuple):
 
 
 def store_interactions(
-    log: Interactions, targets: int, slates: bool, users: bool = False, gaps: bool = False
+    log: Interactions, targets: int, slates: bool, users: bool = False, gaps: bool = False, user_ids: bool = False
 ) -> StoredInteractions:
-    """Return a store of interactions whose windows have this number of targets; slates, user features, time gaps.
+    """Return a store of interactions with this number of targets a window; slates, user features, time gaps, users.
 
     The targets are baskets where most events of the log are in baskets.
     """
@@ -88,7 +89,7 @@ def store_interactions(
         scored=None if log.scored is None else from_host(log.scored),
         baskets=Baskets(int32(first), int32(last)) if log.has_baskets else None,
         slate=None if log.slate is None or not slates else int32(log.slate),
-        user=int32(log.user) if users else None,
+        user=int32(log.user) if users or user_ids else None,
         users=from_host(log.user_features) if users else None,
         gap=int32(log.gaps) if gaps else None,
     )
@@ -123,6 +124,7 @@ class HistoryWindows(NamedTuple):
     slate: jax.Array | None  # [B, T, S] int32
     user: jax.Array | None = None  # [B, F]
     gaps: jax.Array | None = None  # [B, L] int32: the group of the time until the next event
+    user_index: jax.Array | None = None  # [B] int32: the user, counted from 1
 
     def before(self, around: jax.Array) -> jax.Array:
         """Return what belongs to the state before each target [B, T, ...], out of all states' [B, A, ...]."""
@@ -173,6 +175,7 @@ class Windows:
             slate=None if store.slate is None else store.slate[late],
             user=None if store.users is None else store.users[store.user[rows]],  # type: ignore[index]
             gaps=gaps,
+            user_index=None if store.user is None else store.user[rows] + 1,
         )
         return Gathered(data, None, valid if store.scored is None else valid & store.scored[late])
 
@@ -225,6 +228,15 @@ class NextItemModel(NamedTuple):
     table: Table
     reader: HistoryEncoder
     repeats: Repeats | None  # None: an item's probability does not depend on its own earlier events
+    users: UserTable | None = None  # None: who the user is has no effect
+
+    def user_vectors(self, users: jax.Array | None) -> jax.Array | None:
+        """Return the vectors [B, D] of users [B]; None without such vectors. TypeError for no users."""
+        if self.users is None:
+            return None
+        if users is None:
+            raise TypeError("user_index is None, but the model has vectors of users")
+        return self.users(users)
 
 
 class States(NamedTuple):
@@ -249,7 +261,11 @@ def read_windows(
 
     `A` is the number of targets, or 1 before a basket; one more with `around`.
     """
-    seen, targets = Histories(windows.items, windows.events, windows.user, windows.gaps), windows.chosen.shape[1]
+    index, targets = windows.user_index, windows.chosen.shape[1]
+    if model.users is not None and index is not None and key is not None:  # as an unknown user
+        known = jax.random.bernoulli(jax.random.fold_in(key, USER_DROPOUT), 1.0 - config.user_dropout, index.shape)
+        index = jnp.where(known, index, 0)
+    seen = Histories(windows.items, windows.events, windows.user, windows.gaps, index)
     if windows.after is None:
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
@@ -258,7 +274,9 @@ def read_windows(
     before = _read(model, facts, config.history, seen, last, dropout, key)
     if not around:
         return before
-    after = _read(model, facts, config.history, windows.after._replace(users=windows.user), last, dropout, key)
+    after = _read(
+        model, facts, config.history, windows.after._replace(users=windows.user, user_index=index), last, dropout, key
+    )
     parts: States = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
     return parts
 
@@ -277,7 +295,10 @@ def _read(
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
     gaps = None if seen.gaps is None else seen.gaps[:, read]
-    encoded = model.reader(vectors[:, read], seen.events[:, read], dropout, key, user=seen.users, gaps=gaps)
+    encoded = model.reader(
+        vectors[:, read], seen.events[:, read], dropout, key,
+        user=seen.users, gaps=gaps, user_vectors=model.user_vectors(seen.user_index),
+    )  # fmt: skip
     states = encoded[:, columns - read.start]
     ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
     items = jnp.where(ages > 0, seen.items[:, None], 0)

@@ -125,7 +125,8 @@ def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Arra
     items, events = seen.items[:, -config.history :], seen.events[:, -config.history :]
     vectors = params.next_item.table(items, params.features).vectors
     gaps = None if seen.gaps is None else seen.gaps[:, -config.history :]
-    state: jax.Array = params.next_item.reader(vectors, events, user=seen.users, gaps=gaps)[:, -1]
+    own = params.next_item.user_vectors(seen.user_index)
+    state: jax.Array = params.next_item.reader(vectors, events, user=seen.users, gaps=gaps, user_vectors=own)[:, -1]
     return state
 
 
@@ -155,7 +156,7 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
     act = {
         "kind": "ranking",
         "catalogue": catalogue_node(params.next_item.table, params.features),
-        "reader": encoder_node(params.next_item.reader),
+        "reader": encoder_node(params.next_item.reader, params.next_item.users),
         "critic": pair_node(params.critic),
         "generation": idea,
         "threshold": float(config.threshold),
@@ -187,6 +188,7 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),
         reads_gaps=params.next_item.reader.gaps is not None,
+        known_users=0 if params.next_item.users is None else len(params.next_item.users.weight) - 1,
         width=algorithm.candidates,
         q_weight=float(params.weight),
         repeat_share=float(np.clip(params.repeat_share, 0.0, 1.0)),

@@ -41,9 +41,9 @@ def recommend_for_table(
 
     With `because` there are two more columns: the item of the history on which a recommendation depends most, and how
     many times likelier it makes it (`Policy.because`). A policy with time gaps needs `time` and `now`, the time of the
-    lists. `user_features` is a table with one row per user; `choices` are
-    those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing column, a missing
-    user or time, or an unknown item, event or user.
+    lists; one with a user embedding knows its users by `user`. `user_features` is a table with one row per user;
+    `choices` are those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing
+    column, a missing user or time, or an unknown item, event or user.
     """
     table = table_of(source, [name for name in (user, item, time, event) if name is not None])
     users, items = id_text(_column(table, user)), id_text(_column(table, item))
@@ -55,8 +55,9 @@ def recommend_for_table(
     names = list(dict.fromkeys(users.to_list()))
     histories: dict[str, list[str]] = {name: [] for name in names}
     done: dict[str, list[str | None]] = {name: [] for name in names}
-    gaps = policy.ranker().reads_gaps
-    moments = parse.moment(_column(table, time)).values.tolist() if gaps and time is not None else None
+    ranker = policy.ranker()
+    reads_time = ranker.reads_gaps and time is not None
+    moments = parse.moment(_column(table, str(time))).values.tolist() if reads_time else None
     when: dict[str, list[Any]] = {name: [] for name in names}
     for row in rows:
         if items[int(row)] is not None:
@@ -68,6 +69,7 @@ def recommend_for_table(
     before = [histories[name] for name in names]
     known: dict[str, Any] = {"events": events, "users": who, "unknown": unknown, "now": now}
     known["times"] = None if moments is None else [when[name] for name in names]
+    known["user_ids"] = names if ranker.known_users else None
     lists = policy.recommend(before, k, **known, **choices)
     who_took = np.repeat(np.asarray(_in_table_type(names, _column(table, user).dtype)), k)
     ranks, item = np.tile(np.arange(1, k + 1), len(names)), _free(item, user)

@@ -6,6 +6,7 @@ history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeat
 | step | loss (per event) | reads |
 |---|---|---|
 | table, reader, repeats | `-log P(item | history)`, over all items or a corrected sample, and earlier events | |
+| | with `user_embedding` the reader also adds a vector of the user to the state | |
 | | with `item_loss` gbce: binary cross-entropies against sampled items, calibrated (`losses/binary.py`) | |
 | generator (vae) | `mean (decode(s, z) - v)**2 + kl_weight KL(z | s, v)`, v of the item | **new** table, reader |
 | critics | `sum_e loss(Q_e(s, v) - r - discount max_i between_e Qtarget_e(s', v_i))`, v **logged** | old targets |
@@ -55,6 +56,7 @@ from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
+from tidelog.networks.arrays import zeros
 from tidelog.networks.mlp import host_generator
 from tidelog.recommend import ranking
 from tidelog.recommend.candidates import GENERATORS, Propose, most_likely
@@ -70,6 +72,7 @@ from tidelog.recommend.networks import (
     MakeBody,
     Pair,
     Table,
+    UserTable,
     clipped_latents,
     decode_items,
     recurrent,
@@ -435,6 +438,10 @@ class RecommenderBCQ:
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")
     time_gaps: bool = static(False, help="the history encoder reads the times between events, and until now")
+    user_embedding: bool = static(False, help="a vector for each user of the log; users without events share one")
+    user_dropout: float = number(
+        0.5, least=0.0, most=1.0, help="user embedding: share of the training windows read as an unknown user's"
+    )
     layers: int = static(2, least=1, help="attention: blocks")
     heads: int = static(1, least=1, help="attention: heads of a block")
     dropout: float | None = fields.dropout(0.2)
@@ -514,7 +521,12 @@ class RecommenderBCQ:
         slates = () if self.negative_weight is None else ("slate",)
         users = ("user",) if self._reads_users(spec) else ()
         gaps = ("time",) if self.time_gaps else ()
-        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *gaps), targets=self.targets)}
+        ids = ("user_id",) if self.user_embedding else ()
+        return {"log": StoreSpec(("reward", "terminated", *slates, *users, *gaps, *ids), targets=self.targets)}
+
+    def spec_of(self, log: Interactions) -> Spec:
+        """Return the spec of the interactions, with the ids of their users where each has a vector."""
+        return log.spec_with_users if self.user_embedding else log.spec
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the pretraining phase, of `pretrain_share` of the run's updates, then the main phase."""
@@ -553,7 +565,9 @@ class RecommenderBCQ:
             generation = ItemGeneration(ItemGenerator(inward, outward), correction)
             latents = clipped_latents(latent_key, (self.samples, self.latent_size), self.latent_clip)
         repeats = Repeats.create(size, len(history.events)) if self.memory else None
-        next_item = NextItemModel(table, reader, repeats)
+        known: Any = spec.observation["user_id"] if self.user_embedding else None
+        users = None if known is None else UserTable(zeros(len(known.ids) + 1, size))
+        next_item = NextItemModel(table, reader, repeats, users)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
         networks = (next_item, critic, *(generation or (None, None)))
         return State(
@@ -610,15 +624,19 @@ class RecommenderBCQ:
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
     def policy_notes(self, params: PolicyParams) -> list[str]:
-        """Return a note if the lists of this policy do not depend on Q, and why."""
+        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users."""
+        notes = []
         if params.q_updates == 0:
-            return ["Q has had no update: its weight is 0, and lists are in order of likelihood"]
-        if self.q_weight is None and params.weight == 0:
-            return [
+            notes.append("Q has had no update: its weight is 0, and lists are in order of likelihood")
+        elif self.q_weight is None and params.weight == 0:
+            notes.append(
                 "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "
                 "period, so its weight is 0"
-            ]
-        return []
+            )
+        if params.next_item.users is not None:
+            count = len(params.next_item.users.weight) - 1
+            notes.append(f"the policy holds the ids of all {count:,} users of its log: share its file accordingly")
+        return notes
 
     def act(
         self, params: PolicyParams, observation: Any, *, mask: Any = None, carry: Any = None, key: Any = None

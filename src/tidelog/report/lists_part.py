@@ -13,7 +13,7 @@ from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.errors import TidelogError
 from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.policies.statistics import Interval
-from tidelog.recommend.interactions.held_out import held_out_cases
+from tidelog.recommend.interactions.held_out import held_out_cases, split_users
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.advice import LEADING, RULES, SUBJECTS, advise, best_rule, counting_rules
 from tidelog.recommend.metrics.baselines import Ranker
@@ -75,8 +75,10 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     if not share:
         return paragraph("A run held out no period, so the quality of its lists is unknown. fix: train with held_out.")
     split = found.log.split(share=share)
-    baskets, rows = found.log.has_baskets, split.test.targets
-    cases = held_out_cases(split.test, MOST_CASES)
+    chose = max((line.run.record.options.selection_share for line in lines if _chose(line)), default=0.0)
+    test = split_users(split.test, chose)[1] if chose else split.test
+    baskets, rows = found.log.has_baskets, test.targets
+    cases = held_out_cases(test, MOST_CASES)
     number = len(np.unique(found.log.user[rows])) if baskets else len(rows)
     scope = f"all {len(cases):,}" if len(cases) == number else f"{len(cases):,} random"
     scope = f"the first held-out baskets of {scope} users" if baskets else f"{scope} events"
@@ -86,10 +88,9 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     k = min(LENGTH, len(found.log.items) - 1)
     compared = compare(rankers, cases, split.train.counts, k, found.log.events)
     explanation = (
-        f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. This period "
-        "selected one number only, the weight of the learnt values (Q), 0 unless a gain is shown; nothing was trained "
-        "on it. The 95% intervals are over users. Predicting the next item rewards imitation of the log: it cannot "
-        "show what is good in the long run."
+        f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. "
+        f"{_SELECTED[bool(chose)]} Nothing was trained on this period. The 95% intervals are over users. Predicting "
+        "the next item rewards imitation of the log: it cannot show what is good in the long run."
     )
     if baskets:
         explanation += (
@@ -112,6 +113,11 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     )
 
 
+_SELECTED = (  # by whether some users choose the policy and the others are reported
+    "This period selected one number only, the weight of the learnt values (Q), 0 unless a gain is shown.",
+    "Other users of this period chose the update that is kept and the weight of the learnt values (Q), 0 unless a gain "
+    "is shown.",
+)
 _SEEN = "The measured lists may contain items that the user took before. "
 _REPEATS = (  # by whether such items are left out by default
     "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog recommend` and "
@@ -119,6 +125,11 @@ _REPEATS = (  # by whether such items are left out by default
     "Users do so in {share:.0%} of the events only, so `tidelog recommend` and `tidelog serve` leave these items out "
     "(`--exclude-seen no` keeps them).",
 )
+
+
+def _chose(line: Line) -> bool:
+    """Whether only some of the held-out users chose the policy."""
+    return line.run.record.options.selection_share < 1.0
 
 
 def _lead(compared: Comparison, learnt: Mapping[str, Ranker], unit: str) -> str:

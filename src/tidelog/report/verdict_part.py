@@ -355,7 +355,7 @@ def _weights(saved: SavedVerdict) -> str:
     low, high = float(saved.edges[0]), float(saved.edges[-1])
     powers = [float(power) for power in range(int(np.ceil(low - 1e-9)), int(np.floor(high + 1e-9)) + 1)]
     ticks = powers[:: max(1, -(-len(powers) // 6))] if len(powers) > 1 else sorted({low, *powers, high})
-    labels = [(power, short(float(f"{10**power:.2e}"))) for power in ticks]
+    labels = [(power, short(float(f"{10**power:.2e}")) if power > -5 else f"1e{power:.3g}") for power in ticks]
     title = (
         f"Histogram of episode weights from {three_digits(10**low)} to {three_digits(10**high)} on a logarithmic "
         f"scale; {zeros}"

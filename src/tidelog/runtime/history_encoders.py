@@ -35,6 +35,7 @@ def ranking_functions(node: Node) -> RankingFunctions:
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
         reads_gaps=reads_gaps(node),
+        known_users=known_users(node),
         width=node["width"],
         q_weight=node["q_weight"],
         repeat_share=node["repeat_share"],
@@ -49,7 +50,13 @@ def features_of(node: Node) -> int:
 
 def reads_gaps(node: Node) -> bool:
     """Return whether the history encoder reads time gaps."""
-    return bool(node["reader"]["kind"] == "timed_reader")
+    return node["reader"].get("gaps") is not None
+
+
+def known_users(node: Node) -> int:
+    """Return the number of users with a vector of their own."""
+    users = node["reader"].get("users")
+    return 0 if users is None else users.shape[0] - 1
 
 
 def reach(node: Node) -> int:
@@ -141,9 +148,12 @@ def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Arr
     body = reader["body"]
     state = BODIES[body["kind"]](xp, body, xp.where(real[..., None], steps, 0.0), real, loop)
     state = xp.where(real[:, -1:], state, reader["empty"])
-    return layer_norm(
-        xp, reader["norm"], state if reader["profile"] is None else state + seen.users @ reader["profile"]
-    )
+    if reader["profile"] is not None:
+        state = state + seen.users @ reader["profile"]
+    if known_users(node):
+        own = reader["users"][seen.user_index]
+        state = state + reader["users"][0] + xp.where(seen.user_index[:, None] > 0, own, 0.0)
+    return layer_norm(xp, reader["norm"], state)
 
 
 def _mean(xp: Any, node: Node, x: Array, real: Array, loop: Loop) -> Array:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tidelog.errors import SpecError
 from tidelog.runtime.ranking import Ranker
 
 NumpyArray = np.ndarray[Any, Any]
+NUMBERS = 1 << 24  # numbers of the vectors of pools in memory at once
 POOL, LEAST_POOL = 4, 50  # a more diverse list is chosen among so many times its length, and at least so many items
 MOST_REASONS = 50  # last different items of a history that can be a reason
 
@@ -37,6 +37,17 @@ def diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, 
     product of the item's vector [D] of length 1 with those chosen before (Carbonell and Goldstein 1998,
     doi:10.1145/290941.291025). `vectors` [N + 1, D] belong to all items.
     """
+    most = max(1, NUMBERS // max(1, items.shape[1] * vectors.shape[1]))
+    parts = [
+        _diverse(items[begin : begin + most], scores[begin : begin + most], vectors, k, weight)
+        for begin in range(0, len(items), most)
+    ]
+    chosen, kept = zip(*parts, strict=True)
+    return np.concatenate(chosen), np.concatenate(kept)
+
+
+def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int, weight: float) -> tuple[Any, Any]:
+    """Return the lists of some rows; see `diverse`."""
     rows = np.arange(len(items))
     width = scores[:, :1] - scores[:, -1:]
     relevance = (scores - scores[:, -1:]) / np.where(width > 0.0, width, 1.0)
@@ -59,12 +70,13 @@ def reasons(
     items: NumpyArray,
     users: Any,
     gaps: Sequence[Sequence[int]] | None = None,
+    user_index: NumpyArray | None = None,
 ) -> tuple[NumpyArray, NumpyArray]:
     """Return an item of each history, 0 for none, and how many times likelier it makes recommended items [B, K].
 
     Each item of the history is left out in turn, with all of its events: the reason is the one without which the
     recommended item has the lowest likelihood, if it is lower than with it. Q is not part of it. `users` is [B, F] or
-    None; an event that stays keeps its group of `gaps`.
+    None, `user_index` [B] or None; an event that stays keeps its group of `gaps`.
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
     for i, (history, kind) in enumerate(zip(histories, kinds, strict=True)):
@@ -79,19 +91,14 @@ def reasons(
             count = int(others.sum())
             for to, values in zip(variants, (seen, done, later), strict=True):
                 to[row, len(seen) - count :] = values[others]
-        who = None if users is None else np.repeat(users[i : i + 1], len(variants[0]), axis=0)
+        who, place = (
+            None if one is None else np.repeat(one[i : i + 1], len(variants[0]), axis=0) for one in (users, user_index)
+        )
         listed = np.repeat(items[i : i + 1], len(variants[0]), axis=0)
-        likelihood = ranker.log_likelihood(variants[0], variants[1], listed, who, variants[2])
+        likelihood = ranker.log_likelihood(variants[0], variants[1], listed, who, variants[2], place)
         loss = likelihood[0] - likelihood[1:]  # [V - 1, K]
         largest = loss.argmax(axis=0)
         gain = np.take_along_axis(loss, largest[None], axis=0)[0]
         found[i] = np.where(gain > 0.0, np.asarray(latest)[largest], 0)
         times[i] = np.exp(np.clip(gain, 0.0, 80.0))
     return found, times
-
-
-def whole_ranker(ranker: Any, use: str) -> Ranker:
-    """Return a ranker that has item vectors and likelihoods; SpecError for lists of an ONNX file."""
-    if not isinstance(ranker, Ranker):
-        raise SpecError(f"{use} requires item vectors, and an ONNX file has none. fix: use the NumPy backend")
-    return ranker

@@ -32,6 +32,7 @@ from tidelog.types import (
     MultiDiscrete,
     Profile,
     Spec,
+    Users,
     Vector,
 )
 
@@ -110,6 +111,8 @@ def check_sizes(recipe: Recipe, spec: Spec, arrays: Mapping[str, NumpyArray], wh
             sizes.append(len(leaf.events))
         elif isinstance(leaf, Profile):
             sizes.append(len(leaf.columns))
+        elif isinstance(leaf, Users):
+            sizes.append(len(leaf.ids))
         else:
             sizes += [leaf.height * leaf.width * leaf.channels // 4096]
     sizes += [recipe["carry"], *_action_sizes(spec.action)]
@@ -213,8 +216,12 @@ def check_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
         who = spec.observation.get("user")
         if ranker.features not in (0, len(who.columns) if isinstance(who, Profile) else 0):
             raise ValueError(f"it reads {ranker.features} user features, unlike the spec")
+        ids = spec.observation.get("user_id")
+        if ranker.known_users != (len(ids.ids) if isinstance(ids, Users) else 0):
+            raise ValueError(f"it has vectors of {ranker.known_users} users, unlike the spec")
         latest = np.where(events > 0, GAPS - 1, 0)
-        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1, gaps=latest)
+        last = np.array([0, ranker.known_users])
+        ranker.rank(events * ranker.items // np.maximum(events, 1), events, 1, gaps=latest, user_index=last)
         return ranker
 
     return _fits(rank, where)

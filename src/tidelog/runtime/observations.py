@@ -150,8 +150,11 @@ def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dic
     missing = [name for name in known if name not in columns]
     if missing:
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
-        hint = nearest(missing[0], columns) if columns else "the observation is empty. fix: give every feature a value"
-        raise SpecError(f"missing features {', '.join(missing[:5])}{more}: {hint}")
+        if not columns:
+            raise SpecError("the observation is empty. fix: give every feature a value")
+        close = nearest(missing[0], [name for name in columns if name not in known])
+        hint = close if close.startswith("did you mean") else "give every feature a value"
+        raise SpecError(f"missing features {', '.join(missing[:5])}{more}: expected {len(known)} features. fix: {hint}")
     shapes = {name: list(columns[name].shape) for name in known}
     if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
         raise SpecError(f"features have shapes {shapes}, expected one value per row. fix: use equal 1-D columns")

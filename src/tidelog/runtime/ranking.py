@@ -60,6 +60,7 @@ class RankingFunctions(NamedTuple):
     q_weight: float  # weight of the value in the score
     repeat_share: float  # share of the log's events whose item the user had before
     reads_gaps: bool = False  # whether histories need time gaps
+    known_users: int = 0  # number of users with a vector of their own
 
 
 class Ranker:
@@ -92,6 +93,11 @@ class Ranker:
         return self._functions.reads_gaps
 
     @property
+    def known_users(self) -> int:
+        """The number of users with a vector of their own; 0: who the user is has no effect."""
+        return self._functions.known_users
+
+    @property
     def repeat_share(self) -> float:
         """The share of the log's events whose item the user had before."""
         return self._functions.repeat_share
@@ -109,14 +115,17 @@ class Ranker:
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
         gaps: NumpyArray | None = None,
+        user_index: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool. SpecError for fewer.
 
-        `users` [B, F] are user features, `gaps` [B, H] groups of time gaps; None means nothing is known. Supported
-        items come first, by likelihood and Q; the others follow by likelihood.
+        `users` [B, F] are user features, `gaps` [B, H] groups of time gaps, `user_index` [B] places of users among the
+        policy's, counted from 1; None means nothing is known. Supported items come first, by likelihood and Q; the
+        others follow by likelihood.
         """
         check_histories(histories, events, allowed, self.items, self._functions.kinds)
         who = user_array(users, len(histories), self.features)
+        places = user_places(user_index, len(histories), self.known_users)
         most = max(1, MARKS // (self.items + 1))
         parts = []
         for begin in range(0, len(histories), most):
@@ -125,10 +134,14 @@ class Ranker:
             marks[:, 0] = False
             refuse_too_few(marks, k, begin)
             later = None if gaps is None else gaps[rows]
-            found = self.find(histories[rows], events[rows], k, marks, who[rows], later)
+            found = self.find(histories[rows], events[rows], k, marks, who[rows], later, places[rows])
             parts.append(order_found(found, k, 0.0 if self._supervised else self._functions.q_weight, self._supervised))
         items, scores = zip(*parts, strict=True)
         return np.concatenate(items), np.concatenate(scores)
+
+    def whole(self) -> Ranker:
+        """Return this ranker: it has item vectors, likelihoods, and lists of any length."""
+        return self
 
     @property
     def vectors(self) -> NumpyArray:
@@ -142,10 +155,11 @@ class Ranker:
         items: NumpyArray,
         users: NumpyArray | None = None,
         gaps: NumpyArray | None = None,
+        user_index: NumpyArray | None = None,
     ) -> NumpyArray:
         """Return the log-likelihood of items [B, K] after histories [B, H], over the whole catalogue."""
         check_histories(histories, events, None, self.items, self._functions.kinds)
-        whole = self._whole(histories, events, users, gaps)
+        whole = self._whole(histories, events, users, gaps, user_index)
         parts = [
             self._log_likelihood(whole.part(slice(i, i + QUERIES)), items[i : i + QUERIES])
             for i in range(0, len(histories), QUERIES)
@@ -173,21 +187,28 @@ class Ranker:
         allowed: NumpyArray,
         users: NumpyArray | None = None,
         gaps: NumpyArray | None = None,
+        user_index: NumpyArray | None = None,
     ) -> Found:
         """Return the most likely allowed items and the nearest to generated vectors, with their scores."""
-        whole = self._whole(histories, events, users, gaps)
+        whole = self._whole(histories, events, users, gaps, user_index)
         parts = [
             self._find(whole.part(slice(i, i + ROWS)), k, allowed[i : i + ROWS]) for i in range(0, len(histories), ROWS)
         ]
         return Found(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _whole(
-        self, histories: NumpyArray, events: NumpyArray, users: NumpyArray | None, gaps: NumpyArray | None
+        self,
+        histories: NumpyArray,
+        events: NumpyArray,
+        users: NumpyArray | None,
+        gaps: NumpyArray | None,
+        user_index: NumpyArray | None,
     ) -> Histories:
         """Return the last `history` steps of histories, left-padded."""
         seen, done = (fit_length(part, self.history) for part in (histories, events))
         later = fit_length(gap_array(gaps, histories), self.history) if self.reads_gaps else None
-        return Histories(seen, done, user_array(users, len(histories), self.features), later)
+        who = user_places(user_index, len(histories), self.known_users) if self.known_users else None
+        return Histories(seen, done, user_array(users, len(histories), self.features), later, who)
 
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
@@ -306,6 +327,18 @@ def user_array(users: NumpyArray | None, rows: int, features: int) -> NumpyArray
             f"users have shape {list(users.shape)}, expected finite [{rows}, {features}]. fix: reshape them"
         )
     return users.astype(np.float32)
+
+
+def user_places(user_index: NumpyArray | None, rows: int, known: int) -> NumpyArray:
+    """Return places of users [B] int32, zeros where nothing is known; SpecError for another shape or place."""
+    if user_index is None or not known:
+        return np.zeros(rows, np.int32)
+    if user_index.shape != (rows,) or (rows and (user_index.min() < 0 or user_index.max() > known)):
+        raise SpecError(
+            f"user_index has shape {list(user_index.shape)} and values up to {user_index.max(initial=0)}: expected "
+            f"[{rows}] of 0 (unknown) to {known}. fix: use the places of the policy's own users"
+        )
+    return user_index.astype(np.int32)
 
 
 def gap_array(gaps: NumpyArray | None, histories: NumpyArray) -> NumpyArray:

@@ -17,8 +17,8 @@ from tidelog.memory import shortage
 from tidelog.notebooks import rows_table
 from tidelog.runtime.artefact_files import Saved, notes_of
 from tidelog.runtime.history_encoders import gap_groups
-from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons, whole_ranker
-from tidelog.runtime.ranking import MARKS, refuse_too_few
+from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons
+from tidelog.runtime.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
 
 NumpyArray = np.ndarray[Any, Any]
@@ -82,6 +82,10 @@ class Ranks(Protocol):
     def reads_gaps(self) -> bool:
         """Whether lists depend on the times between events, and until now."""
 
+    @property
+    def known_users(self) -> int:
+        """The number of users with a vector of their own; 0: who the user is has no effect."""
+
     def rank(
         self,
         histories: NumpyArray,
@@ -90,11 +94,38 @@ class Ranks(Protocol):
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
         gaps: NumpyArray | None = None,
+        user_index: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """Return the best `k` items and their scores, [B, k] each; `allowed` [B, N + 1] bool, `users` [B, F].
 
-        `gaps` [B, H] are groups of time gaps.
+        `gaps` [B, H] are groups of time gaps, `user_index` [B] places of users, counted from 1.
         """
+
+    def whole(self) -> Ranker:
+        """Return a ranker of the same policy with item vectors, likelihoods, and lists of any length."""
+
+
+class KnownRows(NamedTuple):
+    """What is known of some users, by number."""
+
+    items: list[list[int]]  # of each history, as long as it is
+    kinds: list[list[int]]
+    users: NumpyArray | None  # [B, F] features
+    gaps: list[list[int]] | None  # groups of the times after the events
+    user_index: NumpyArray | None  # [B] places of the users
+
+    def padded(self, rows: slice, length: int) -> dict[str, Any]:
+        """Return the arguments of a ranker for some rows, with the last `length` steps."""
+        known: dict[str, Any] = {
+            "histories": _left_padded(self.items[rows], length),
+            "events": _left_padded(self.kinds[rows], length),
+            "users": None if self.users is None else self.users[rows],
+        }
+        if self.gaps is not None:
+            known["gaps"] = _left_padded(self.gaps[rows], length)
+        if self.user_index is not None:
+            known["user_index"] = self.user_index[rows]
+        return known
 
 
 class Recommends(Protocol):
@@ -144,20 +175,23 @@ class Recommender:
         diversity: float = 0.0,
         times: Any = None,
         now: Any = None,
+        user_ids: Any = None,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
         `exclude_seen` excludes items of the history (None: unless at least a tenth of the log's events repeat an item);
-        `candidates` are the only items to choose from, ids or a function of an id, `exclude` are never chosen;
-        `events` lists the kind of each step (default: the most frequent one); `users` holds one mapping per history,
-        from columns of the user features to values (None: nothing is known); `diversity` from 0 to 1 trades score
-        against similarity within a list. A policy with time gaps needs `times`, one for each step (in the unit of the
-        log, or dates), and `now`, the time of the lists: one for all or one per history. SpecError where fewer than `k`
-        items remain, or an id or value is unknown (`unknown="skip"` ignores it in histories and users).
+        `candidates` are the only items to choose from: ids, a function of an id, or a mask [N] or [B, N] in the order
+        of `spec.action.ids`; `exclude` are never chosen; `events` lists the kind of each step (default: the most
+        frequent one); `users` holds one mapping per history, from columns of the user features to values (None: nothing
+        is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
+        `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
+        one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
+        does not have, is an unknown user. SpecError where fewer than `k` items remain, or another id or value is
+        unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity, times, now,
+            diversity, times, now, user_ids,
         )  # fmt: skip
 
     def because(
@@ -170,13 +204,14 @@ class Recommender:
         unknown: str = "error",
         times: Any = None,
         now: Any = None,
+        user_ids: Any = None,
     ) -> Reasons:
         """Return for each recommended item [B, k] the item of the history that makes it likelier than any other does.
 
         Arguments as for `recommend`, and `items` of its lists. `times` says how many times likelier it is than
-        without that item. SpecError for an unknown id, and for lists of an ONNX file.
+        without that item. SpecError for an unknown id.
         """
-        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now)
+        return because(self._ranker, self._vocabulary, histories, items, events, users, unknown, times, now, user_ids)
 
     def notes(self) -> list[str]:
         """Return notes for the user about this policy, as they were when it was saved."""
@@ -197,7 +232,7 @@ def recommend(
     histories: Any,
     k: int = 10,
     exclude_seen: bool | None = None,
-    candidates: Iterable[Any] | Callable[[Any], bool] | None = None,
+    candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None = None,
     exclude: Iterable[Any] | None = None,
     events: Any = None,
     users: Any = None,
@@ -205,6 +240,7 @@ def recommend(
     diversity: float = 0.0,
     times: Any = None,
     now: Any = None,
+    user_ids: Any = None,
 ) -> Recommendations:
     """Return the best `k` items after each history; see `Policy.recommend`.
 
@@ -218,8 +254,9 @@ def recommend(
         raise SpecError(f"exclude_seen = {exclude_seen!r:.80}: expected True, False or None. fix: use True")
     if isinstance(diversity, bool) or not isinstance(diversity, int | float) or not 0.0 <= diversity <= 1.0:
         raise SpecError(f"diversity = {diversity!r:.80}: expected a number from 0 to 1. fix: use 0.3")
-    items, kinds, who, gaps = _read(ranker, vocabulary, histories, events, users, unknown, times, now)
-    offered = _offered(vocabulary, candidates, exclude)
+    known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
+    items = known.items
+    offered = _offered(vocabulary, candidates, exclude, len(items))
     most = max(1, MARKS // (ranker.items + 1))
     problem = shortage(len(items) * max(0, int(k)) * (vocabulary.ids.itemsize + ENTRY))
     if problem is not None:
@@ -227,19 +264,17 @@ def recommend(
     parts = []
     for begin in range(0, len(items), most):
         rows = slice(begin, begin + most)
-        allowed = np.repeat(offered[None], len(items[rows]), axis=0)
+        allowed = np.repeat(offered[None], len(items[rows]), axis=0) if offered.ndim == 1 else offered[rows]
         for i, seen in enumerate(items[rows] if exclude_seen else ()):
             allowed[i, seen] = False
         refuse_too_few(allowed, int(k), begin)
-        read, done = (_left_padded(part[rows], ranker.history) for part in (items, kinds))
-        mine = None if who is None else who[rows]
-        later = {} if gaps is None else {"gaps": _left_padded(gaps[rows], ranker.history)}
+        asked = known.padded(rows, ranker.history)
         if diversity:
-            whole = whole_ranker(ranker, "diversity")
-            pool = whole.rank(read, done, pool_size(int(k), allowed), allowed, mine, **later)
+            whole = ranker.whole()
+            pool = whole.rank(**asked, k=pool_size(int(k), allowed), allowed=allowed)
             parts.append(diverse(*pool, whole.vectors, int(k), diversity))
         else:
-            parts.append(ranker.rank(read, done, int(k), allowed, mine, **later))
+            parts.append(ranker.rank(**asked, k=int(k), allowed=allowed))
     recommended, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 
@@ -254,18 +289,20 @@ def because(
     unknown: str = "error",
     times: Any = None,
     now: Any = None,
+    user_ids: Any = None,
 ) -> Reasons:
     """Return the reason of each recommended item [B, k]; see `Recommender.because`."""
-    whole = whole_ranker(ranker, "because()")
-    seen, kinds, who, gaps = _read(ranker, vocabulary, histories, events, users, unknown, times, now)
+    whole = ranker.whole()
+    known = _read(ranker, vocabulary, histories, events, users, unknown, times, now, user_ids)
     listed = [vocabulary.items(_id_list(row, "items"), f"items[{i}]") for i, row in enumerate(_id_list(items, "items"))]
-    if len(listed) != len(seen) or len({len(row) for row in listed}) != 1 or not listed[0]:
+    if len(listed) != len(known.items) or len({len(row) for row in listed}) != 1 or not listed[0]:
         raise SpecError(
-            f"{len(seen)} histories with lists of {[len(row) for row in listed][:5]} items: expected one list for each "
-            "history, of equal lengths. fix: pass lists.items of recommend(...)"
+            f"{len(known.items)} histories with lists of {[len(row) for row in listed][:5]} items: expected one list "
+            "for each history, of equal lengths. fix: pass lists.items of recommend(...)"
         )
-    found, times = reasons(whole, seen, kinds, np.asarray(listed, np.int64), who, gaps)
-    return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], times)
+    wanted = np.asarray(listed, np.int64)
+    found, more = reasons(whole, known.items, known.kinds, wanted, known.users, known.gaps, known.user_index)
+    return Reasons(np.append(np.array([None], object), vocabulary.ids.astype(object))[found], more)
 
 
 def _read(
@@ -277,22 +314,27 @@ def _read(
     unknown: str,
     times: Any,
     now: Any,
-) -> tuple[list[list[int]], list[list[int]], NumpyArray | None, list[list[int]] | None]:
-    """Return histories as indices of items and of kinds of events, user features [B, F], and groups of time gaps."""
+    user_ids: Any,
+) -> KnownRows:
+    """Return what is known of the users, by number."""
     if not isinstance(unknown, str) or unknown not in ("error", "skip"):
         raise SpecError(f"unknown = {unknown!r}: expected 'error' or 'skip'. fix: use one of them")
     items, kinds = encode_histories(vocabulary, histories, events, unknown == "skip")
-    gaps = None
+    gaps = places = who = None
     if ranker.reads_gaps:
         known = [vocabulary.known(history) for history in histories]
         gaps = history_gaps(known, times, now, vocabulary.times)
     elif times is not None or now is not None:
         raise SpecError("this policy does not read times. fix: drop times= and now=, or train with time_gaps=True")
-    if users is None:
-        return items, kinds, None, gaps
-    if vocabulary.users is None or not ranker.features:
+    if ranker.known_users:
+        places = vocabulary.user_places(user_ids, len(items))
+    elif user_ids is not None:
+        raise SpecError("this policy does not know users by id. fix: drop user_ids=, or train with user_embedding=True")
+    if users is not None and (vocabulary.users is None or not ranker.features):
         raise SpecError("this policy has no user features. fix: drop users=, or train with user_features=...")
-    return items, kinds, vocabulary.users.read(users, len(items), unknown == "skip"), gaps
+    if users is not None and vocabulary.users is not None:
+        who = vocabulary.users.read(users, len(items), unknown == "skip")
+    return KnownRows(items, kinds, who, gaps, places)
 
 
 def encode_histories(
@@ -389,18 +431,27 @@ def _is_list(value: Any) -> bool:
 
 def _offered(
     vocabulary: Vocabulary,
-    candidates: Iterable[Any] | Callable[[Any], bool] | None,
+    candidates: Iterable[Any] | Callable[[Any], bool] | NumpyArray | None,
     exclude: Iterable[Any] | None,
+    rows: int,
 ) -> NumpyArray:
-    """Return [N + 1] bool: the items that may be recommended."""
-    offered = np.full(len(vocabulary.ids) + 1, candidates is None)
-    if callable(candidates):
+    """Return [N + 1] bool: the items that may be recommended; [B, N + 1] where this depends on the history."""
+    count = len(vocabulary.ids)
+    offered = np.full(count + 1, candidates is None)
+    if isinstance(candidates, np.ndarray) and candidates.dtype == bool:
+        if candidates.shape not in ((count,), (rows, count)):
+            raise SpecError(
+                f"candidates is a mask {list(candidates.shape)}, expected [{count}] or [{rows}, {count}], in the order "
+                "of spec.action.ids. fix: one value for each item"
+            )
+        offered = np.concatenate([np.zeros((*candidates.shape[:-1], 1), bool), candidates], axis=-1)
+    elif callable(candidates):
         offered[1:] = [bool(candidates(one)) for one in vocabulary.ids.tolist()]
     elif candidates is not None:
         offered[vocabulary.items(_id_list(candidates, "candidates"), "candidates")] = True
     if exclude is not None:
-        offered[vocabulary.items(_id_list(exclude, "exclude"), "exclude")] = False
-    offered[0] = False
+        offered[..., vocabulary.items(_id_list(exclude, "exclude"), "exclude")] = False
+    offered[..., 0] = False
     return offered
 
 
@@ -437,6 +488,8 @@ class Vocabulary:
         self._kind = {word: i + 1 for i, word in enumerate(kinds.events)}
         who: Any = spec.observation.get("user")
         self.users = None if who is None else Profiles(who)
+        ids_of_users: Any = spec.observation.get("user_id")
+        self._user = {} if ids_of_users is None else {str(one): i + 1 for i, one in enumerate(ids_of_users.ids)}
 
     def items(self, ids: Iterable[Any], where: str, skip: bool = False) -> list[int]:
         """Return indices of ids; SpecError names an unknown id, or with `skip` its index is 0."""
@@ -451,6 +504,16 @@ class Vocabulary:
     def known(self, ids: Iterable[Any]) -> list[bool]:
         """Return whether the log has each item."""
         return [str(one) in self._place for one in ids]
+
+    def user_places(self, ids: Any, rows: int) -> NumpyArray:
+        """Return the places [B] int32 of users, 0 for None and for an id that the log does not have."""
+        if ids is None:
+            return np.zeros(rows, np.int32)
+        if not _is_list(ids):
+            raise SpecError(f"user_ids is {ids!r:.80}, expected a list of ids. fix: [id, ...], one per history")
+        if len(ids) != rows:
+            raise SpecError(f"{rows} histories with {len(ids)} user_ids. fix: pass one id, or None, per history")
+        return np.array([0 if one is None else self._user.get(str(one), 0) for one in ids], np.int32)
 
     def events(self, words: Sequence[Any], where: str) -> list[int]:
         """Return indices of kinds of events."""

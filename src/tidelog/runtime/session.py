@@ -15,13 +15,22 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ExportError, SpecError, install
 from tidelog.runtime.artefact_files import ONNX, Saved
-from tidelog.runtime.history_encoders import RANKING, features_of, reach, reads_gaps
+from tidelog.runtime.history_encoders import RANKING, features_of, known_users, ranking_functions, reach, reads_gaps
 from tidelog.runtime.loading import CHUNK, CHUNK_OF_CANDIDATES, check_lists, check_outputs, check_sizes
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.onnx_guard import RefusedModel, refuse_foreign
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
-from tidelog.runtime.ranking import ROWS, check_histories, fit_length, gap_array, refuse_too_few, user_array
+from tidelog.runtime.ranking import (
+    ROWS,
+    Ranker,
+    check_histories,
+    fit_length,
+    gap_array,
+    refuse_too_few,
+    user_array,
+    user_places,
+)
 from tidelog.runtime.recipe import Recipe, no_noise, noise_of, restore_arrays
 from tidelog.runtime.recommender import Recommender
 from tidelog.types import Catalogue, Continuous, Leaf, Spec, Vector
@@ -92,13 +101,22 @@ def _ranking_policy(saved: Saved, recipe: Recipe, session: Any) -> Recommender:
 
 
 class _Lists:
-    """A ranker that uses a file's lists of length `width`."""
+    """A ranker that uses a file's lists of length `width`; all else is computed by NumPy, from the policy's weights."""
 
     def __init__(self, saved: Saved, session: Any, items: int, node: Recipe) -> None:
-        self._saved, self._session, self.items = saved, session, items
+        self._saved, self._session, self.items, self._node = saved, session, items, node
+        self._whole: Ranker | None = None
         self.width, self.history, self.features = min(node["width"], items), reach(node), features_of(node)
-        self.reads_gaps = reads_gaps(node)
+        self.reads_gaps, self.known_users = reads_gaps(node), known_users(node)
         self._kinds, self.repeat_share = len(node["reader"]["events"]) - 1, node["repeat_share"]
+
+    def whole(self) -> Ranker:
+        """Return the policy's ranker by NumPy."""
+        if self._whole is None:
+            self._whole = check_lists(
+                lambda: Ranker(ranking_functions(self._node)), self._saved.spec, self._saved.where
+            )
+        return self._whole
 
     def rank(
         self,
@@ -108,6 +126,7 @@ class _Lists:
         allowed: NumpyArray | None = None,
         users: NumpyArray | None = None,
         gaps: NumpyArray | None = None,
+        user_index: NumpyArray | None = None,
     ) -> tuple[NumpyArray, NumpyArray]:
         """Return the best `k` items and their scores, [B, k] each; SpecError where a list of the file is shorter."""
         check_histories(histories, events, allowed, self.items, self._kinds)
@@ -120,12 +139,14 @@ class _Lists:
         seen, done = (fit_length(part, self.history) for part in (histories, events))
         who = user_array(users, len(histories), self.features)
         later = fit_length(gap_array(gaps, histories), self.history) if self.reads_gaps else None
+        places = user_places(user_index, len(histories), self.known_users)
         parts = []
         for start in range(0, len(seen), ROWS):
             rows = slice(start, start + ROWS)
             feeds = {"history": seen[rows], "event": done[rows], "mask": marks[rows, 1:]}
             feeds |= {"user": who[rows]} if self.features else {}
             feeds |= {} if later is None else {"gap": later[rows]}
+            feeds |= {"user_id": places[rows]} if self.known_users else {}
             parts.append(_run(self._session, self._saved, ["item", "score"], feeds))
         items, scores = (np.concatenate(column)[:, :k] for column in zip(*parts, strict=True))
         if items.shape != (len(seen), k):

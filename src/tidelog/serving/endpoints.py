@@ -27,8 +27,8 @@ MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
 ONE = ("observation", "mask", "memory", "seed")
 MANY = ("observations", "masks", "memories", "seed")
 CHOICES = ("k", "exclude_seen", "candidates", "exclude", "unknown", "diversity")
-ONE_LIST = ("history", "events", "user", *CHOICES, "because", "times", "now")
-MANY_LISTS = ("histories", "events", "users", *CHOICES, "because", "times", "now")
+ONE_LIST = ("history", "events", "user", *CHOICES, "because", "times", "now", "user_id")
+MANY_LISTS = ("histories", "events", "users", *CHOICES, "because", "times", "now", "user_ids")
 PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "memory": "memories"}
 QUICK_ROWS = 8  # rows of a quick answer
 QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
@@ -177,6 +177,8 @@ class RecommendEndpoint:
             choices["times"] = _times([body["times"]] if single else body["times"])
         if body.get("now") is not None:
             choices["now"] = _times([[body["now"]]])[0][0]
+        if body.get(fields[-1]) is not None:
+            choices["user_ids"] = _user_ids(body[fields[-1]], fields[-1], single)
         if type(body.get("because", False)) is not bool:
             raise RequestError(UNFIT, "'because' is not true or false. fix: send true")
         return ListRequest(histories, len(histories), single, choices, body.get("because", False))
@@ -193,7 +195,7 @@ class RecommendEndpoint:
         if asked.because:
             known = {
                 name: asked.choices[name]
-                for name in ("events", "users", "unknown", "times", "now")
+                for name in ("events", "users", "unknown", "times", "now", "user_ids")
                 if name in asked.choices
             }
             reasons = self.policy.because(asked.histories, answer["items"], **known)
@@ -237,6 +239,16 @@ def _users(value: Any, name: str, single: bool) -> list[dict[str, Any] | None]:
                 UNFIT, f"'{name if single else f'{name}[{i}]'}' is not an object. fix: send columns and values"
             )
     return rows
+
+
+def _user_ids(value: Any, name: str, single: bool) -> list[Any]:
+    """Return the id of each user, None for an unknown one."""
+    ids = [value] if single else value
+    if not isinstance(ids, list) or not all(one is None or type(one) in (str, int) for one in ids):
+        raise RequestError(
+            UNFIT, f"'{name}' is {value!r:.40}: expected text or a whole number for each user. fix: send the user's id"
+        )
+    return ids
 
 
 def _check_ids(ids: list[Any], where: str) -> None:
@@ -300,6 +312,7 @@ IN_JSON = {  # what an error says for Python and the command line, and for a req
     "and now=, the time of the lists (--time and --now)": 'and "now", the time of the lists',
     "drop times= and now=, or train with time_gaps=True": 'drop "times" and "now", or train with time gaps',
     "now= after": '"now" after',
+    "drop user_ids=, or train with user_embedding=True": 'drop "user_id" or "user_ids", or train with user embeddings',
     "mask=": '"mask"',
     "use a bool array": "send true and false",
 }

@@ -30,6 +30,8 @@ from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import JSON_LINES
 
 POLL_SECONDS = 0.5
+LOOKS_PER_SECOND = 100  # at running trials, which may be on a slow file system
+MOST_SHOWN = 4
 MOST_LOSSES = 3  # attempts in a row that end without progress, until the trial has failed
 
 Sign = tuple[str, int]  # the last checkpoint of a run, and the bytes of its reports
@@ -52,13 +54,19 @@ class Driver:
         self.folder, self.engine, self.plan = folder.absolute(), engine, Plan.read(folder)
         trials = range(len(self.plan.trials))
         self.decisions = read_decisions(self.folder)
+        promoted = [set(decision.promoted) for decision in self.decisions]
+        self._stopped = {trial for trial in trials if any(trial not in one for one in promoted)}  # by a decision
         self.statuses: dict[int, Status] = {}
         for trial in trials:
             status = read_status(self._of(trial))
-            if status is not None and (status.state != "failed" or self._stopped(trial)):  # a failed one is tried again
+            if status is not None and (
+                status.state != "failed" or trial in self._stopped
+            ):  # a failed one is tried again
                 self.statuses[trial] = status
         self._running: dict[int, _Running] = {}
         self._losses: dict[int, int] = {}
+        self._next_look = 0.0
+        self._open: list[int] | None = None  # `_unfinished`, until a status or a decision changes it
         modules = {cls.__module__ for cls in ALGORITHMS.values()}
         self._modules = sorted(name for name in modules if name.split(".")[0] != "tidelog")
 
@@ -72,25 +80,23 @@ class Driver:
             try:
                 while True:
                     self._decide(screen)
-                    waiting = [trial for trial in self._unfinished() if trial not in self._running]
-                    while waiting and self.engine.free():
-                        self._submit(waiting.pop(0))
-                    if not self._running:
+                    if self.engine.free():
+                        waiting = (trial for trial in self._unfinished() if trial not in self._running)
+                        while self.engine.free() and (trial := next(waiting, None)) is not None:
+                            self._submit(trial)
+                    if not self._running and not self._unfinished():
                         return
                     for ended in self.engine.wait(POLL_SECONDS):
                         self._end(ended.job, ended.how, screen)
                     self._cancel_stalled(screen)
-                    screen.tell(self._doing(), len(self._ended()) / len(self.plan.trials))
+                    count = self._ended()
+                    screen.tell(self._doing(count), count / len(self.plan.trials))
                     interrupts.leave()
             finally:
                 self.engine.close()
 
     def _of(self, trial: int) -> Path:
         return trial_folder(self.folder, trial)
-
-    def _stopped(self, trial: int) -> bool:
-        """Whether a decision has stopped a trial."""
-        return any(trial not in decision.promoted for decision in self.decisions)
 
     def _target(self) -> int:
         """The step to which the trials that go on are trained now: the next rung, or the end."""
@@ -103,30 +109,39 @@ class Driver:
         last = bool(self.decisions) and len(self.decisions[-1].promoted) <= 1
         return None if last or decided >= len(rungs) else rungs[decided]
 
-    def _stands(self, trial: int) -> bool:
-        """Whether a trial has nothing to do before the next decision."""
-        status = self.statuses.get(trial)
-        return status is not None and (status.state != "standing" or status.update >= self._target())
-
     def _unfinished(self) -> list[int]:
-        return [trial for trial in range(len(self.plan.trials)) if not self._stopped(trial) and not self._stands(trial)]
+        """The trials that have something to do before the next decision."""
+        if self._open is None:
+            target = self._target()
 
-    def _ended(self) -> list[int]:
-        done = ("complete", "diverged", "failed")
-        return [
-            trial
-            for trial in range(len(self.plan.trials))
-            if self._stopped(trial) or (trial in self.statuses and self.statuses[trial].state in done)
-        ]
+            def stands(trial: int) -> bool:
+                status = self.statuses.get(trial)
+                return status is not None and (status.state != "standing" or status.update >= target)
+
+            trials = range(len(self.plan.trials))
+            self._open = [trial for trial in trials if trial not in self._stopped and not stands(trial)]
+        return self._open
+
+    def _set_status(self, trial: int, status: Status) -> None:
+        self.statuses[trial] = status
+        if self._open is not None and (status.state != "standing" or status.update >= self._target()):
+            self._open.remove(trial)
+
+    def _ended(self) -> int:
+        """How many trials have nothing to do any more."""
+        ended = sum(status.state != "standing" for trial, status in self.statuses.items() if trial not in self._stopped)
+        return len(self._stopped) + ended
 
     def _decide(self, screen: Screen) -> None:
         """Decide rungs as long as all their trials stand there."""
         while (rung := self._rung()) is not None and not self._unfinished():
-            compared = [trial for trial in range(len(self.plan.trials)) if not self._stopped(trial)]
+            compared = [trial for trial in range(len(self.plan.trials)) if trial not in self._stopped]
             out = {trial for trial in compared if self.statuses[trial].state in ("diverged", "failed")}
             decision: Decision = decide(self.folder, self.plan, rung, compared, out)
             append_decision(self.folder, decision)
             self.decisions.append(decision)
+            self._stopped |= set(compared) - set(decision.promoted)
+            self._open = None
             names = ", ".join(map(str, decision.promoted)) or "none"
             screen.note(
                 f"step {decision.step:,}: {len(decision.promoted):,} of {len(compared):,} trials go on by "
@@ -159,7 +174,7 @@ class Driver:
         if status is None or status.attempt != job.attempt:
             self._lose(one, how, screen)
             return
-        self.statuses[job.trial] = status
+        self._set_status(job.trial, status)
         self._losses[job.trial] = 0
         if status.state in ("diverged", "failed"):
             screen.note(f"trial {job.trial} {status.state} at update {status.update:,}: {status.reason}")
@@ -178,11 +193,15 @@ class Driver:
         )
         status = Status(one.job.attempt, "failed", int(self._sign(trial)[0] or 0), reason)
         write_status(self._of(trial), status)
-        self.statuses[trial] = status
+        self._set_status(trial, status)
         screen.note(f"trial {trial} failed: {reason}")
 
     def _cancel_stalled(self, screen: Screen) -> None:
         """End jobs by force that have neither reported nor saved for too long."""
+        if time.monotonic() < self._next_look:
+            return
+        pause = min(len(self._running) / LOOKS_PER_SECOND, self.plan.stall_seconds / 10)
+        self._next_look = time.monotonic() + pause
         for trial, one in list(self._running.items()):
             sign = self._sign(trial)
             if sign != one.last:
@@ -192,7 +211,9 @@ class Driver:
                 del self._running[trial]
                 self._lose(one, f"no report and no checkpoint for {self.plan.stall_seconds:g} seconds", screen)
 
-    def _doing(self) -> str:
-        ended = f"{len(self._ended()):,} of {len(self.plan.trials):,} trials ended"
-        at = [f"trial {trial} at {int(one.last[0] or 0):,}" for trial, one in sorted(self._running.items())]
-        return f"{ended}; {', '.join(at)} of {self._target():,} updates" if at else ended
+    def _doing(self, ended: int) -> str:
+        text = f"{ended:,} of {len(self.plan.trials):,} trials ended"
+        shown = sorted(self._running.items())[:MOST_SHOWN]
+        at = [f"trial {trial} at {int(one.last[0] or 0):,}" for trial, one in shown]
+        at += [f"{len(self._running) - len(shown):,} more"] if len(self._running) > len(shown) else []
+        return f"{text}; {', '.join(at)} of {self._target():,} updates" if at else text

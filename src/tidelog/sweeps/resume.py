@@ -30,14 +30,15 @@ def resume(
     checkpoint: int | None = None,
     on: str | Engine = "here",
     workers: int | None = None,
+    insecure: bool = False,
     progress: bool | None = None,
 ) -> Run | Sweep:
     """Continue an interrupted run or sweep, bit-equal to an uninterrupted one (same versions, device, thread count).
 
     A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last. A sweep, on the engine `on` with `workers` jobs at once: trials that failed are tried again; a diverged or
-    stopped trial stays as it is.
+    last. A sweep, on the engine `on` with `workers` jobs at once, as in `tl.sweep`: trials that failed are tried again;
+    a diverged or stopped trial stays as it is.
     """
     if not (Path(folder) / FILE).is_file():
         return resume_run(
@@ -54,5 +55,11 @@ def resume(
     named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
     if named:
         raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run. fix: drop {named[0]}")
-    Driver(Path(folder), engine_of(on, Plan.read(Path(folder)).cpus, workers)).run(progress)
+    plan = Plan.read(Path(folder))
+    engine = engine_of(on, plan.cpus, workers, len(plan.trials), insecure)
+    try:
+        Driver(Path(folder), engine).run(progress)
+    finally:
+        if isinstance(on, str):
+            engine.close()
     return Sweep(folder)

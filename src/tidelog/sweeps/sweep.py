@@ -100,12 +100,12 @@ class Sweep:
 
         States: waiting, standing (between two parts of its training), complete, stopped (by halving), diverged, failed.
         """
-        rows, decisions = [], self.decisions
+        rows, promoted = [], [set(one.promoted) for one in self.decisions]
         for number, (trial, settings) in enumerate(zip(self.plan.trials, self.settings, strict=True)):
             folder = trial_folder(self.folder, number)
             status = read_status(folder)
             state = "waiting" if status is None else str(status.state)
-            if state in ("waiting", "standing") and any(number not in one.promoted for one in decisions):
+            if state in ("waiting", "standing") and any(number not in one for one in promoted):
                 state = "stopped"
             values = [] if self.metric is None else values_at(folder, self.metric)
             finite = bool(values) and all(map(math.isfinite, values))
@@ -236,21 +236,24 @@ def sweep(
     keep: int = 3,
     together: bool | None = None,
     stall_seconds: float = STALL_SECONDS,
+    insecure: bool = False,
     progress: bool | None = None,
     train: bool = True,
 ) -> Sweep:
     """Train each algorithm with all seeds in its own run folder below `out`, several at once, and compare them.
 
-    A trial is an algorithm with a share of the training episodes (`data_share`, one or several); it ends as
-    `tl.fit` with the same options would. `tl.grid` and `tl.draws` make lists of algorithms. `on="here"` trains in
-    processes of this machine, each on `cpus` processor cores of its own, `workers` at once (default: as many as there
-    are cores). `best` is the metric that orders the trials; with a held-out metric a quarter of the held-out episodes
-    chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all but the best third after 10,000
-    updates, of these all but a third after 30,000, and so on; it needs `best="held_out/..."`. A trial that diverges or
-    fails is a row of the table and does not end the sweep; a process without a report or a checkpoint for
-    `stall_seconds` is replaced. `tl.resume(out)` continues a sweep that was interrupted, or begins one that was only
-    written (`train=False`). Raises ConfigError,
-    SpecError, SpaceError, LogError before anything is written.
+    A trial is an algorithm with a share of the training episodes (`data_share`, one or several); it ends as `tl.fit`
+    with the same options would. `tl.grid` and `tl.draws` make lists of algorithms. `on="here"` trains in processes of
+    this machine, each on `cpus` processor cores of its own, `workers` at once (default: as many as there are cores).
+    `on="ray"` trains in a Ray cluster, the one of RAY_ADDRESS or one of this machine, with `cpus` processors for each
+    trial and `workers` trials at once (default: as many as there are processors for); `insecure=True` allows a
+    cluster that requires no token. `best` is the metric that orders the trials; with a held-out metric a quarter of
+    the held-out episodes chooses and the others are left for `tl.judge`. `halving=(3, 10_000)` stops all but the best
+    third after 10,000 updates, of these all but a third after 30,000, and so on; it needs `best="held_out/..."`. A
+    trial that diverges or fails is a row of the table and does not end the sweep; a process without a report or a
+    checkpoint for `stall_seconds` is replaced. `tl.resume(out)` continues a sweep that was interrupted, or begins one
+    that was only written (`train=False`). Raises ConfigError, SpecError, SpaceError, LogError before anything is
+    written.
     """
     folder, listed, shares = _checked(algorithms, log, out, data_share)
     plan_halving = _halving(halving, steps, best, held_out, selection_share, patience, isinstance(log, Interactions))
@@ -280,30 +283,48 @@ def sweep(
         keep=keep,
         together=together,
     )
-    engine = engine_of(on, cpus, workers)
     if not stall_seconds > 0.0 or not math.isfinite(stall_seconds):
         raise ConfigError(f"stall_seconds = {stall_seconds}: expected a number of seconds above 0. fix: use 900")
-    _check_programs(listed, log, options, shares)
-    origin = log.origin
-    if origin is None:
-        log.save(folder / LOG)
-        origin = {"source": str((folder / LOG).absolute()), "columns": None}
     trials = [Trial(algorithm_name(one), to_config(one), share) for one in listed for share in shares]
-    Plan(trials, options, plan_halving, dict(origin), log.fingerprint(), cpus, float(stall_seconds)).write(folder)
-    if train:
-        Driver(folder, engine).run(progress)
+    engine = engine_of(on, cpus, workers, len(trials), insecure)
+    try:
+        _check_programs(listed, log, options, shares)
+        origin = log.origin
+        if origin is None:
+            log.save(folder / LOG)
+            origin = {"source": str((folder / LOG).absolute()), "columns": None}
+        Plan(trials, options, plan_halving, dict(origin), log.fingerprint(), cpus, float(stall_seconds)).write(folder)
+        if train:
+            Driver(folder, engine).run(progress)
+    finally:
+        if isinstance(on, str):
+            engine.close()
     return Sweep(folder)
 
 
-def engine_of(on: str | Engine, cpus: int, workers: int | None) -> Engine:
-    """Return the engine of a name, or the engine itself; ConfigError for another name."""
+def engine_of(
+    on: str | Engine, cpus: int, workers: int | None, trials: int | None = None, insecure: bool = False
+) -> Engine:
+    """Return the engine of a name for a number of trials, or the engine itself; ConfigError for another name."""
     for name, count in {"cpus": cpus, "workers": workers}.items():
         if count is not None and whole(name, count) < 1:
             raise ConfigError(f"{name} = {count}: expected at least 1")
     if not isinstance(on, str):
         return on
+    if on == "ray":
+        from tidelog.sweeps.engines.ray import Ray
+
+        return Ray(cpus, workers, trials, insecure)
+    if on.startswith("ray:"):
+        raise ConfigError(
+            f"on begins with {on.split('//')[0]!r}: expected 'ray'; the environment variable RAY_ADDRESS names the "
+            "cluster, and a client outside of it (ray://) loses the sweep with its connection. fix: run the command in "
+            "the cluster, with `ray job submit --address http://HEAD:8265 -- tidelog sweep ... --on ray`"
+        )
     if on != "here":
-        raise ConfigError(f"on = {on!r}: expected 'here', the engine of this machine. fix: drop on")
+        raise ConfigError(f"on = {on!r}: expected 'here', this machine, or 'ray', a Ray cluster. fix: drop on")
+    if insecure:
+        raise ConfigError("insecure is for clusters, and on = 'here' is this machine. fix: drop insecure")
     return Here(cpus, workers)
 
 

@@ -7,6 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from tidelog.algorithms.core.contract import Ranking
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.algorithms.core.optimisation import copied
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
@@ -41,8 +42,8 @@ from tidelog.training.runs.record import Record, RefitOf, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
-from tidelog.training.runs.time_split import LISTS, TimeSplit, check_list_options
-from tidelog.types import Vector
+from tidelog.training.runs.time_split import LISTS, REPORTS, TimeSplit, check_list_options, user_selection_share
+from tidelog.types import Spec, Vector
 
 CLOSEST = 50  # default minimum of updates between two reports
 
@@ -94,13 +95,13 @@ def fit(
     out = as_path("out", out)
     episodes, own_evaluators = evaluators(evaluate or {})
     if isinstance(log, Interactions):
-        check_list_options(scale, split_seed, episodes, selection_share, data_share)
+        check_list_options(scale, split_seed, episodes, data_share)
     options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=reports_every(every, steps, CLOSEST),
+        every=reports_every(every, steps, CLOSEST, *([REPORTS] if isinstance(log, Interactions) else [])),
         held_out=held_out,
-        selection_share=1.0
+        selection_share=user_selection_share(selection_share, best, held_out, log)
         if isinstance(log, Interactions)
         else selection_of(selection_share, best, held_out, len(log.episodes)),
         data_share=data_share,
@@ -133,14 +134,15 @@ def begin(
 ) -> Run:
     """Return a run over a log before its first update, with its folder if `out` is set."""
     own_evaluators = dict(own_evaluators or {})
-    check_memory(algorithms, len(options.seeds), log.spec, log)
+    spec = spec_of(algorithms[0], log)
+    check_memory(algorithms, len(options.seeds), spec, log)
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
         parts.check_periods()
     scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
     members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], scaler)
-    learners = fresh_learners(members, log.spec, stores, options.steps)
+    learners = fresh_learners(members, spec, stores, options.steps)
     if isinstance(parts, TimeSplit):
         learners = [
             add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
@@ -150,7 +152,7 @@ def begin(
     if options.warm_start:
         learners = [load_warm_start(algorithms[0], learner, options.warm_start) for learner in learners]
     check_environments(
-        Policy(algorithms[0], log.spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
+        Policy(algorithms[0], spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
     )
     validation = validation_of(parts, algorithms[0], scaler)
     if options.best is not None:
@@ -159,7 +161,7 @@ def begin(
         Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
-    record = Record.of(algorithms, options, log, scaler, parts.held_out_ids, sketches, refit_of)
+    record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
     folder = new_folder(out, record, overwrite)
     return Run(
         record,
@@ -172,10 +174,15 @@ def begin(
     )
 
 
+def spec_of(algorithm: Any, log: Log | Interactions) -> Spec:
+    """Return the spec of a log as the algorithm reads it."""
+    return algorithm.spec_of(log) if isinstance(log, Interactions) and isinstance(algorithm, Ranking) else log.spec
+
+
 def parts_of(log: Log | Interactions, options: Options) -> EpisodeSplit | TimeSplit:
     """Split a log into training and held-out parts: by episode, or by time for interactions."""
     if isinstance(log, Interactions):
-        return TimeSplit(log, options.held_out)
+        return TimeSplit(log, options.held_out, options.selection_share)
     return EpisodeSplit(log, options.held_out, options.split_seed, options.selection_share, options.data_share)
 
 

@@ -20,7 +20,7 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.runtime.way_of_acting import verdict_line
 from tidelog.training.engine.cache import use_cache
-from tidelog.training.fit import begin
+from tidelog.training.fit import begin, spec_of
 from tidelog.training.runs.options import as_path
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record, RefitOf
@@ -65,7 +65,7 @@ def refit(
     log = _log_of(record) if log is None else log
     if not isinstance(log, Log | Interactions):
         raise ConfigError(f"log: expected a tl.Log, found {type(log).__name__}. fix: read it first with tl.read_log")
-    _check_same_columns(record.spec, log.spec)
+    _check_same_columns(record.spec, spec_of(policy.algorithm, log))
     check_fit(policy.algorithm, log.spec)
     options = replace(
         record.options,

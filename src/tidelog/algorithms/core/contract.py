@@ -162,6 +162,9 @@ class Ranking(Algorithm, Protocol):
 
     watched_metrics: ClassVar[tuple[str, ...]]  # validation metrics; a decrease gives a warning
 
+    def spec_of(self, log: Any) -> Spec:
+        """Return the spec of the interactions, as far as this algorithm reads them."""
+
     def with_item_facts(self, state: State, log: Any, seed: int) -> State:
         """Return a new state with the item statistics of the interactions, before training."""
 

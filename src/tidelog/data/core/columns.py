@@ -27,6 +27,8 @@ _SETTINGS = (
     "reward_unit",
     "header",
     "separator",
+    "decimal",
+    "explode",
     "na_values",
     "date_format",
     "reward_values",
@@ -40,10 +42,16 @@ _LARGEST_CODE = 2**31 - 1
 
 
 class TextForm(NamedTuple):
-    """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it."""
+    """How a text file divides its rows; `separator` None: by its ending, or another usual one that divides it.
+
+    `decimal` is the character before the fraction of a number. `explode` names the key of JSON lines whose list of
+    objects has one row each.
+    """
 
     header: bool = True
     separator: str | None = None
+    decimal: str = "."
+    explode: str | None = None
 
 
 USUAL_FORM = TextForm()
@@ -66,11 +74,14 @@ class Columns:
     these. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
-    the character between its fields, where it is none of the usual ones. `na_values`: texts
+    the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
+    file are written as `1.234,5`. `explode`: the key of JSON lines that holds a list of objects; each is a row, with
+    the other keys of its line. `na_values`: texts
     that mean an empty cell in every column, such as "?". `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
-    `reward_values`: word -> its reward. `reward_weights`: one weight for each column of `reward`; the reward is the
-    weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause in `time` ends an
-    episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a cluster.
+    `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
+    the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
+    in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
+    cluster.
     """
 
     observation: Names
@@ -98,6 +109,8 @@ class Columns:
     reward_unit: str | None = None
     header: bool = True
     separator: str | None = None
+    decimal: str = "."
+    explode: str | None = None
     na_values: Names = ()
     date_format: str | None = None
     reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
@@ -154,7 +167,7 @@ class Columns:
     @property
     def text_form(self) -> TextForm:
         """How text files are divided into rows and fields."""
-        return TextForm(self.header, self.separator)
+        return TextForm(self.header, self.separator, self.decimal, self.explode)
 
     def _check_reading(self) -> None:
         if not isinstance(self.header, bool):
@@ -162,6 +175,9 @@ class Columns:
         one = self.separator
         if one is not None and not (isinstance(one, str) and len(one) == 1 and one.isascii() and one not in '"\r\n'):
             raise ConfigError(f'separator = {one!r}: expected one character, such as ";". fix: write it as in the file')
+        _one_of("decimal", self.decimal, (".", ","))
+        if self.explode is not None and not (isinstance(self.explode, str) and self.explode):
+            raise ConfigError(f"explode = {self.explode!r}: expected the name of one key of the JSON lines")
         if isinstance(self.na_values, str):
             object.__setattr__(self, "na_values", (self.na_values,))
         if not isinstance(self.na_values, tuple) or not all(isinstance(one, str) for one in self.na_values):

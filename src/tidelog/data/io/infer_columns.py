@@ -49,13 +49,16 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
+    interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
 
 
+_CASES = (
+    "episode", "trajectory", "stay", "admission", "encounter", "patient", "subject", "case", "session", "game", "run",
+    "trial",
+)  # fmt: skip
 _EPISODE = (
-    "episode", "episode_id", "episode_no", "episode_number", "trajectory", "trajectory_id", "traj", "traj_id",
-    "rollout", "mdp_id", "stay", "stay_id", "icustay_id", "admission_id", "hadm_id", "encounter_id", "patient",
-    "patient_id", "subject", "subject_id", "case", "case_id", "session", "session_id", "conversation_id", "game",
-    "game_id", "run", "run_id", "ep", "eps", "ep_id", "trial", "trial_id",
+    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key")), "traj",
+    "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
 )  # fmt: skip
 _USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -65,6 +68,7 @@ _ITEM = (
     "item", "item_id", "items", "itemid", "iid", "product", "product_id", "sku", "stock_code", "movie", "movie_id",
     "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
 )  # fmt: skip
+_SESSION = ("session", "session_id", "sessionid")
 _RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
 _EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
 _SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the list takes the role
@@ -86,16 +90,21 @@ _SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the
     "weight": ("weight", "weights", "sample_weight", "importance_weight", "w"),
 }  # fmt: skip
 _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality", "survived", "survival", "label",
-             "target", "churned", "converted", "conversion", "reward", "rewards"}  # fmt: skip
+             "target", "churned", "converted", "conversion", "reward", "rewards", "redeemed", "redemption", "responded",
+             "feedback", "clicked", "purchased", "bought", "revenue", "profit", "recovered", "satisfaction", "latency",
+             "cost", "costs", "savings", "kwh", "discomfort"}  # fmt: skip
+_PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "since", "before", "ago", "avg", "average",
+         "mean", "expected", "budget"}  # fmt: skip
 _ACTION = (
-    "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "dose", "decision", "choice",
-    "control", *_ITEM,
+    "action", "actions", "a", "act", "action_id", "treatment", "intervention", "arm", "arm_id", "dose", "decision",
+    "choice", "control", *_ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
 )  # fmt: skip
 _LIST = re.compile(r"\w\s*[,;|]\s*\w|^\[.*\]$|^\(.*\)$")  # names of allowed actions in one cell
 _MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
 _NEXT = {"next", "new", "following"}
 _SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
-         "covariates", "affinity", "x", "s"}  # fmt: skip
+         "covariates", "affinity"}  # fmt: skip
+_LETTERS = ("x", "s")  # names of observations, alone or with a number; elsewhere s are seconds
 _CODED = {
     "id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward", "state",
     "cell", "tile", "node", "room", "cluster", "bin", "zone", "region", "segment",
@@ -103,7 +112,9 @@ _CODED = {
 
 
 def field_of(series: pl.Series) -> Field:
-    """Measure one column of a table."""
+    """Measure one column of a table; empty text is an empty cell."""
+    if isinstance(series.dtype, pl.String):
+        series = series.set((series.str.strip_chars() == "").fill_null(False), None)
     empty = int(series.is_null().sum())
     unique = int(series.n_unique()) - bool(empty)
     shown = series.drop_nulls().unique(maintain_order=True).head(3).to_list()
@@ -116,6 +127,7 @@ def field_of(series: pl.Series) -> Field:
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
+    empty = max(empty, len(column.missing))  # words such as n/a are empty cells among numbers
     if len(column.unreadable) > _MIXED * len(series) or not len(values):
         return Field(series.name, "word", unique, empty, examples)
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"
@@ -130,12 +142,15 @@ def infer_columns(
     nested: Callable[[str, str], bool] = lambda inner, outer: True,
     ends: Callable[[str, str | None, str], float] = lambda episode, step, column: 0.0,
     repeats: Callable[[str, str], int] = lambda episode, step: 0,
+    weighed: Callable[[str, str], float] = lambda action, propensity: -1.0,
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
     `nested(episode, column)` says whether a column has one value in each episode. `ends(episode, step, flag)` is the
     share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows. `repeats(episode,
-    step)` is the number of rows that repeat a step of their episode.
+    step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is the
+    share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 / propensity,
+    are not as frequent as those of logged actions.
     """
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
@@ -144,7 +159,7 @@ def infer_columns(
     _steps(repeats, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
-    _actions(named, proposal)
+    _actions(named, weighed, proposal)
     _observations(named, rows, proposal)
     _interactions(named, proposal)
     _note_the_rest(named, rows, proposal)
@@ -250,12 +265,16 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
     least = _MOST_ENDS if "reward" in proposal.mapping else 1.0
     flags = [one for one in left if one.kind == "flag" and one.unique == 2]
     last = [one.name for one in flags if episode is not None and ends(episode, step, one.name) >= least]
+    names_of_columns = {*map(_plain, named), *_ACTION}
     probable = [
         one.name
         for one in left
         if one.kind == "number"
         and 0.0 < (one.low or 0.0) <= (one.high or 0.0) <= 1.0
-        and any(word.startswith(("prob", "propens")) for word in _words(one.name))
+        and (
+            any(word.startswith(("prob", "propens")) for word in _words(one.name))
+            or (_words(one.name)[:1] == ["p"] and "_".join(_words(one.name)[1:]) in names_of_columns)  # p(drug)
+        )
     ]
     where = {
         "terminated": (last, "is 1 on last rows of episodes only"),
@@ -318,10 +337,11 @@ def _masks(named: Sequence[Field], proposal: Proposal) -> None:
             proposal.mapping[role] = several[0].name if len(several) == 1 else [one.name for one in several]
 
 
-def _actions(named: Sequence[Field], proposal: Proposal) -> None:
+def _actions(named: Sequence[Field], weighed: Callable[[str, str], float], proposal: Proposal) -> None:
     def acted(words: list[str], one: Field) -> bool:
         numbered = len(words) == 2 and words[0] in ("action", "actions", "act", "control", "a") and words[1].isdigit()
-        return numbered and one.kind in NUMERIC
+        is_set = not {"setpoint", "setpoints"}.isdisjoint(words) or "_set_point" in f"_{'_'.join(words)}"
+        return (numbered or is_set) and one.kind in NUMERIC
 
     several = _several(named, proposal, acted)
     called = [one for one in _several(named, proposal, lambda words, one: "_".join(words) in _ACTION)
@@ -336,6 +356,33 @@ def _actions(named: Sequence[Field], proposal: Proposal) -> None:
             proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
             note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
             proposal.notes.append(note)
+    elif "propensity" in proposal.mapping:
+        _by_propensity(named, weighed, proposal.mapping["propensity"], proposal)
+
+
+def _by_propensity(
+    named: Sequence[Field], weighed: Callable[[str, str], float], propensity: str, proposal: Proposal
+) -> None:
+    """Assign the action to the one column whose values are as frequent as the probabilities of the actions say.
+
+    Of several, the one on which the probabilities depend.
+    """
+    kinds = ("word", "flag", "whole number")
+    left = [one for one in _several(named, proposal, lambda words, one: one.kind in kinds)
+            if not one.empty and 2 <= one.unique <= _MOST_ACTIONS]  # fmt: skip
+    shares = {one.name: weighed(one.name, propensity) for one in left if not _is_outcome(one)}
+    fitting = sorted((one for one in left if shares.get(one.name, -1.0) >= 0), key=lambda one: -shares[one.name])
+    if len(fitting) == 1 or (fitting and shares[fitting[0].name] >= _DEPENDS > _FREE >= shares[fitting[1].name]):
+        proposal.mapping["action"] = fitting[0].name
+        proposal.notes.append(
+            f"'{fitting[0].name}' is read as the action: its values are as frequent as '{propensity}' says; change "
+            "`action` if wrong"
+        )
+        _declare_one(fitting[0], proposal)
+
+
+_MOST_ACTIONS = 100  # different values of a column
+_DEPENDS, _FREE = 0.5, 0.1  # shares of the variance of propensities
 
 
 def _declare_one(one: Field, proposal: Proposal) -> None:
@@ -362,16 +409,13 @@ def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None
     """Assign the columns named as observations, else all unused columns except times and identifiers."""
     outcomes = [one for one in named if _is_outcome(one) and one.name not in roles_of(proposal.mapping)]
     readable = [one for one in named if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes]
-    if "reward" not in proposal.mapping and outcomes and outcomes[0].kind == "word":
-        words = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in sorted(outcomes[0].examples))
-        more = ", ..." if outcomes[0].unique > len(outcomes[0].examples) else ""
-        proposal.hints.append(f"reward = {json.dumps(outcomes[0].name)}")
-        proposal.hints.append(f"reward_values = {{ {words}{more} }}   # with your numbers")
+    if "reward" not in proposal.mapping and outcomes:
+        _suggest_rewards(outcomes, proposal)
     if outcomes:
         named_outcomes = _some([f"'{one.name}'" for one in outcomes])
         proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
     later = _several(readable, proposal, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
-    now = [one for one in _several(readable, proposal, lambda words, one: bool(_SEEN & set(words))) if one not in later]
+    now = [one for one in _several(readable, proposal, lambda words, one: _is_seen(words)) if one not in later]
     if not now:
         left = _several(readable, proposal, lambda words, one: not _is_identity(one, rows) and not _is_person(one))
         now = [one for one in left if one not in later]
@@ -392,6 +436,21 @@ def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None
         _following(now, later, proposal)
 
 
+def _suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:
+    """Suggest the outcomes as rewards; numbers for the words of one, and weights of several."""
+    words = next((one for one in outcomes if one.kind == "word"), None)
+    rewards = [one.name for one in outcomes if one.kind != "word" or one is words]
+    proposal.hints.append(f"reward = {json.dumps(rewards if len(rewards) > 1 else rewards[0], ensure_ascii=False)}")
+    if len(rewards) > 1:
+        ones = ", ".join(["1.0"] * len(rewards))
+        proposal.hints.append(f"reward_weights = [{ones}]   # with your numbers, below 0 for costs")
+    if words is not None:
+        several = [*sorted(words.examples), *[""] * bool(words.empty)]
+        listed = ", ".join(f"{json.dumps(word, ensure_ascii=False)} = 0.0" for word in several)
+        more = ", ..." if words.unique > len(words.examples) else ""
+        proposal.hints.append(f"reward_values = {{ {listed}{more} }}   # with your numbers")
+
+
 def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:
     next_columns = {"_".join(word for word in _words(one.name) if word not in _NEXT): one.name for one in later}
     partners = [next_columns.get(_plain(one)) for one in now]
@@ -400,6 +459,11 @@ def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal)
     elif later:
         missing = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
         proposal.notes.append(f"next observations are not used: {_some(missing)} has no next column")
+
+
+def _is_seen(words: Sequence[str]) -> bool:
+    lettered = bool(words) and words[0] in _LETTERS and all(word.isdigit() for word in words[1:])
+    return lettered or not _SEEN.isdisjoint(words)
 
 
 def _is_identity(one: Field, rows: int) -> bool:
@@ -413,7 +477,9 @@ def _is_person(one: Field) -> bool:
 
 
 def _is_outcome(one: Field) -> bool:
-    return not _OUTCOMES.isdisjoint(_words(one.name)) and one.kind not in ("time", "empty", "list", "objects")
+    words = set(_words(one.name))
+    named = bool(words & _OUTCOMES) and not words & _PAST
+    return named and one.kind not in ("time", "empty", "list", "objects")
 
 
 def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
@@ -422,9 +488,13 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
         return
     users = [one for one in named if _plain(one) in _USER and one.kind in ("whole number", "word", "flag")]
     items = [one for one in named if _plain(one) in _ITEM]
+    guessed = _items_by_content(named, proposal) if users and not items else []
+    items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
+    sessions = [one.name for one in named if _plain(one) in _SESSION]
+    roles |= {"session": sessions[0]} if sessions and items[0].kind != "list" else {}
     dated = [one.name for one in named if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
@@ -436,13 +506,33 @@ def _interactions(named: Sequence[Field], proposal: Proposal) -> None:
         roles |= dict.fromkeys([role], called[0]) if called else {}
     proposal.interactions = roles
     listed = ", ".join(f"{role} '{name}'" for role, name in roles.items())
-    proposal.notes.insert(0, f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
+    about = proposal.interaction_notes
+    about.append(f"this looks like an interaction log ({listed}): it holds who chose what, not what was "
                          "seen, offered or declined; a mapping makes users episodes and items actions")  # fmt: skip
+    if guessed:
+        about.append(f"'{items[0].name}' is taken as the item, because no other column has many values that "
+                                 "repeat; `--item` names another")  # fmt: skip
     if items[0].kind == "list":
-        proposal.notes.insert(1, f"'{items[0].name}' holds several items per row: split them, one item per row")
-    proposal.notes += _rewards_of_events(named, roles)
+        about.append(f"'{items[0].name}' holds several items per row: split them, one item per row")
+    about += _rewards_of_events(named, roles)
     if "rating" not in roles:
-        proposal.notes += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
+        about += [f"'{one.name}' is not proposed as reward: {reason}" for one, reason in unfit if reason]
+    proposal.notes[:0] = about
+
+
+def _items_by_content(named: Sequence[Field], proposal: Proposal) -> list[Field]:
+    """Return the one column whose values repeat, and are too many for a feature, in sessions or events of users.
+
+    Empty if there are several such columns, an action, or no column of sessions or of kinds of event.
+    """
+    names = {_plain(one) for one in named}
+    if "action" in proposal.mapping or names.isdisjoint((*_SESSION, *_EVENT)):
+        return []
+    other = (*_EPISODE, *_USER, *_EVENT, *_RATING)
+    used = {proposal.mapping.get(role) for role in ("time", "step", "reward")}
+    fitting = [one for one in named if one.kind in ("whole number", "word") and not one.empty
+               and one.unique > _FEW_CODES and _plain(one) not in other and one.name not in used]  # fmt: skip
+    return fitting if len(fitting) == 1 else []
 
 
 def _unfit_reward(one: Field) -> str | None:
@@ -478,6 +568,13 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {_some(counted)}")
+    if any(used[one.name] == "reward" for one in empty):
+        proposal.hints.append('reward_values = { "" = 0.0 }   # if rows without a reward earn nothing')
+    observed = [one for one in empty if used[one.name] == "observation"]
+    if observed:
+        rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
+        each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
+        proposal.hints.append(f'{each}   # or "forward": the last known value')
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and _last(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
@@ -486,13 +583,17 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
         proposal.notes.append(f"{_some(logarithms)}: a log-probability; `propensity` needs the probability itself")
 
 
+_RULES = 4  # columns that each have a rule of their own
+
+
 def _why_unused(one: Field, rows: int) -> str:
     """Why a column has no role, in brackets, where its kind or its values say so."""
     kinds = {
         "empty": "has no value",
         "time": "a time",
         "list": "lists of numbers",
-        "objects": "lists of objects: write one row for each, for example with explode and unnest of Polars",
+        "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else use explode and "
+        "unnest of Polars",
     }
     kinds |= {one.kind: "persons: name it in `cluster`"} if _is_person(one) and 2 * one.unique <= rows else {}
     why = kinds.get(one.kind, "an identifier: nearly every row has its own" if _is_identity(one, rows) else "")

@@ -10,18 +10,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tidelog.data.core.columns import Columns, TextForm
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
 from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
 from tidelog.data.log import Log
+from tidelog.data.parsing.column import date_formats
 from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
-from tidelog.data.sources.tables import unusual_separator
+from tidelog.data.sources.tables import has_decimal_commas, unusual_separator
 
 _SHOWN = 12
 _WIDTH = 100
@@ -56,6 +59,13 @@ def inspect_log(log: Log) -> Inspection:
     return Inspection({**data, "fingerprint": log.fingerprint()})
 
 
+def training_command(source: Any, columns: str | None, log: Log) -> str:
+    """The next command for a log that can be read: cloning without rewards, else reinforcement learning."""
+    words = ["bc" if log.reward is None else "iql", "--data", *([source] if isinstance(source, str) else source)]
+    words += [] if columns is None else ["--columns", columns]
+    return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
+
+
 @dataclass(frozen=True)
 class Description:
     """An unmapped table with a proposed mapping, its report, and the declarations that are still needed."""
@@ -68,19 +78,21 @@ class Description:
     notes: tuple[str, ...]
     interactions: dict[str, str]
     report: Report | None
+    interaction_notes: tuple[str, ...] = ()  # those of the notes that are about interactions
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
     written: str | None = None  # the file that holds the proposed mapping, if it was written
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
-    ranking_steps: int | None = None  # number of updates that suits the size of the table
 
     def text(self) -> str:
         """Lines for a terminal: columns, the proposed mapping, open questions, and the next commands."""
         lines = [f"{self.source}: {self.rows:,} rows, {len(self.fields)} columns", ""]
         lines += [_field_line(one) for one in self.fields]
-        lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, "", *self._remaining()]
-        if self.ranking_report is not None:
-            lines += ["", *_summary("as interactions", self.ranking_report)]
+        if self.ranking_report is None:
+            lines += ["", f"proposed mapping ({self.written or 'columns.toml'}):", "", self.toml, ""]
+            lines += self._remaining()
+        else:  # the mapping would make episodes of users: its problems are not those of interactions
+            lines += ["", *_wrapped(self.interaction_notes), "", *_summary("as interactions", self.ranking_report)]
         return "\n".join([*lines, "", *self._commands()])
 
     def to_json(self) -> dict[str, Any]:
@@ -97,7 +109,7 @@ class Description:
         return Report(self.source, self.rows) if self.report is None else self.report
 
     def _remaining(self) -> list[str]:
-        notes = [line for note in self.notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+        notes = _wrapped(self.notes)
         if self.report is None:
             return [*notes, "the mapping is not complete: add the entries marked '#' above"]
         return [*notes, "", *_summary("with this mapping", self.report)]
@@ -139,8 +151,7 @@ class Description:
         if self.ranking is None or self.ranking_report is None:
             return [validate]
         if self.ranking_report.ok:
-            steps = "" if self.ranking_steps is None else f" --steps {self.ranking_steps}"
-            return [validate, f"  tidelog train {self.ranking} --data {source} {flags}{steps}"]
+            return [validate, f"  tidelog train {self.ranking} --data {source} {flags}"]
         if any(not problem.count for problem in self.ranking_report.errors):
             return [validate]
         return [
@@ -150,6 +161,7 @@ class Description:
         ]
 
 
+LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".jsonl", ".ndjson")))
 TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
@@ -157,10 +169,15 @@ BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
 
 
+def _wrapped(notes: Sequence[str]) -> list[str]:
+    return [line for note in notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+
+
 def _summary(title: str, report: Report) -> list[str]:
-    """The number of problems of a report, and its errors."""
+    """The number of problems of a report, its errors, and the names of its warnings."""
     errors = replace(report, problems=report.errors).lines[1:]
-    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors]
+    named = [line for line in replace(report, problems=report.warnings).lines[1:] if line.startswith("warning: ")]
+    return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 
 def describe_table(source: Any) -> Description:
@@ -169,13 +186,23 @@ def describe_table(source: Any) -> Description:
     settings: dict[str, Any] = {} if separator is None else {"separator": separator}
     table = table_of(source, form=TextForm(separator=separator))
     if _lacks_header(table):
-        table, settings = table_of(source, form=TextForm(False, separator)), {"header": False} | settings
+        settings = {"header": False} | settings
+    if has_decimal_commas(table, separator):
+        settings["decimal"] = ","
+    nested_rows = _lists_of_objects(table)
+    if len(nested_rows) == 1:
+        settings["explode"] = nested_rows[0]
+    if settings:
+        table = table_of(source, form=TextForm(**settings))
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
     absent = _absent_words(columns)
     if absent:
         settings["na_values"] = absent
         columns = [_without(series, absent) for series in columns]
     measured = [field_of(series) for series in columns]
+    formats = {series.name: date_formats(series) for series, one in zip(columns, measured, strict=True)
+               if one.kind == "word"}  # fmt: skip
+    measured = [replace(one, kind="time") if formats.get(one.name) else one for one in measured]
 
     def nested(episode: str, column: str) -> bool:
         pairs = pl.DataFrame({"episode": table.series(episode), "column": table.series(column)})
@@ -193,10 +220,19 @@ def describe_table(source: Any) -> Description:
         pairs = pl.DataFrame({"episode": table.series(episode), "step": table.series(step)})
         return pairs.height - pairs.n_unique()
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats)
+    def weighed(action: str, propensity: str) -> float:
+        return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
+
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed)
     proposal.mapping |= settings
+    _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
         proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
+    if "decimal" in settings:
+        proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
+    if "explode" in settings:
+        rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
+        proposal.notes.insert(0, rows)
     if separator is not None:
         proposal.notes.insert(0, f"{separator!r} divides the fields of every line: change `separator` if wrong")
     if absent:
@@ -211,8 +247,56 @@ def describe_table(source: Any) -> Description:
     report = None if proposed is None else examine(from_table(table, proposed))
     notes, named = tuple(proposal.notes), tuple(several)
     return Description(
-        source_name, table.rows, fields, proposed, _toml(proposal), notes, proposal.interactions, report, named
+        source_name,
+        table.rows,
+        fields,
+        proposed,
+        _toml(proposal),
+        notes,
+        proposal.interactions,
+        report,
+        tuple(proposal.interaction_notes),
+        named,
     )
+
+
+def _lists_of_objects(table: Table) -> list[str]:
+    """The columns of JSON lines whose cells are lists of objects."""
+    if not isinstance(table.data, pl.DataFrame) or not table.source.lower().endswith(LINE_ENDINGS):
+        return []
+    listed = [series for series in table.data.iter_columns() if series.dtype == pl.List(pl.String)]
+    cells = {series.name: series.explode().drop_nulls() for series in listed if not series.has_nulls()}
+    return [name for name, texts in cells.items() if len(texts) and texts.str.contains(r"^\{.*\}$").all()]
+
+
+def _share_explained(values: pl.Series, probabilities: NDArray[Any]) -> float:
+    """The share of the variance of probabilities that a column of logged actions explains; below 0 for other columns.
+
+    Weighted by 1 / probability, rows hold each logged action once a row in expectation.
+    """
+    code = np.unique(values.cast(pl.String).fill_null("").to_numpy(), return_inverse=True)[1]
+    usable = np.isfinite(probabilities) & (probabilities > 0) & (probabilities <= 1)
+    if not usable.all():
+        return -1.0
+    mean, square = (np.bincount(code, probabilities**-power) / len(code) for power in (1.0, 2.0))
+    errors = np.sqrt(np.maximum(square - mean**2, 0) / len(code))
+    if not (np.abs(mean - 1) <= _FARTHEST * errors).all():
+        return -1.0
+    within = np.bincount(code, probabilities) / np.bincount(code)
+    return float(np.var(within[code]) / max(np.var(probabilities), _TINY))
+
+
+_FARTHEST = 4  # standard errors
+_TINY = 1e-12
+
+
+def _add_date_format(formats: Sequence[str], proposal: Proposal) -> None:
+    """Set the format of the times if there is one; suggest two, without a time, if the values fit both."""
+    if len(formats) == 1:
+        proposal.mapping["date_format"] = formats[0]
+    elif formats:
+        proposal.hints.append(f"time = {_value(proposal.mapping.pop('time'))}")
+        proposal.hints.append(f"date_format = {_value(formats[0])}   # or {_value(formats[1])}: the times fit both")
 
 
 def _lacks_header(table: Table) -> bool:
@@ -284,9 +368,12 @@ def _value(value: Any) -> str:
 
 
 def _measures(values: dict[str, Any]) -> str:
-    return ", ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
-    )
+    def short(value: Any) -> str:
+        if isinstance(value, list):
+            return f"[{', '.join(map(short, value))}]"
+        return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+    return ", ".join(f"{name} {short(value)}" for name, value in values.items())
 
 
 def _action_lines(actions: dict[str, Any]) -> list[str]:

@@ -148,6 +148,28 @@ def moment(series: pl.Series, date_format: str | None = None) -> Column:
     return _dates(series, text, absent)
 
 
+def date_formats(series: pl.Series) -> list[str]:
+    """The formats other than ISO that all times of a column of text have; several where the values fit them all."""
+    cells = _text(series)
+    cells = cells.filter(~_absent(cells)).unique()
+    if not len(cells) or not cells.str.contains(_DATE).all():
+        return []
+    sample = cells.head(_SAMPLE)
+    return [
+        form
+        for day in _DAYS
+        for form in (day, *(f"{day}{between}{clock}" for between in (" ", "T") for clock in _CLOCKS))
+        if not sample.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
+        and not cells.str.strptime(pl.Datetime("us"), form, strict=False).has_nulls()
+    ]
+
+
+_DATE = r"^\d{1,4}[./-]\d{1,2}[./-]\d{1,4}([ T]\d{1,2}:\d\d(:\d\d)?)?$"
+_DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d")
+_CLOCKS = ("%H:%M", "%H:%M:%S")
+_SAMPLE = 1_000
+
+
 def mask(many: list[pl.Series]) -> Column:
     """Allowed actions [N, A] float, 0 or 1, from one column per action or one column of lists."""
     if len(many) > 1:

@@ -102,7 +102,7 @@ def first_error_line(error: BaseException) -> str:
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
     if columns.na_values:
-        table = _without_na(table, columns)
+        table = without_na(table, columns)
     observation, following, image_findings = _features(table, columns)
     selections = (columns.action_mask, columns.next_action_mask)
     listed = [parse.mask_tokens(_present(table, selected)) for selected in selections]
@@ -171,7 +171,7 @@ def _split_at_gaps(episode: Column, time: Column, gap: float) -> Column:
     return replace(episode, values=values, vocabulary=names)
 
 
-def _without_na(table: Table, columns: Columns) -> Table:
+def without_na(table: Table, columns: Columns) -> Table:
     """The table with null in cells of the used columns whose text is one of `na_values`."""
     absent, schema = list(columns.na_values), table.data.collect_schema()
     numbers = pl.Series(absent, dtype=pl.String).cast(pl.Float64, strict=False).drop_nulls()
@@ -207,13 +207,19 @@ MOST_MASKED = 10_000  # numbered actions of a mask
 
 def _rewards(table: Table, columns: Columns) -> list[Column]:
     """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits."""
-    worth = dict(columns.reward_values)
+    worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
+    empty = worth.pop("", None)  # the reward of a row without one
 
     def read(series: pl.Series) -> Column:
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
             text = series.cast(pl.String).str.strip_chars()
-            series = text.replace(list(worth), [str(float(value)) for value in worth.values()]).rename(series.name)
-        return parse.narrow(series)
+            series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
+        column = parse.narrow(series)
+        if empty is None or not len(column.missing):
+            return column
+        values = np.array(column.values)
+        values[column.missing] = empty
+        return replace(column, values=values, missing=column.missing[:0])
 
     rewards = [read(series) for series in _present(table, columns.reward)]
     weights = columns.reward_weights
@@ -256,11 +262,12 @@ def duplicates(header: Sequence[str]) -> list[tuple[str, Finding]]:
 
 def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]:
     """The columns with a role that the table, or one of its files, does not have; `roles` maps columns to roles."""
+    known = [name for name in table.columns if name]
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     present = frozenset(table.columns)
     found = [
         ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
-                                   f"a column '{name}'", f"correct the mapping: {nearest(name, table.columns)}"))
+                                   f"a column '{name}'", f"correct the mapping: {nearest(name, known)}"))
         for name, role in roles.items() if name not in present
     ]  # fmt: skip
     fix = "export the files alike, or read them apart and join the logs with tidelog.concat"

@@ -46,6 +46,7 @@ _D4RL_FILE = "an HDF5 file with observations, actions, rewards and terminals"
 _OGBENCH = ("observations", "actions", "terminals")
 _OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
 _OGBENCH_FILE = "an npz file with observations, actions and terminals"
+_DEMONSTRATIONS = ("obs", "acts", "actions", "rews", "rewards", "indices", "terminal", "episode_starts")
 _FLAGS = ("terminals", "masks", "valids")
 _AT_ONCE = 1_000_000  # numbers compared at once
 _MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
@@ -53,12 +54,18 @@ _COPIES = 3  # of the arrays in memory while a log is built
 
 
 def raw_archive(path: Path) -> RawLog:
-    """Read OGBench's arrays, or else arrays named as in `Log.from_arrays`."""
+    """Read OGBench's arrays, or else those of `raw_npz`."""
     return raw_ogbench(path) if set(_OGBENCH) <= set(_names(path)) else raw_npz(path)
 
 
 def raw_npz(path: str | Path) -> RawLog:
-    """Read named arrays, `observation/<leaf>` for several leaves; LogError for other files or unknown names."""
+    """Read named arrays, `observation/<leaf>` for several leaves, or demonstrations of imitation or Stable-Baselines.
+
+    LogError for other files or unknown names.
+    """
+    present = set(_names(Path(path)))
+    if "obs" in present and ("acts" in present or {"actions", "episode_starts"} <= present):
+        return raw_demonstrations(path)
     arrays, objects = named_arrays(path)
     unknown = [name for name in arrays if name.split("/")[0] not in ROLES]
     if unknown:
@@ -243,6 +250,53 @@ def raw_ogbench(path: str | Path) -> RawLog:
     )
     ignored = [name for name in arrays if name not in _OGBENCH_READ]
     return replace(raw, found=(*raw.found, *notes, *unread_note([*ignored, *objects])))
+
+
+def raw_demonstrations(path: str | Path) -> RawLog:
+    """Read demonstrations of imitation (`obs`, `acts`) or Stable-Baselines (`obs`, `actions`, `episode_starts`).
+
+    imitation: T + 1 rows of `obs` an episode; `indices` are the rows of `acts` at which the second and later episodes
+    begin, and `terminal` says whether each terminated. Stable-Baselines: T rows, ends unknown. LogError for arrays that
+    do not fit together.
+    """
+    arrays, objects = named_arrays(path, _DEMONSTRATIONS)
+    arrays = {name: np.atleast_1d(values) for name, values in arrays.items()}
+    whole = [name for name in ("indices", "terminal", "episode_starts") if name in arrays]
+    text = [name for name in whole if arrays[name].dtype.kind not in ("iu" if name == "indices" else "biuf")]
+    if text:
+        found, expected = f"{text[0]} of {arrays[text[0]].dtype}", "whole numbers" if text[0] == "indices" else "flags"
+        raise unreadable(path, found, expected, "save the file again", "non-numeric text")
+    action = _single_column(arrays["acts" if "acts" in arrays else "actions"])
+    rows, observation, next_observation, terminated = len(action), arrays["obs"], None, None
+    if "acts" in arrays:
+        starts = np.unique(np.concatenate([[0], arrays.get("indices", np.zeros(0)).reshape(-1).astype(np.int64)]))
+        first = np.isin(np.arange(rows), starts)
+        ends = np.zeros(len(starts), bool) if "terminal" not in arrays else arrays["terminal"].reshape(-1) != 0
+        if len(observation) != rows + len(starts) or len(ends) != len(starts):
+            found = f"{len(observation):,} rows of obs and {len(ends):,} of terminal for {rows:,} acts"
+            expected = f"{rows + len(starts):,} and {len(starts):,}, as {len(starts):,} episodes have"
+            raise unreadable(path, found, expected, "save the trajectories again", "wrong length")
+        place = np.arange(rows) + np.cumsum(first) - 1
+        observation, next_observation = observation[place], observation[place + 1]
+        terminated = np.append(first[1:], True)[:rows] & ends[np.cumsum(first) - 1]
+    else:
+        first = arrays["episode_starts"].reshape(-1) != 0
+    if not rows == len(first) == len(observation):
+        found = f"{len(observation):,} rows of obs and {len(first):,} of episode_starts for {rows:,} actions"
+        raise unreadable(path, found, "arrays of one length", "save the file again", "wrong length")
+    reward = arrays.get("rews", arrays.get("rewards"))
+    raw = from_arrays(
+        str(path),
+        observation=observation,
+        next_observation=next_observation,
+        action=action,
+        reward=None if reward is None else _single_column(reward),
+        terminated=terminated,
+        episode=np.maximum(np.cumsum(first) - 1, 0),
+        categorical=False,
+    )
+    ignored = [name for name in arrays if name not in _DEMONSTRATIONS]
+    return replace(raw, found=(*raw.found, *unread_note([*ignored, *objects])))
 
 
 def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:

@@ -39,12 +39,16 @@ from tidelog.memory import available_memory, in_units, shortage
 Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
 _TEXT = "text in UTF-8 with one header line"
 _LINES = "one JSON object per line, in UTF-8"
+_AS_LINES = "jq -c '.[]' LOG.json > LOG.jsonl"
 _SHOWN = 10
 _SCALARS = {int, float, bool}
 _BOM = b"\xef\xbb\xbf"
 _ZLIB = (b"x\x01", b"x^")  # begin compressed data, so Polars would decompress text that begins with them
 _WIDE_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _ARROW = b"ARROW1"
+DIVIDED = "fields that are separated by "
+_COMMA_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?$"
+_LOCAL_NUMBER = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?$"  # also without a fraction
 OTHER_SEPARATORS = (";", "\t", "|")
 UNUSUAL_SEPARATORS = ("\x01", "~", "^", "#", "!", ":", " ")  # the first is that of Hive
 
@@ -121,16 +125,31 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
         if problem is not None:
             raise _not_a_table(str(path), problem, FIX_MEMORY)
         reader = read_csv if ending is None else SOURCES[ending]
-        if form != USUAL_FORM and reader not in (read_csv, read_tsv):
-            setting = "separator" if form.header else "header"
-            found = "a separator for a file that is no text" if form.header else "header = false for a file with names"
+        refused = _unfit_setting(form, reader)
+        if refused is not None:
+            setting, found = refused
             raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
-        table = reader(path, columns) if form == USUAL_FORM else read_separated(path, SEPARATORS[reader], form)
+        if form.explode is not None:
+            table = read_objects(path, explode=form.explode)
+        else:
+            table = reader(path, columns) if form == USUAL_FORM else read_separated(path, SEPARATORS[reader], form)
     except NotRegularError as error:
         raise _not_a_table(str(path), str(error), "name a regular file") from error
     except (OSError, EOFError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise _not_a_table(str(path), first_error_line(error), "export or copy the file again") from error
     return table
+
+
+def _unfit_setting(form: TextForm, reader: Reader) -> tuple[str, str] | None:
+    """The first setting that a file of this kind cannot have, and what was found; None if all fit."""
+    is_text = reader in (read_csv, read_tsv)
+    settings = (
+        ("header", not form.header and not is_text, "header = false for a file with names"),
+        ("separator", form.separator is not None and not is_text, "a separator for a file that is no text"),
+        ("decimal", form.decimal != "." and not is_text, "a decimal comma for a file that is no text"),
+        ("explode", form.explode is not None and reader is not read_lines, "explode for a file that has no JSON lines"),
+    )
+    return next(((setting, found) for setting, unfit, found in settings if unfit), None)
 
 
 def ending_of(path: str | Path, known: Iterable[str]) -> str | None:
@@ -261,7 +280,7 @@ def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> Table
         other = _other_separator(data) if len(header) == 1 and form.separator is None else None
         if other is not None:
             separator, header = other, next(_records(data, other))[1]
-            divided = f"fields that are separated by {other!r}"
+            divided = f"{DIVIDED}{other!r}"
             found.append(conversion_note(divided, "the usual separator", "nothing, if the columns are right"))
         if not has_header:
             header = [f"column_{place}" for place in range(1, len(header) + 1)]
@@ -295,7 +314,43 @@ def read_separated(path: Path, usual: str, form: TextForm = USUAL_FORM) -> Table
         note = Finding(None, None, counted, "a decision on every line", "nothing, if they are accidental")
         found.append(("blank lines", note))
         frame, numbers = frame.filter(~pl.Series(blank)), numbers[~blank]
+    frame = _with_points(frame) if form.decimal == "," else frame
     return Table(str(path), frame, numbers, header, has_lines, found)
+
+
+def _with_points(frame: pl.DataFrame) -> pl.DataFrame:
+    """Rewrite numbers such as 1.234,5 as 1234.5, in columns where one has a comma; other cells stay as they are."""
+    cells = (pl.col(name).str.strip_chars() for name in frame.columns)
+    commas = frame.select(cell.str.contains(_COMMA_NUMBER).any() for cell in cells).row(0)
+    points = (
+        pl.when(pl.col(name).str.strip_chars().str.contains(_LOCAL_NUMBER))
+        .then(pl.col(name).str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name, has_commas in zip(frame.columns, commas, strict=True)
+        if has_commas
+    )
+    return frame.with_columns(points)
+
+
+def has_decimal_commas(table: Table, separator: str | None) -> bool:
+    """Whether numbers of a text file have a comma before their fraction: a column of such numbers and whole ones.
+
+    A comma must not divide the fields. Pairs of flags such as 1,0 are no fractions.
+    """
+    divided = separator is not None or table.source.lower().endswith(_TSV) or any(
+        one.found.startswith(DIVIDED) for _, one in table.found
+    )  # fmt: skip
+    if not divided or not isinstance(table.data, pl.DataFrame):
+        return False
+    for series in table.data.iter_columns():
+        cells = series.cast(pl.String).str.strip_chars().drop_nulls()
+        cells = cells.filter(cells.str.contains(r"\d"))  # the others are words for an empty cell
+        local = cells.str.contains(_COMMA_NUMBER)
+        pairs = cells.str.contains(r"^[01],[01]$").all()
+        if local.any() and not pairs and (cells.str.contains(_LOCAL_NUMBER).all()):
+            return True
+    return False
 
 
 def _other_separator(data: bytes) -> str | None:
@@ -336,20 +391,25 @@ def _refuse_ragged(path: Path, data: bytes, separator: str, cause: Exception | N
     """Raise LogError if records differ in width; called only after an error, because it reads the whole file."""
     rows: list[int] = []
     lines: list[int] = []
-    width = count = 0
+    widths: list[int] = []
+    width = count = last = 0
     try:
         for row, (line, record) in enumerate(_records(data, separator), first_row):
             width = width or len(record)
+            last = row if record else last
             if record and len(record) != width:
                 count += 1
-                rows, lines = [*rows, row][:_SHOWN], [*lines, line][:_SHOWN]
+                rows, lines, widths = [*rows, row][:_SHOWN], [*lines, line][:_SHOWN], [*widths, len(record)][:_SHOWN]
     except UnicodeDecodeError as error:
         raise _not_utf8(path, error) from (cause or error)
     except csv.Error as error:
         raise unreadable(path, f"an unclosed or misplaced quote ({error})", _TEXT) from (cause or error)
     if count:
-        found, expected = "rows with more or fewer fields than the header", f"{width} fields in every row"
-        fix = "correct these lines, or quote fields with the separator; an incomplete last line means a truncated file"
+        several = ", ".join(map(str, dict.fromkeys(widths)))
+        found, expected = f"{several} field{'' if several == '1' else 's'}", f"{width} fields in every row"
+        fix = "correct these lines, or quote fields with the separator"
+        if [last] == rows[:count] and widths[0] < width:
+            fix = "the last line is incomplete: export or copy the file again"
         raise unreadable(path, found, expected, fix, "ragged rows", rows, count, lines) from cause
 
 
@@ -372,8 +432,14 @@ def read_lines(path: Path, columns: Sequence[str] | None) -> Table:
     return read_objects(path)
 
 
-def read_objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
-    """Read JSON objects, one a line, by flat name, for outer keys with `keep(key)`; LogError for broken lines."""
+def read_objects(path: Path, keep: Callable[[str], bool] = bool, explode: str | None = None) -> Table:
+    """Read JSON objects, one a line, by flat name, for outer keys with `keep(key)`; LogError for broken lines.
+
+    With `explode`, each object of the list under this name is a row, which repeats the other keys of its line; a key
+    that both have is `<explode>.<key>`. Rows are then counted from 1.
+    """
+    inner: set[str] = set()  # names of the keys of exploded objects
+    without = 0  # lines whose list is empty
     columns: dict[str, tuple[list[int], list[Any]]] = {}  # the rows and the values of each name
     numbers: list[int] = []
     broken: list[tuple[int, str]] = []
@@ -386,25 +452,31 @@ def read_objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
             value = parse_json(text)
             if not isinstance(value, dict):
                 raise ValueError(f"{type(value).__name__} instead of an object")
-            entries = list(_flat("", {key: inner for key, inner in value.items() if keep(key)}))
-            if len({name for name, _ in entries}) < len(entries):
+            entries = list(_flat("", {key: one for key, one in value.items() if keep(key)}))
+            records = [entries] if explode is None else _exploded(entries, explode, inner)
+            if any(len({name for name, _ in record}) < len(record) for record in records):
                 raise ValueError("the same name twice: with dots and as an inner object")
         except (ValueError, RecursionError) as error:
             broken.append((number, str(error)))
             continue
-        for name, entry in entries:
-            rows, values = columns.setdefault(name, ([], []))
-            rows.append(len(numbers))
-            values.append(entry)
+        without += not records
+        for record in records:
+            for name, entry in record:
+                rows, values = columns.setdefault(name, ([], []))
+                rows.append(len(numbers))
+                values.append(entry)
+            numbers.append(number if explode is None else len(numbers) + 1)
         refuse_wide(path, len(columns))
-        numbers.append(number)
     if broken:
         lines = [number for number, _ in broken[:_SHOWN]]
         fix = "correct these lines; an incomplete last line means a truncated file"
+        if not numbers or data.lstrip().startswith(b"["):
+            fix = f"one document is no log: write its objects one a line, as in `{_AS_LINES}`"
         found = f"lines that are not a JSON object: {broken[0][1]}"
         raise unreadable(path, found, _LINES, fix, rows=lines, count=len(broken))
     if not columns:
-        raise unreadable(path, "objects without keys", _LINES)
+        fix = f"a file for this reader has other keys; if the log is a list inside, `{_AS_LINES}` writes it one a line"
+        raise unreadable(path, "objects without known keys", _LINES, fix)
     _refuse_large(path, _CELL * len(numbers) * len(columns), _LINES)
     series = []
     for name, (rows, values) in columns.items():
@@ -415,7 +487,23 @@ def read_objects(path: Path, keep: Callable[[str], bool] = bool) -> Table:
             values = complete
         series.append(_series(path, name, values))
     frame = pl.DataFrame(series)
-    return Table(str(path), frame, np.asarray(numbers), frame.columns)
+    if explode is None:
+        return Table(str(path), frame, np.asarray(numbers), frame.columns)
+    frame = frame.rename({name: short for name in inner if (short := name[len(explode) + 1 :]) not in columns})
+    counted = f"{without:,} lines whose list '{explode}' is empty: they have no row"
+    note = [conversion_note(counted, "a list of objects", "nothing, if nothing was decided there")] if without else []
+    return Table(str(path), frame, np.asarray(numbers), frame.columns, found=note)
+
+
+def _exploded(entries: list[tuple[str, Any]], explode: str, inner: set[str]) -> list[list[tuple[str, Any]]]:
+    """The entries of each object in a list, after those of its line; ValueError if there is no list of objects."""
+    listed = dict(entries).get(explode)
+    if not isinstance(listed, list) or not all(isinstance(one, dict) for one in listed):
+        raise ValueError(f"no list of objects under '{explode}'")
+    outer = [(name, value) for name, value in entries if name != explode]
+    objects = [list(_flat(f"{explode}.", one)) for one in listed]
+    inner.update(name for one in objects for name, _ in one)
+    return [[*outer, *one] for one in objects]
 
 
 def _flat(prefix: str, entries: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -460,6 +548,7 @@ def _as_text(value: Any) -> str:
 
 _OF_TEXT: dict[str, Reader] = {".csv": read_csv, ".tsv": read_tsv, ".jsonl": read_lines, ".ndjson": read_lines}
 SEPARATORS: dict[Reader, str] = {read_csv: ",", read_tsv: "\t"}
+_TSV = (".tsv", *(f".tsv{packed}" for packed in _PACKED))
 SOURCES: dict[str, Reader] = {
     **_OF_TEXT,
     **{f"{ending}{packed}": reader for ending, reader in _OF_TEXT.items() for packed in _PACKED},

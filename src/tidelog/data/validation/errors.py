@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 import numpy as np
@@ -64,10 +65,18 @@ def changing_shapes(raw: RawLog) -> Iterable[Finding]:
 def missing_value(raw: RawLog) -> Iterable[Finding]:
     """A cell is empty, null, NA or none."""
     advice = "fill the cells, or remove these rows before reading"
+    observed = [column for feature in raw.observation.values() for column in feature.columns]
     for column in raw.columns():
         if len(column.missing) and column is not raw.next_action_mask:
-            clone = "; to clone the decisions only (algorithm bc), leave reward out of the mapping"
-            fix = f"{advice}{clone if column in (raw.reward or ()) else ''}"
+            fix = advice
+            if any(column is one for one in raw.reward or ()):
+                fix = (
+                    'if they earn nothing, add "" = 0.0 to `reward_values`; else fill them; '
+                    "to clone the decisions only (algorithm bc), leave reward out of the mapping"
+                )
+            if any(column is one for one in observed):
+                name = json.dumps(column.name, ensure_ascii=False)
+                fix = f'set missing = {{ {name} = "mean+flag" }} in the mapping, or "forward"; or {advice}'
             yield Finding(column.name, column.missing, "empty cells", "a value in every row", fix)
     for column in _next_columns(raw):
         partial = column.missing[raw.followed[column.missing]]
@@ -82,12 +91,16 @@ def non_numeric_text(raw: RawLog) -> Iterable[Finding]:
     acted = raw.action.columns if raw.action is not None else ()
     for column in (*raw.columns(), *_next_columns(raw)):
         if len(column.unreadable):
-            found = ", ".join(repr(text) for text in column.texts[:3])
-            advice = "correct the cells; if the column holds categories, name it in `categorical`"
-            if any(column is one for one in acted):
+            found = ", ".join(map(repr, dict.fromkeys(column.texts[:3])))
+            advice = "correct the cells"
+            if column is raw.time:
+                advice = 'set the format of the times in the mapping, as in date_format = "%d.%m.%Y %H:%M"'
+            elif any(column is one for one in acted):
                 advice = "correct the cells; if they are codes, some of them numbers, name it in `categorical`"
-            if any(column is one for one in raw.reward or ()):
+            elif any(column is one for one in raw.reward or ()):
                 advice = "correct the cells; give words a reward in `reward_values`, as in { good = 1.0, bad = 0.0 }"
+            elif column is not raw.propensity and column is not raw.weight:
+                advice = "correct the cells; if the column holds categories, name it in `categorical`"
             yield Finding(column.name, column.unreadable, found, column.expects, advice)
 
 
@@ -277,13 +290,16 @@ def unorderable_steps(raw: RawLog) -> Iterable[Finding]:
     key = raw.step or raw.time
     if key is None or raw.episode is None:
         return
-    cases = [(np.flatnonzero(~key.usable), "rows without a step to sort by")]
+    without = np.setdiff1d(np.flatnonzero(~key.usable), key.unreadable)  # unreadable cells have their own check
+    cases = [(without, "rows without a step to sort by")]
     if raw.step is None:
         cases.append((raw.order.rows[raw.order.tied], "the same time as another row of the episode"))
     named = [(at, found) for at, found in cases if len(at)]
     if named:
         at, found = np.concatenate([at for at, _ in named]), "; ".join(found for _, found in named)
-        yield Finding(key.name, at, found, "a unique order of the rows of each episode", "set step= to their numbers")
+        copies = "remove copies, or " if len(at) > len(without) else ""
+        fix = f"{copies}set step= to their numbers"
+        yield Finding(key.name, at, found, "a unique order of the rows of each episode", fix)
 
 
 @check("cluster changes within an episode", "error")

@@ -107,9 +107,11 @@ def crossed_files(raw: RawLog) -> Iterable[Finding]:
 @check("no end flag", "warning")
 def no_end_flag(raw: RawLog) -> Iterable[Finding]:
     """An episode ends without either flag; it counts as truncated at its last row."""
-    if raw.flags.assumed.any():
-        at = raw.order.rows[raw.flags.assumed]
-        found = f"{len(at):,} of {len(raw.order.ids):,} episodes end without a flag; truncated is assumed"
+    placed = ~raw.unplaced[raw.order.rows]  # a row that cannot be ordered has an error of its own
+    if (raw.flags.assumed & placed).any():
+        at = raw.order.rows[raw.flags.assumed & placed]
+        episodes = len(raw.order.ids) - int(raw.unplaced.sum())
+        found = f"{len(at):,} of {episodes:,} episodes end without a flag; truncated is assumed"
         advice = "set terminated= or truncated=; terminated=True if every episode terminated"
         yield Finding(None, at, found, "terminated or truncated on each last row", advice)
 
@@ -118,7 +120,7 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
 def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
     """A truncated last row has no next observation: it is used for cloning and statistics, not for value learning."""
     followed = raw.order.sort(raw.followed)
-    unknown = raw.order.last & ~raw.flags.terminated & ~followed
+    unknown = raw.order.last & ~raw.flags.terminated & ~followed & ~raw.unplaced[raw.order.rows]
     if unknown.any():
         found = f"{int(unknown.sum()):,} rows are used for cloning and statistics, not as targets of value learning"
         advice = "add a next_observation column, or the following row"

@@ -9,9 +9,9 @@ Method: the generalised covariance measure (Shah & Peters 2020, "The hardness of
 the generalised covariance measure", arXiv:1804.07203). Models of other folds regress outcome and candidate on the
 observation; under independence the mean product of the residuals is 0. The largest of all standardised products is
 compared with its distribution under Gaussian multipliers of whole episodes or clusters, so one level holds for all
-pairs simultaneously. The regression is a table if the log has one, otherwise a ridge regression on random features. An
-inexact regression leaves a part of the observation in both residuals: a candidate that adds less than `LEAST` to the
-explained variance is ignored, unless noise dominates.
+pairs simultaneously. The regression is a table if the log has one or if its many labels were each seen often enough,
+otherwise a ridge regression on random features. An inexact regression leaves a part of the observation in both
+residuals: a candidate that adds less than `LEAST` to the explained variance is ignored, unless noise dominates.
 
 Episodes that depend on one another are resampled together. In a log without a cluster column they are detected:
 exact copies, and columns that look like a person, a session, a store or a day.
@@ -31,17 +31,18 @@ from scipy import sparse
 from scipy.special import ndtr
 
 from tidelog.data.log import Log
-from tidelog.data.states import States
+from tidelog.data.states import States, number_observations
 from tidelog.data.validation.clusters import cluster_candidates, codes_of, day_labels
 from tidelog.ope.evidence.episodes import Ordinals, clusters_of, ends_by_clock, fold_of_steps, observed_numbers
 from tidelog.ope.evidence.evidence import Floats
-from tidelog.types import Continuous, Discrete
+from tidelog.types import Codes, Continuous, Discrete, Vector
 
 LEVEL = 0.0025  # of each of at most four tests: 1% together
 LEAST = 1e-3  # smallest added share of explained variance; below it the regression's error is an equally likely cause,
 NOISY = 0.2  # unless at least this share of the variance is not explained by the observation
 MOST_ROWS, MOST_COLUMNS, MOST_ACTIONS = 40_000, 12, 12
 FEATURES, RIDGE, DRAWS = 160, 1e-4, 1_000
+BLOCK = 4_096  # rows whose features are in memory together
 SAME = "the same action"
 EXACT = 1e-10  # share of the variance up to which a residual counts as rounding
 ROUNDING = 1e-6  # share of a column's largest value up to which variation counts as rounding (32-bit observations)
@@ -145,36 +146,63 @@ def _tests(
 
 
 class _Given(NamedTuple):
-    """Conditioning variables of a regression: cells of a table [N], or features [N, D]."""
+    """Conditioning variables of a regression at `rows` [N]: cells of a table [L], or features [L, D].
+
+    With `actions` [L, A] there are D features for each action: those of the row where it is the row's, else 0. They are
+    computed for a block of rows at a time, because all of them take more memory than the log.
+    """
 
     values: NDArray[Any]
+    rows: Ordinals
+    actions: Floats | None = None
 
     @property
     def is_table(self) -> bool:
         return self.values.ndim == 1
 
     def of(self, rows: Ordinals) -> _Given:
-        return _Given(self.values[rows])
+        return self._replace(rows=self.rows[rows])
 
     def residuals(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
         """[N, columns]: values minus predictions from other folds; NaN if other folds have too few rows of a cell."""
+        return self._from_cells(values, fold) if self.is_table else self._from_features(values, fold)
+
+    def _from_cells(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
         residuals = np.empty_like(values)
+        _, cells = np.unique(self.values[self.rows], return_inverse=True)
+        size = int(cells.max()) + 1
         for one in np.unique(fold):
             mine, others = fold == one, fold != one
-            if self.is_table:
-                _, cells = np.unique(self.values, return_inverse=True)
-                size = int(cells.max()) + 1
-                count = np.bincount(cells[others], minlength=size)
-                sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
-                mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
-                residuals[mine] = values[mine] - mean[cells[mine]]
-            else:
-                x = self.values[others]
-                penalty = RIDGE * float(np.square(x).sum()) / x.shape[1] * np.eye(x.shape[1])
-                residuals[mine] = values[mine] - self.values[mine] @ np.linalg.solve(
-                    x.T @ x + penalty, x.T @ values[others]
-                )
+            count = np.bincount(cells[others], minlength=size)
+            sums = np.stack([np.bincount(cells[others], column, size) for column in values[others].T], axis=1)
+            mean = np.where(count[:, None] >= CELL, sums / np.maximum(count, 1)[:, None], np.nan)
+            residuals[mine] = values[mine] - mean[cells[mine]]
         return residuals
+
+    def _from_features(self, values: Floats, fold: NDArray[np.int64]) -> Floats:
+        residuals, blocks = np.full_like(values, np.nan), {}
+        moments: dict[int, list[Any]] = {}  # of each fold: products of features, of features and values, their squares
+        for one in np.unique(fold):
+            rows = np.flatnonzero(fold == one)
+            blocks[one] = np.array_split(rows, -(-len(rows) // BLOCK))
+            moments[one] = [0.0, 0.0, 0.0]
+            for block in blocks[one]:
+                x = self._features(block)
+                for place, part in enumerate((x.T @ x, x.T @ values[block], float(np.square(x).sum()))):
+                    moments[one][place] = moments[one][place] + part
+        for one in blocks if len(blocks) > 1 else ():
+            gram, cross, square = (sum(own[place] for f, own in moments.items() if f != one) for place in range(3))
+            weights = np.linalg.solve(gram + RIDGE * square / len(gram) * np.eye(len(gram)), cross)
+            for block in blocks[one]:
+                residuals[block] = values[block] - self._features(block) @ weights
+        return residuals
+
+    def _features(self, block: Ordinals) -> Floats:
+        """The features of some of the rows."""
+        own = self.values[self.rows[block]]
+        if self.actions is None:
+            return own
+        return np.concatenate([own * taken[:, None] for taken in self.actions[self.rows[block]].T], axis=1)
 
     def independent_squares(self, left: Floats, right: Floats) -> Floats:
         """[P * Q]: expected sum of squared products of residuals under independence within each cell.
@@ -183,7 +211,7 @@ class _Given(NamedTuple):
         """
         if not self.is_table:
             return np.outer(np.square(left).sum(0), np.square(right).mean(0)).ravel()
-        _, cells, count = np.unique(self.values, return_inverse=True, return_counts=True)
+        _, cells, count = np.unique(self.values[self.rows], return_inverse=True, return_counts=True)
         squares = [
             np.stack([np.bincount(cells, np.square(column), len(count)) for column in values.T], axis=1)
             for values in (left, right)
@@ -300,7 +328,9 @@ def _history(log: Log, rows: Ordinals) -> Named:
         names += [f"how often {SAME} was taken before"] * 3
     seen = _observed(log)[np.asarray(log.position)]
     columns.append(last(seen))
-    names += [f"the observation before ({i})" for i in range(seen.shape[1])]
+    called = _observed_names(log)
+    called = called if len(called) == seen.shape[1] else ["the observation"] * seen.shape[1]  # projected, or an image
+    names += [f"{name} of the decision before" for name in called]
     values = np.concatenate(columns, axis=1)[rows]
     return Named(names, _standardised(values))
 
@@ -314,12 +344,28 @@ def _observed(log: Log) -> Floats:
     return np.asarray(seen, np.float64)
 
 
+def _observed_names(log: Log) -> list[str]:
+    """The names of the observed labels and numbers, in the order of `observed_numbers`."""
+    names: list[str] = []
+    for name, leaf in sorted(log.spec.observation.items()):
+        if isinstance(leaf, Codes):
+            for column, size in enumerate(leaf.sizes):
+                labels = leaf.vocabularies[column] if leaf.vocabularies else range(size)
+                called = repr(leaf.names[column]) if leaf.names else f"{name} {column}"
+                names += [f"{called} = {label}" for label in labels]
+        elif isinstance(leaf, Vector):
+            names += [repr(one) for one in leaf.names] or [f"{name} {column}" for column in range(leaf.size)]
+    return names
+
+
 def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, seed: int) -> tuple[_Given, _Given]:
     """Regression inputs: the observation, and the observation with the action."""
-    position = np.asarray(log.position)[rows]
+    position, all_rows = np.asarray(log.position)[rows], np.arange(len(rows))
+    if states is None and len(_observed_names(log)) > MOST_COLUMNS:
+        states = _often_observed(log)
     if states is not None and isinstance(log.spec.action, Discrete):
         here = states.stored[position].astype(np.int64)
-        return _Given(here), _Given(here * log.spec.action.n + np.asarray(log.action)[rows])
+        return _Given(here, all_rows), _Given(here * log.spec.action.n + np.asarray(log.action)[rows], all_rows)
     generator = np.random.default_rng([seed, 10])
     seen, actions = _observed(log)[position], _actions(log, rows).values
     actions = _standardised(actions) if isinstance(log.spec.action, Continuous) else actions
@@ -331,8 +377,18 @@ def _features(log: Log, folds: Ordinals, states: States | None, rows: Ordinals, 
 
     alone = features(seen)
     if isinstance(log.spec.action, Discrete) and actions.shape[1] <= 4:
-        return _Given(alone), _Given(np.concatenate([alone * a[:, None] for a in actions.T], axis=1))
-    return _Given(alone), _Given(features(np.concatenate([seen, actions], axis=1)))
+        return _Given(alone, all_rows), _Given(alone, all_rows, actions)
+    return _Given(alone, all_rows), _Given(features(np.concatenate([seen, actions], axis=1)), all_rows)
+
+
+def _often_observed(log: Log) -> States | None:
+    """The log's different observations, if each has `CELL` rows on average; None otherwise.
+
+    A projection of many labels cannot tell them apart, so that an exact Markov state would fail the test.
+    """
+    states = number_observations(log)
+    visited = len(np.unique(states.stored[np.asarray(log.position)]))
+    return states if log.steps >= CELL * visited else None
 
 
 def _some_rows(log: Log, seed: int) -> Ordinals:

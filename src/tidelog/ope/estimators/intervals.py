@@ -167,12 +167,13 @@ def resampled_counts(rows: int, many: int, seed: int) -> list[NDArray[np.uint16]
 
     Cached, because one judgement computes many intervals over the same episodes.
     """
-    generator, chunks = np.random.default_rng(seed), []
+    generator = np.random.default_rng(seed)
+    counts = np.empty((many, rows), np.uint16)  # before the draws, so that the memory of these is free again
     for begin in range(0, many, CHUNK):
         size = min(CHUNK, many - begin)
         drawn = generator.integers(rows, size=(size, rows)) + np.arange(size)[:, None] * rows
-        chunks.append(np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows).astype(np.uint16))
-    return chunks
+        counts[begin : begin + size] = np.bincount(drawn.ravel(), minlength=size * rows).reshape(size, rows)
+    return [counts[begin : begin + CHUNK] for begin in range(0, many, CHUNK)]
 
 
 def _between(estimate: float, drawn: Floats, low: float, high: float) -> Interval:

@@ -28,7 +28,10 @@ def check_kind(log: Any) -> None:
 def check_log(log: Log, discount: float) -> None:
     """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
     if log.reward is None:
-        raise SpecError("this log has no rewards: expected one reward column. fix: map a reward column")
+        raise SpecError(
+            "this log has no rewards: expected one reward column. fix: name it in the mapping and train again; a clone "
+            "of decisions without rewards is compared by its held-out imitation loss"
+        )
     if log.spec.rewards is not None:
         raise SpecError(
             f"this log has {log.spec.rewards} rewards: expected one. fix: name one column as reward in the mapping, as "

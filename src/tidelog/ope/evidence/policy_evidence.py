@@ -21,6 +21,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.data.states import States, is_tabular, number_observations
 from tidelog.errors import ConfigError, SpecError, nearest
+from tidelog.memory import release_memory
 from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.independence import (
     LOGGER,
@@ -107,6 +108,7 @@ def evidence_of(
     shared = isinstance(propensities, LoggerModel)
     logger = propensities if shared else logger_model(log, plan, propensities, seed, tests=tests)
     known: Propensities = logger.propensities
+    release_memory()
     tell("propensities", 0.4)
     count = int(plan.folds.max()) + 1
     candidates = [[target] * count]
@@ -119,6 +121,7 @@ def evidence_of(
     shares = [1.0]
     if plan.model == "neural":
         evidence, shares = map(list, zip(*map(shrunk, evidence), strict=True))
+    release_memory()
     smoothing = None
     if exact and values[0] is not None and values[-1] is not None:
         first = np.asarray(log.starts[:-1])

@@ -82,11 +82,16 @@ def violated_preconditions(
         episodes = f"{one} is" if count == 1 else f"{several} are"
         sentence = f"{count} {episodes} too few; at least {needed:,} are needed"
         advice = "judge it on more episodes: hold out a larger share, or use a larger log"
+        if clusters is not None:
+            advice = (
+                "judge it on more clusters: hold out a larger share, or use a log with more of them; leave `cluster` "
+                "out of the mapping only if episodes of one cluster do not affect one another"
+            )
         findings.append(Finding("episodes", sentence, advice))
     if len(returns) > 1 and not returns.max() > returns.min():
         sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"
         findings.append(Finding("rewards", sentence, "check that the reward column is the right one"))
-    findings += [*_no_density(policy, log, sample, bandwidth), *_cut_actions(log)]
+    findings += _with_one_advice(_no_density(policy, log, sample, bandwidth), _cut_actions(log))
     estimated = estimates_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
     recorded = log.propensity is not None and not estimated
     passed = propensities is not None and not isinstance(propensities, str) and not estimated
@@ -105,6 +110,15 @@ def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) ->
         return []
     sentence = "this policy has no density: it cannot compute the probability of an action"
     return [Finding("density", sentence, with_noise)]
+
+
+def _with_one_advice(density: list[Finding], cut: list[Finding]) -> list[Finding]:
+    """Return all findings; where both kinds occur, with one advice for both, because neither is sufficient alone."""
+    if not (density and cut):
+        return [*density, *cut]
+    wider, levels = cut[0].advice.split("; or ")
+    together = f"{wider}, and then {density[0].advice.replace('; or', ', or')}; or {levels}"
+    return [density[0]._replace(advice=""), cut[0]._replace(advice=together)]
 
 
 def has_density(policy: Any, log: Log) -> bool:

@@ -37,6 +37,11 @@ OVERLAP_UNKNOWN = (
     "so (learnt_from='other data', --learnt-from 'other data')"
 )
 
+LOOKS_UNKNOWN = (
+    "the number of times these episodes were judged before is unknown, and one of many looks is better by luck. "
+    "fix: judge without ledger=False (--ledger off)"
+)
+
 
 CAVEAT = "it is unknown whether it learnt from these episodes"
 
@@ -129,7 +134,9 @@ class Verdict:
             judged = first_decisions(self.first_steps)
             was = "was" if self.first_steps == 1 else "were"
             return (f"only the {judged} of an episode {was} judged; what follows may be worse",)
-        return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
+        reasons = (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()
+        counted = self.context.get("looks", {}).get("counted", True)
+        return reasons if counted else (*reasons, LOOKS_UNKNOWN)
 
     @property
     def looks(self) -> int:

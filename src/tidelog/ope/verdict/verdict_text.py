@@ -116,7 +116,8 @@ def estimand(
     until = (
         "from its one decision" if lengths.max() == 1 else f"up to its recorded end ({lengths.max():,} steps at most)"
     )
-    after = f"; {cut:,} episodes were cut off, and rewards after that are not counted" if cut else ""
+    ends = "1 episode was" if cut == 1 else f"{cut:,} episodes were"
+    after = f"; {ends} cut off, and rewards after that are not counted" if cut else ""
     if first_steps is not None:
         until = f"over its {first_decisions(first_steps)}"
         after = "; an episode that ends before has fewer, and rewards after them are not counted"

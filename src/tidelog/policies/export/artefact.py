@@ -50,12 +50,13 @@ class Logged(NamedTuple):
 
     @classmethod
     def _of_interactions(cls, log: Interactions, policy: Policy) -> Logged:
-        if log.spec.to_json() != policy.spec.to_json():
+        if policy.algorithm.spec_of(log).to_json() != policy.spec.to_json():
             raise SpecError("these interactions have other items, events or users than the policy's. fix: pass its own")
         rows = np.linspace(0, log.steps - 1, min(ROWS, log.steps)).astype(int)
         items, events = log.histories(rows, READ)
-        gaps = log.history_gaps(rows, READ)
-        return cls({"item": items, "event": events, "user": log.features_of(log.user[rows]), "gap": gaps})
+        who, gaps = log.user[rows], log.history_gaps(rows, READ)
+        known = {"user": log.features_of(who), "gap": gaps, "user_id": who + 1}
+        return cls({"item": items, "event": events, **known})
 
 
 def has_onnx() -> bool:

@@ -32,6 +32,7 @@ from tidelog.runtime.history_encoders import (
     features_of,
     item_queries,
     item_scores,
+    known_users,
     place_scores,
     reach,
     reads_gaps,
@@ -201,8 +202,9 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     """Return the graph from `history` and `event` [B, H] and `mask` [B, N] to `item` and `score` [B, width].
 
     With user features, `user` [B, F] is also an input, zeros by default; with time gaps `gap` [B, H], the groups of
-    `gap_groups`. Items are counted from 1; where fewer items are allowed than the list's length, the list ends in 0
-    with a score of -inf.
+    `gap_groups`; with a user embedding `user_id` [B], the places of users in the spec counted from 1, 0 by default.
+    Items are counted from 1; where fewer items are allowed than the list's length, the list ends in 0 with a score of
+    -inf.
     """
     node, space = recipe["act"], spec.action
     count = space.n if isinstance(space, Catalogue) else 0
@@ -211,7 +213,9 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
 
     def program(history: jax.Array, event: jax.Array, mask: jax.Array, *more: jax.Array) -> tuple[jax.Array, jax.Array]:
         named = dict(zip([one.name for one in inputs[3:]], more, strict=True))
-        seen = Histories(history, event, named.get("user"), named.get("gap"))
+        who = named.get("user_id")
+        who = None if who is None else who + 0 * history[:, 0]  # the default of one row becomes one for each history
+        seen = Histories(history, event, named.get("user"), named.get("gap"), who)
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
@@ -233,6 +237,8 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
         inputs.append(Input("user", ("B", features), "float32", np.zeros((1, features), np.float32)))
     if reads_gaps(node):
         inputs.append(Input("gap", steps, "int32"))
+    if known_users(node):
+        inputs.append(Input("user_id", ("B",), "int32", np.zeros(1, np.int32)))
     return OnnxGraph(inputs, program, ["item", "score"])
 
 

@@ -99,7 +99,7 @@ def random_observations(policy: Any, rows: int = ROWS, seed: int = 0) -> Leaves:
 
 
 def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> Leaves:
-    """Return items and kinds of events, left-padded with 0, of every length from 0 on, and user features."""
+    """Return items and kinds of events, left-padded with 0, of every length from 0 on, and what is known of users."""
     leaf: Any = spec.observation["history"]
     read = generator.integers(0, READ + 1, rows)[:, None] >= np.arange(READ, 0, -1)
     item = generator.integers(1, spec.action.n + 1, (rows, READ))  # type: ignore[union-attr]
@@ -108,7 +108,9 @@ def _random_histories(generator: np.random.Generator, spec: Spec, rows: int) -> 
     user = generator.standard_normal((rows, 0 if who is None else len(who.columns)), np.float32)
     items, events = (np.where(read, values, 0).astype(np.int32) for values in (item, event))
     gaps = np.where(read, generator.integers(0, GAPS, (rows, READ)), 0).astype(np.int32)
-    return {"item": items, "event": events, "user": user, "gap": gaps}
+    ids: Any = spec.observation.get("user_id")
+    who = generator.integers(0, 1 + (0 if ids is None else len(ids.ids)), rows)
+    return {"item": items, "event": events, "user": user, "gap": gaps, "user_id": who}
 
 
 def _random(generator: np.random.Generator, name: str, leaf: Leaf, scaler: Any, rows: int) -> np.ndarray[Any, Any]:
@@ -151,7 +153,8 @@ def _answers(reader: Any, leaves: Leaves, mask: Any) -> dict[str, np.ndarray[Any
     if isinstance(reader.spec.action, Catalogue):
         ranker = reader.ranker()
         k = min(LENGTH, ranker.width, ranker.items)
-        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, leaves["user"], leaves["gap"])
+        who = (leaves["user"], leaves["gap"], leaves["user_id"])
+        items, scores = ranker.rank(leaves["item"], leaves["event"], k, mask, *who)
         return {"action": items[None], "score": scores}
     memory = reader.start(_count(leaves)) if reader.is_recurrent else None
     actions = [reader.act(leaves, None, mask, memory)[0] for _ in range(STEPS if reader.is_recurrent else 1)]

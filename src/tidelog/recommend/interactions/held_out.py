@@ -77,6 +77,7 @@ class Cases:
     user_features: NDArray[np.float32] | None = None  # [C, F] user features
     history_counts: Ints | None = None  # [C] number of earlier events, also beyond the history length
     gaps: NDArray[np.int8] | None = None  # [C, H] groups of the times after the history's events, 0 for none
+    user_index: Ints | None = None  # [C] the place of the case's user in the log, counted from 1
 
     def __len__(self) -> int:
         return len(self.user)
@@ -151,6 +152,18 @@ def held_out_cases(log: Interactions, most: int, length: int | None = None) -> C
     return next_baskets(log, rows, length or min(_LONGEST, int(np.diff(log.starts).max())))
 
 
+def split_users(log: Interactions, share: float) -> tuple[Interactions, Interactions]:
+    """Split the users of the events for evaluation at random, always alike: a share of them, and all others.
+
+    Both logs have all events; only the events for evaluation are those of their users. The users of a smaller share are
+    among those of a larger one.
+    """
+    users = np.random.default_rng(0).permutation(np.unique(log.user[log.targets]))
+    first, scored = np.isin(log.user, users[: round(share * len(users))]), np.zeros(len(log.user), bool)
+    scored[log.targets] = True
+    return replace(log, scored=scored & first), replace(log, scored=scored & ~first)
+
+
 def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple[Ints, Ints]:
     """Items and kinds of the events before the given ones, both [C, H], latest last, padded with 0 at the beginning."""
     if length is not None and length < 1:
@@ -165,14 +178,14 @@ def histories(log: Events, rows: NDArray[Any], length: int | None = 50) -> tuple
 
 def _user_columns(
     log: Events, rows: NDArray[Any], length: int
-) -> tuple[NDArray[np.float32] | None, Ints, NDArray[np.int8]]:
-    """User features of events [C, F], the number of earlier events of the user [C], and the gaps after these [C, H]."""
+) -> tuple[NDArray[np.float32] | None, Ints, NDArray[np.int8], Ints]:
+    """User features of events [C, F], the number of the user's earlier events [C], their gaps [C, H], the user [C]."""
     user_features = None if log.user_features is None else log.user_features[log.user[rows]]
     count, back = _earlier(log, rows), np.arange(length, 0, -1)
     exists = back <= count[:, None]
     gaps = following_gaps(np.asarray(log.user), np.asarray(log.time))
     known = np.where(exists, gaps[np.where(exists, rows[:, None] - back, 0)], 0).astype(np.int8)
-    return user_features, count, known
+    return user_features, count, known, (log.user[rows] + 1).astype(np.int32)
 
 
 def _earlier(log: Events, rows: NDArray[Any]) -> Ints:

@@ -30,7 +30,7 @@ from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
 from tidelog.runtime.history_encoders import gap_groups
 from tidelog.schema import typed
-from tidelog.types import Catalogue, History, Profile, Spec
+from tidelog.types import Catalogue, History, Profile, Spec, Users
 
 MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
 LEAST_OF_SHARE = 0.1  # of the events that a period of a split would have if events were evenly spread
@@ -106,6 +106,12 @@ class Interactions:
         if self.profile is not None:
             observation["user"] = self.profile
         return Spec(observation, items)  # type: ignore[arg-type]
+
+    @property
+    def spec_with_users(self) -> Spec:
+        """The spec with the ids of the users, which a policy needs to know them again."""
+        known: Any = {**self.spec.observation, "user_id": Users(tuple(self.users.tolist()))}
+        return replace(self.spec, observation=known)
 
     @property
     def steps(self) -> int:

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 from tidelog.number_text import three_digits
 from tidelog.policies.statistics import Interval
+from tidelog.recommend.interactions.held_out import held_out_cases
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.baselines import ItemKNN, Markov, OwnFrequency, Popularity, Ranker, TifuKNN
-from tidelog.recommend.metrics.ranked_lists import Comparison
+from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 
 LEADING = "hit rate"  # the measure of the sentence
+MOST_CASES, K = 1_000, 10  # held-out cases that are compared, and the length of their lists
 POPULAR, NEXT, NEIGHBOURS, OWN, TIFU = "popularity", "last-item Markov", "item-kNN", "own frequency", "TIFU-kNN"
 RULES = {
     POPULAR: "popularity", NEXT: "what followed the last item", NEIGHBOURS: "items of the same users",
@@ -50,6 +52,18 @@ def best_rule(compared: Comparison, names: Iterable[str] = RULES) -> str:
     return max((name for name in names if name in rates), key=lambda name: (rates[name], name))
 
 
+def advise_lists(ranker: Ranker, train: Interactions, test: Interactions, name: str = "this policy") -> Advice:
+    """Return whether to use the lists of a ranker, beside those of the rules that count the events of `train`.
+
+    `test` has the held-out events, as in `interactions.split()`; at most 1,000 of them, or of its users' first baskets,
+    are compared, in lists of 10 items. They must not have chosen the policy. ConfigError without held-out events.
+    """
+    cases = held_out_cases(test, MOST_CASES)
+    rankers = {name: ranker, **counting_rules(train)}
+    compared = compare(rankers, cases, train.counts, min(K, len(train.items) - 1))
+    return advise(compared, name, "baskets" if test.has_baskets else "events")
+
+
 def advise(compared: Comparison, name: str, unit: str) -> Advice:
     """Return the advice on the lists of the policy `name`; `unit` is "events" or "baskets"."""
     rule, thing = best_rule(compared), SUBJECTS[unit][0]
@@ -63,11 +77,13 @@ def advise(compared: Comparison, name: str, unit: str) -> Advice:
         f"{high})."
     )
     if gain.high < 0:
-        decision = f"Do not use these lists: the counting rule {rule} is better than {name}."
+        decision = f"Do not use these lists: the counting rule {rule} is better than {name}. Use that rule."
     elif gain.low > 0:
         decision = (
             f"Use these lists: they contain {SUBJECTS[unit][0]} more often than those of the counting rule {rule}."
         )
     else:
-        decision = f"No difference from the counting rule {rule} was shown: it is simpler, and as good as can be told."
+        decision = (
+            f"Do not use these lists yet: no gain over the counting rule {rule} is shown. Use that rule: it is simpler."
+        )
     return Advice(rule, gain, sentence, decision)

@@ -14,6 +14,7 @@ compared on the same users. At cut-off `k`, for a case with a set of targets (on
 | popularity lift | mean popularity of the listed items divided by that of the targets; above 1: more popular |
 | cold share | share of the listed items that nobody took before the split |
 | novelty | mean over the list of log2(events / events of the item), each item counted once more; high: rare items |
+| list diversity | 1 minus the mean cosine of the vectors of all pairs of listed items; only with `vectors` of items |
 
 *Coverage* is the share of the catalogue that is in any list; *entropy* is that of all listed items, divided by log N: 1
 if all are listed equally often. Both describe the lists together, so they have no interval.
@@ -41,6 +42,7 @@ from tidelog.recommend.metrics.baselines import Ranker
 MEASURES = (
     "hit rate", "hit all", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty"
 )  # fmt: skip
+LIST_DIVERSITY = "list diversity"
 DIVERSITY = ("coverage", "entropy")
 _CELLS = 20_000_000  # largest number of comparisons of listed items with targets in memory
 
@@ -110,8 +112,9 @@ class Comparison:
             for (pair, gain), factor in zip(pairs.items(), wide, strict=True)
         }
 
-    def text(self, measures: Sequence[str] = (*MEASURES, *DIVERSITY)) -> str:
-        """A Markdown table."""
+    def text(self, measures: Sequence[str] | None = None) -> str:
+        """A Markdown table of these measures, by default of all."""
+        measures = (*self.rows[0].scores, *DIVERSITY) if measures is None else measures
         head = ["ranker", "events", "cases", *(f"{name}" for name in measures)]
         lines = [head, ["---"] * len(head)]
         for row in self.rows:
@@ -133,13 +136,19 @@ def compare(
     exclude_seen: bool = False,
     confidence: Confidence | None = None,
     groups: Mapping[str, Bools] | None = None,
+    vectors: NDArray[Any] | None = None,
 ) -> Comparison:
     """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
 
     With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
-    `groups` of cases, masks [C], has one, too. ConfigError for a group without cases, or of another length.
+    `groups` of cases, masks [C], has one, too. `vectors` [N + 1, D] of items, such as their features, add the measure
+    list diversity. ConfigError for a group without cases, and for masks or vectors of another length.
     """
     confidence = confidence or Confidence()
+    if vectors is not None and (np.ndim(vectors) != 2 or len(vectors) != len(counts)):
+        raise ConfigError(
+            f"vectors have shape {list(np.shape(vectors))}: expected [{len(counts)}, D]. fix: one per item"
+        )
     several = [kind for kind in range(1, len(kinds) + 1) if (cases.kind == kind).any()]
     parts = {"all": np.ones(len(cases), bool)}
     if len(several) > 1:
@@ -154,7 +163,7 @@ def compare(
         parts[name] = mask
     listed = {name: lists(ranker, cases, k, len(counts), exclude_seen) for name, ranker in rankers.items()}
     rows = [
-        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence)
+        _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence, vectors)
         for kind, chosen in parts.items()
         for name, items in listed.items()
     ]
@@ -177,8 +186,10 @@ def lists(ranker: Ranker, cases: Cases, k: int, size: int, exclude_seen: bool = 
         history, events = cases.history[rows], cases.events[rows]
         allowed = unseen(history, size) if exclude_seen else None
         who = None if cases.user_features is None else cases.user_features[rows]
-        gaps = {"gaps": cases.gaps[rows]} if cases.gaps is not None and getattr(ranker, "reads_gaps", False) else {}
-        items, _ = ranker.rank(history, events, k, allowed, who, **gaps)
+        known: dict[str, Any] = {"gaps": cases.gaps} if getattr(ranker, "reads_gaps", False) else {}
+        known |= {"user_index": cases.user_index} if getattr(ranker, "known_users", 0) else {}
+        of_rows = {name: values[rows] for name, values in known.items() if values is not None}
+        items, _ = ranker.rank(history, events, k, allowed, who, **of_rows)
         parts.append(_check_lists(np.asarray(items), len(history), k, size, allowed))
     return np.concatenate(parts)
 
@@ -237,13 +248,44 @@ def diversity(items: Ints, size: int) -> dict[str, float]:
     return {"coverage": float((counts > 0).mean()), "entropy": float(-(share * np.log(share)).sum() / most) + 0.0}
 
 
-def _row(name: str, kind: str, items: Ints, cases: Cases, counts: Floats, confidence: Confidence) -> RankingRow:
+def list_diversity(items: Ints, vectors: NDArray[Any]) -> UserSums:
+    """1 minus the mean cosine of all pairs of items of each list [C, K], whose vectors are [N + 1, D].
+
+    Smyth and McClave 2001, doi:10.1007/3-540-44593-5_25. A list of one item has no pair and does not count; a vector of
+    zeros has the cosine 0 with all others.
+    """
+    rows = np.asarray(vectors, np.float64)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = np.where(length > 0.0, rows / np.where(length > 0.0, length, 1.0), 0.0)
+    listed = items > 0
+    total, own = np.zeros((len(items), rows.shape[1])), np.zeros(len(items))
+    for place, there in zip(items.T, listed.T, strict=True):  # the sum over pairs is that of a square
+        total += rows[place] * there[:, None]
+        own += (rows[place] ** 2).sum(1) * there
+    count = listed.sum(1)
+    pairs = count * (count - 1.0)
+    alike = np.square(total).sum(1) - own
+    some = pairs > 0.0
+    return UserSums(np.where(some, 1.0 - alike / np.where(some, pairs, 1.0), 0.0), some.astype(float))
+
+
+def _row(
+    name: str,
+    kind: str,
+    items: Ints,
+    cases: Cases,
+    counts: Floats,
+    confidence: Confidence,
+    vectors: NDArray[Any] | None,
+) -> RankingRow:
     users, owner = np.unique(cases.user, return_inverse=True)
+    sums = list_measures(items, cases, counts)
+    sums |= {} if vectors is None else {LIST_DIVERSITY: list_diversity(items, vectors)}
     ratios = {
         measure: Ratios(
             _user_sums(parts.numerator, owner, len(users)), _user_sums(parts.denominator, owner, len(users))
         )
-        for measure, parts in list_measures(items, cases, counts).items()
+        for measure, parts in sums.items()
     }
     scores = {measure: _interval(one, confidence) for measure, one in ratios.items()}
     return RankingRow(name, kind, len(cases), len(users), scores, diversity(items, len(counts)), ratios)
@@ -291,6 +333,8 @@ def _cell(row: RankingRow, measure: str) -> str:
     if measure in row.diversity:
         return f"{row.diversity[measure]:.3f}"
     if measure not in row.scores:
-        raise ConfigError(f"unknown measure '{measure}': {nearest(measure, (*MEASURES, *DIVERSITY))}")
+        raise ConfigError(
+            f"unknown measure '{measure}': {nearest(measure, dict.fromkeys((*MEASURES, *row.scores, *DIVERSITY)))}"
+        )
     estimate, low, high = row.scores[measure]
     return f"{estimate:.3f} [{low:.3f}, {high:.3f}]"

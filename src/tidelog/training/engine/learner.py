@@ -7,7 +7,6 @@ boundaries. Letters: `S` members side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -86,10 +85,13 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
     return {phase.name: names(number, phase) for number, phase in enumerate(algorithm.phases())}
 
 
-@partial(eqx.filter_jit, inline=True)
-def _step(number: int, algorithm: Algorithm, state: Any, batch: Any) -> tuple[Any, Feedback]:
-    """Do one step of a phase; traced once in a process for equal settings and shapes, and part of every program."""
+def _step_of(number: int, algorithm: Algorithm, state: Any, batch: Any) -> tuple[Any, Feedback]:
+    """Do one step of a phase."""
     return algorithm.phases()[number].step(algorithm, state, batch)
+
+
+# traced once in a process for equal settings and shapes, and part of every program; `inline` is jax.jit's
+_step: Callable[[int, Algorithm, Any, Any], tuple[Any, Feedback]] = eqx.filter_jit(_step_of, inline=True)  # type: ignore[call-overload]
 
 
 def _first(draw: Sampler, store: Any) -> tuple[Any, jax.Array, jax.Array]:

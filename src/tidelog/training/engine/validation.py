@@ -16,6 +16,7 @@ from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.learner import as_arrays
 
 MOST_BATCHES = 64
+MOST_OF_INTERACTIONS = 8  # batches of windows, each with several events: 64 take as long as about 40 updates
 
 
 class Validation:
@@ -23,6 +24,8 @@ class Validation:
 
     def __init__(self, stores: Mapping[str, Stored | StoredInteractions]) -> None:
         self.stores = stores
+        windows = any(isinstance(store, StoredInteractions) for store in stores.values())
+        self._most = MOST_OF_INTERACTIONS if windows else MOST_BATCHES
         self._rows: dict[int, Any] = {}
 
     def losses(self, algorithm: Any, state: Any) -> dict[str, float]:
@@ -49,7 +52,7 @@ class Validation:
 
     def _batches(self, draw: Sampler) -> jax.Array:
         count, rows = draw.unit.rows(self.stores[draw.store])
-        batches = min(-(-count // draw.size), MOST_BATCHES)
+        batches = min(-(-count // draw.size), self._most)
         size = min(draw.size, count // batches)  # no row twice, fewer than `batches` rows left out
         order = np.random.default_rng(0).permutation(count)[: batches * size].reshape(batches, size)
         return jnp.asarray(order if rows is None else np.asarray(rows)[order], jnp.int32)

@@ -104,17 +104,19 @@ class EpisodeSplit:
         return slim if self._train is None else slim.take_episodes(self._train)
 
 
-def selection_share(share: float | None, best: str | None, held_out: float, episodes: int) -> float:
-    """Return the share of the held-out episodes that choose the policy: `share`, or by default a quarter of many.
+def selection_share(
+    share: float | None, best: str | None, held_out: float, episodes: float, default: float = SELECTION
+) -> float:
+    """Return the share of the held-out episodes, or users, that choose the policy: `share`, or `default` of many.
 
-    1 where no held-out loss chooses it, or where fewer than `ENOUGH` episodes would be left for the judge.
+    1 where no held-out metric chooses it, or where fewer than `ENOUGH` of them would be left for the judge.
     """
     chooses = (best or "").removeprefix("max:").removeprefix("min:").startswith("held_out/") and held_out > 0.0
     if share is not None and not chooses:
         raise ConfigError(
-            f"selection_share = {share}: no held-out loss chooses the policy. fix: set best='held_out/...' and "
+            f"selection_share = {share}: no held-out metric chooses the policy. fix: set best='held_out/...' and "
             "held_out=0.5, or drop selection_share"
         )
     if share is not None:
         return share
-    return SELECTION if chooses and (1.0 - SELECTION) * held_out * episodes >= ENOUGH else 1.0
+    return default if chooses and (1.0 - default) * held_out * episodes >= ENOUGH else 1.0

@@ -39,7 +39,8 @@ class Options:
         help="number of seeds that train side by side", verbs=("fit", "learn"), flag=int, first=True
     )
     every: int = option(
-        help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports per run",
+        help="updates (fit) or decisions (learn, finetune) between reports; default: 50 reports per run, 20 over "
+        "interactions",
         flag=int | None,
     )
     evaluate: Mapping[str, int] = option(
@@ -63,8 +64,8 @@ class Options:
     )
     selection_share: float = option(
         1.0,
-        help="share of the held-out episodes that choose the policy with best=held_out/...; only the others can judge "
-        "it; default: 0.25 if that leaves at least 100 episodes, else 1",
+        help="share of the held-out episodes, or users, that choose the policy with best=held_out/...; only the others "
+        "can judge it; default: 0.25 of episodes or 0.5 of users if that leaves at least 100, else 1",
         verbs=("fit",),
         flag=float | None,
     )
@@ -201,9 +202,9 @@ def options_of(verb: str) -> list[Any]:
     return [one for one in fields(Options) if verb in one.metadata["verbs"] and one.name != "own_evaluators"]
 
 
-def reports_every(every: int | None, steps: int, least: int = 1) -> int:
-    """Return the steps between two reports: `every`, or 50 reports per run with at least `least` steps between them."""
-    return max(least, whole("steps", steps) // REPORTS) if every is None else every
+def reports_every(every: int | None, steps: int, least: int = 1, reports: int = REPORTS) -> int:
+    """Return the steps between two reports: `every`, or `reports` per run, at least `least` steps between them."""
+    return max(least, whole("steps", steps) // reports) if every is None else every
 
 
 def as_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:

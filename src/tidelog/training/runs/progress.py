@@ -34,6 +34,7 @@ class Progress:
     rows: tuple[dict[str, Any], ...] = ()
     unit: str = "updates"
     unmeasured_reports: int = 0  # whose time is not yet part of `left`
+    includes_compiling: bool = False  # `left` counts every later report like the first one, which also compiled
 
     def line(self, name: str) -> str:
         """Return one line for a terminal."""

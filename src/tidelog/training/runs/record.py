@@ -110,6 +110,7 @@ class Record:
         algorithms: Sequence[Any],
         options: Options,
         log: Log | Interactions,
+        spec: Spec,
         scaler: Scaler,
         held_out: list[Any],
         sketches: dict[str, Any],
@@ -125,7 +126,7 @@ class Record:
         )
         configs = [to_config(algorithm) for algorithm in algorithms]
         name, machine = algorithm_name(algorithms[0]), this_machine()
-        return cls(name, configs, options, log.spec, scaler, data, held_out, machine, sketches)
+        return cls(name, configs, options, spec, scaler, data, held_out, machine, sketches)
 
     @classmethod
     def online(cls, algorithms: Sequence[Any], options: Options, spec: Spec, data: TrainingData) -> Record:
@@ -260,11 +261,14 @@ class Record:
             **again,
         }
 
-    def judge_command(self, folder: Path) -> str:
-        """Return the command that judges the run's policies: all members at once, by sampled actions if discrete."""
+    def judge_command(self, folder: Path, *, has_density: bool = False) -> str:
+        """Return the command that judges the run's policies: all members at once.
+
+        By sampled actions if they are discrete or have a density: a verdict needs their probabilities.
+        """
         members = len(self.configs) * len(self.options.seeds)
         flags = [" --all-members"] if members > 1 and self.options.best is None else []
-        flags += [" --sample"] if isinstance(self.spec.action, Discrete) else []
+        flags += [" --sample"] if isinstance(self.spec.action, Discrete) or has_density else []
         flags += [] if self.held_out else [" --data OTHER_LOG"]
         return f"tidelog judge {shlex.quote(str(folder))}{''.join(flags)}"
 

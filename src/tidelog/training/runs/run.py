@@ -31,7 +31,7 @@ from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.publish import tracker_facts
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.selection import Selection
+from tidelog.training.runs.selection import Chosen, Selection
 from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
 from tidelog.training.runs.time_split import QWeightSelection
@@ -119,7 +119,7 @@ class Run:
         configs, seeds = self.record.configs, len(self.record.options.seeds)
         names = [config_name(self.name, configs, place) for place in range(len(configs))]
         own = self.record.options.own_evaluators
-        return run_figure(self.metrics, names, seeds, own, self._selection.chosen(self.metrics), metrics)
+        return run_figure(self.metrics, names, seeds, own, self.best_report(), metrics)
 
     def _facts(self) -> dict[str, str]:
         seeds, options = len(self.record.options.seeds), self.record.options
@@ -138,7 +138,10 @@ class Run:
         settings: list[str] = getattr(algorithm, "run_notes", list)()
         notes += [
             *([] if refit is None else [refit]),
-            *(settings or (self.policy().notes() if self.finished else [])),
+            *(
+                settings
+                or ((self.best_policy() if self._selection.best else self.policy()).notes() if self.finished else [])
+            ),
         ]
         return list(dict.fromkeys(notes))
 
@@ -166,6 +169,10 @@ class Run:
             best = load_policy(self._best_folder(index), self.members[index].algorithm)
             self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
+
+    def best_report(self) -> Chosen | None:
+        """Return the metric, the update and the value of the best report; None without `best=`."""
+        return self._selection.chosen(self.metrics)
 
     def _example(self) -> str:
         """Return the name of a metric on held-out data, of this run if it has one."""
@@ -236,7 +243,8 @@ class Run:
                 if now.doing == "training" and announce is None:
                     announce = time.monotonic() + SETTLED_SECONDS
                 measured = unmeasured > 0 and now.unmeasured_reports == 0
-                if announce is not None and (time.monotonic() >= announce or measured):
+                due = announce is not None and (time.monotonic() >= announce or measured)
+                if due and not now.includes_compiling:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
@@ -334,7 +342,8 @@ class Run:
             left = ((settings.last - self.done) / rate if rate else 0.0) + reports * reporting.seconds
             every = rate * len(self.members)
             unmeasured = 0 if reporting.count or not self._measures else reports
-            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured)
+            first = self._measures and reports > 0 and reporting.count == 1
+            yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first)
             interrupts.leave()
             pace.restart()
 
@@ -510,16 +519,21 @@ def collapsed_metrics(
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a note if held-out decisions became clearly less likely after the best report, for the worst member.
 
-    The same loss in training must have fallen since then: one that rises in both is no sign of overfitting, as the
-    weights of decisions change while the critics learn.
+    The same loss in training must have fallen since then, and be clearly lower now: one that rises in both is no sign
+    of overfitting, as the weights of decisions change while the critics learn; the first losses in training are means
+    over networks that knew nothing. A run in an environment has no
+    note: its policy leaves the decisions of the log by its own experience.
     """
+    if any("decisions" in row for row in rows):
+        return []
     rises = []
     for member, metric in {(row["member"], metric) for row in rows for metric in LIKELIHOODS if metric in row}:
         reports = [row for row in rows if row["member"] == member and metric in row]
         best, end = min(reports, key=lambda row: (row[metric], row["update"])), reports[-1]
         least, last, training = best[metric], end[metric], metric.removeprefix("held_out/")
-        fits_better = training not in end or end[training] < best.get(training, math.inf)
-        if fits_better and last - least > OVERFITTED * max(1.0, abs(least)):
+        margin, now = OVERFITTED * max(1.0, abs(least)), end.get(training, -math.inf)
+        fits_better = now < best.get(training, math.inf) and last - now > margin
+        if fits_better and last - least > margin:
             rises.append((last - least, least, best["update"], last, metric))
     if not rises:
         return []

@@ -18,15 +18,18 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import simultaneous_differences
-from tidelog.recommend.interactions.held_out import Cases, held_out_cases
+from tidelog.recommend.interactions.held_out import Cases, held_out_cases, split_users
 from tidelog.recommend.interactions.log import UNEVEN, Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
 from tidelog.runtime.ranking import MARKS, Found, order_found
 from tidelog.training.engine.learner import Stores
+from tidelog.training.runs.episode_split import selection_share as share_of
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_EVENTS = 2_048  # limit of held-out events, or baskets, with lists
 LENGTH = 10  # of those lists
+REPORTS = 20  # reports of a run by default: each makes lists for the held-out period
+SELECTION = 0.5  # share of the held-out users that choose the policy, by default
 _DECIDES = f"reward_ndcg@{LENGTH}"
 LISTS = tuple(  # metric names of the lists for the held-out period
     f"held_out/{name}"
@@ -35,14 +38,21 @@ LISTS = tuple(  # metric names of the lists for the held-out period
 
 
 class TimeSplit:
-    """Interactions split by time; with `held_out` 0 nothing is held out."""
+    """Interactions split by time; with `held_out` 0 nothing is held out.
+
+    Of the users with held-out events, the share `selection` chooses the policy and the weight of Q, and the lists of
+    the others are reported. With 1, all of them are for both.
+    """
 
     mapped = False
 
-    def __init__(self, log: Interactions, held_out: float) -> None:
-        self.log = log
+    def __init__(self, log: Interactions, held_out: float, selection: float = 1.0) -> None:
+        self.log, self._selection = log, selection
         self._split = log.split(share=held_out) if held_out > 0 else None
         self.train = log if self._split is None else self._split.train
+        self._choosing = self._reported = None if self._split is None else self._split.test
+        if self._split is not None and selection < 1.0:
+            self._choosing, self._reported = split_users(self._split.test, selection)
 
     def check_periods(self) -> None:
         """Raise ConfigError if a period has much less than its share of the events."""
@@ -58,7 +68,9 @@ class TimeSplit:
         share = events / (events + len(self.train))
         when = at if isinstance(at, np.datetime64) else f"{at:.10g}"
         unit = "each user's first basket there" if self.log.has_baskets else "the next event"
-        return [f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}"]
+        chosen = f"; {self._selection:.0%} of its users choose the policy, the others measure it"
+        apart = chosen if self._selection < 1.0 else ""
+        return [f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}"]
 
     @property
     def held_out_ids(self) -> list[Any]:
@@ -79,11 +91,13 @@ class TimeSplit:
 
     def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, StoredInteractions] | None:
         """Return the stores that validation reads, or None if nothing is held out."""
-        return None if self._split is None else self._stores(algorithm, self._split.test)
+        return None if self._choosing is None else self._stores(algorithm, self._choosing)
 
     def q_weight_selection(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
-        return None if self._split is None else QWeightSelection(self._split.test, self.notes(), self.train)
+        if self._choosing is None:
+            return None
+        return QWeightSelection(self._choosing, self.notes(), self.train, self._reported)
 
     def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
         return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
@@ -92,25 +106,28 @@ class TimeSplit:
 def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
-    slates, users, gaps = (name in store_spec.columns for name in ("slate", "user", "time"))
-    return store_interactions(log, store_spec.targets, slates, users, gaps)
+    slates, users, gaps, user_ids = (name in store_spec.columns for name in ("slate", "user", "time", "user_id"))
+    return store_interactions(log, store_spec.targets, slates, users, gaps, user_ids)
+
+
+def user_selection_share(share: float | None, best: str | None, held_out: float, log: Interactions) -> float:
+    """Return the share of the held-out users that choose the policy: `share`, or by default half of many."""
+    users = 0
+    if best is not None and share is None and held_out > 0:
+        test = log.split(share=held_out).test
+        users = len(np.unique(test.user[test.targets]))
+    return share_of(share, best, held_out, users / (held_out or 1.0), SELECTION)
 
 
 def check_list_options(
     scale: str | None,
     split_seed: int,
     episodes: Mapping[str, int],
-    selection_share: float | None = None,
     data_share: float = 1.0,
 ) -> None:
     """Raise ConfigError for options of `fit` that have no effect on interactions."""
     if scale is not None:
         raise ConfigError(f"scale = {scale!r}: interactions have no observations to scale. fix: drop scale")
-    if selection_share is not None:
-        raise ConfigError(
-            f"selection_share = {selection_share}: interactions are split by time, not by episode. fix: drop "
-            "selection_share"
-        )
     if data_share != 1.0:
         raise ConfigError(
             f"data_share = {data_share}: interactions are split by time, not by episode. fix: drop data_share"
@@ -127,10 +144,19 @@ def check_list_options(
 
 
 class QWeightSelection:
-    """Lists for a sample of held-out events, or of users with their first held-out basket; always the same sample."""
+    """Lists for a sample of held-out events, or of users with their first held-out basket; always the same sample.
 
-    def __init__(self, log: Interactions, notes: Sequence[str] = (), train: Interactions | None = None) -> None:
-        self.notes, self.train = tuple(notes), train
+    `reported` has the held-out events that choose nothing, where there are such; else it is `log`.
+    """
+
+    def __init__(
+        self,
+        log: Interactions,
+        notes: Sequence[str] = (),
+        train: Interactions | None = None,
+        reported: Interactions | None = None,
+    ) -> None:
+        self.notes, self.train, self.reported = tuple(notes), train, log if reported is None else reported
         most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
         self.log, self._most = log, most
 
@@ -145,7 +171,8 @@ class QWeightSelection:
         cases = held_out_cases(self.log, self._most, policy.algorithm.reach)
         allowed = np.ones((len(cases), ranker.items + 1), bool)
         allowed[:, 0] = False
-        scores = ranker.find(cases.history, cases.events, k, allowed, self.log.features_of(cases.user), cases.gaps)
+        who = self.log.features_of(cases.user)
+        scores = ranker.find(cases.history, cases.events, k, allowed, who, cases.gaps, cases.user_index)
         weights = _weights(policy)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
         best = _best_weight([earned for earned, _ in results], cases.user)

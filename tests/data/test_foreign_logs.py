@@ -1,0 +1,234 @@
+"""Small files in the shapes of logs from elsewhere: what inspect proposes for them, and how they are read."""
+
+import json
+import tomllib
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tidelog import Columns, ConfigError, LogError, read_log, read_npz
+from tidelog.data.io.inspect import describe_table
+from tidelog.data.io.readers import validate
+from tidelog.data.parsing.column import date_formats
+from tidelog.data.sources.reagent import raw_reagent
+from tidelog.data.sources.tables import one_table
+
+ROWS = 600
+generator = np.random.default_rng(3)
+CHOSEN = generator.choice(3, ROWS, p=[0.5, 0.3, 0.2])
+PROBABLE = np.asarray([0.5, 0.3, 0.2])[CHOSEN]
+
+
+def proposed(source):
+    return tomllib.loads(describe_table(source).toml)
+
+
+def hints(source):
+    return [line for line in describe_table(source).toml.split("\n") if line.startswith("#")]
+
+
+def router(**more):
+    """Requests, each sent to one of three models: latency and cost follow, seconds end in `_s`."""
+    return pl.DataFrame(
+        {
+            "request": [f"req-{row}" for row in range(ROWS)],
+            "task": np.tile(["code", "chat", "code", "translate"], ROWS // 4),
+            "tokens": np.arange(ROWS) % 97,
+            "model": np.asarray(["large", "small", "local"])[CHOSEN],
+            "routing_probability": PROBABLE,
+            "cost_usd": 0.01 * CHOSEN,
+            "latency_s": 0.5 + 0.1 * (np.arange(ROWS) % 7),
+            "feedback": np.tile(["good", "bad"], ROWS // 2),
+            **more,
+        }
+    )
+
+
+def test_the_action_is_found_by_its_probabilities_and_what_follows_is_no_observation():
+    found = proposed(router())
+    assert found["action"] == "model"
+    assert found["observation"] == ["task", "tokens"]
+    assert hints(router()) == [
+        '# reward = ["cost_usd", "latency_s", "feedback"]',
+        "# reward_weights = [1.0, 1.0, 1.0]   # with your numbers, below 0 for costs",
+        '# reward_values = { "bad" = 0.0, "good" = 0.0 }   # with your numbers',
+    ]
+
+
+def test_of_columns_that_are_equally_frequent_the_probabilities_depend_on_the_action():
+    page = np.tile(["home", "cart", "item"], ROWS // 3)  # a third each, as three actions with even chances
+    assert proposed(router(page=page))["action"] == "model"
+    even = router(
+        page=page, model=np.repeat(["large", "small", "local"], 200), routing_probability=np.full(ROWS, 1 / 3)
+    )
+    assert "action" not in proposed(even)
+
+
+def test_outcomes_of_the_past_are_observations():
+    frame = router(last_cost=np.arange(ROWS) % 5, prior_feedback=np.tile(["good", "bad"], ROWS // 2))
+    assert proposed(frame)["observation"] == ["task", "tokens", "last_cost", "prior_feedback"]
+
+
+def test_a_coupon_is_an_action_and_its_redemption_an_outcome():
+    frame = router().select("task", "tokens", coupon="model", profit="cost_usd")
+    frame = frame.with_columns(redeemed=pl.Series(np.tile(["yes", "no"], ROWS // 2)))
+    found = proposed(frame)
+    assert (found["action"], found["reward"], found["observation"]) == ("coupon", "profit", ["task", "tokens"])
+
+
+def test_set_points_are_one_vector_of_actions():
+    frame = router().select("tokens", setpoint_heating="latency_s", cooling_set_point="cost_usd", energy_kwh="tokens")
+    found = proposed(frame)
+    assert found["action"] == ["setpoint_heating", "cooling_set_point"]
+    assert found["observation"] == ["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("names", "observation"),
+    [(["s_0", "s_1", "age"], ["s_0", "s_1"]), (["x1", "x2", "age"], ["x1", "x2"]), (["s", "age"], ["s"]),
+     (["duration_s", "age"], ["duration_s", "age"]), (["size_x", "age"], ["size_x", "age"])],
+)  # fmt: skip
+def test_letters_name_observations_only_alone_or_with_a_number(names, observation):
+    frame = pl.DataFrame({name: np.arange(20) / 4 for name in names} | {"action": [0, 1] * 10})
+    assert proposed(frame)["observation"] == observation
+
+
+LOCAL = "Zeit;Wert;Kosten;Code;a\n03.01.2025;-1,5;1.234,50;E11.9;low\n14.01.2025;2;2,00;250.83;high\n"
+LOCAL_MAPPING = {"observation": ["Wert", "Kosten", "Code"], "categorical": "Code", "action": "a", "terminated": True}
+
+
+def test_a_decimal_comma_is_proposed_and_read(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(LOCAL)
+    found = proposed(path)
+    assert found["decimal"] == ","
+    assert found["date_format"] == "%d.%m.%Y"
+    log = read_log(path, LOCAL_MAPPING | {"decimal": ",", "time": "Zeit", "date_format": "%d.%m.%Y"})
+    assert log.observation["numeric"].tolist() == [[-1.5, 1234.5], [2.0, 2.0]]
+    assert log.spec.observation["categorical"].vocabularies == (("250.83", "E11.9"),)
+    report = validate(path, LOCAL_MAPPING)
+    assert {one.check for one in report.errors} <= {"non-numeric text", "changing shapes"}
+    assert report.errors
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("commas.csv", 'x,mask,a\n1,"0,3",low\n2,"0,4",high\n'), ("flags.csv", "x;mask;a\n1;1,0;low\n2;0,1;high\n"),
+     ("lists.csv", "x;items;a\n1;6,1,2;low\n2;6,7,8;high\n")],
+)  # fmt: skip
+def test_other_commas_are_no_fractions(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    assert "decimal" not in proposed(tmp_path / name)
+
+
+def test_settings_that_a_file_cannot_have_are_named(tmp_path):
+    pl.DataFrame({"x": [1.0]}).write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("x,a\n1,2\n")
+    for source, setting in (("a.parquet", {"decimal": ","}), ("a.csv", {"explode": "events"})):
+        (name,) = setting
+        with pytest.raises(LogError, match=f"drop {name} from the mapping"):
+            one_table(tmp_path / source, form=Columns(observation="x", action="a", reward=None, **setting).text_form)
+    with pytest.raises(ConfigError, match="decimal = ';'"):
+        Columns(observation="x", action="a", reward=None, decimal=";")
+    with pytest.raises(ConfigError, match="explode = 3"):
+        Columns(observation="x", action="a", reward=None, explode=3)
+
+
+@pytest.mark.parametrize(
+    ("cells", "formats"),
+    [(["03.01.2025 04:05", "14.01.2025 23:59"], ["%d.%m.%Y %H:%M"]), (["01/14/2025", "02/03/2025"], ["%m/%d/%Y"]),
+     (["01/02/2025", "02/03/2025"], ["%d/%m/%Y", "%m/%d/%Y"]), (["2025-01-14"], []), (["1.5.2", "a"], []), ([], [])],
+)  # fmt: skip
+def test_formats_of_dates(cells, formats):
+    assert date_formats(pl.Series("t", cells, dtype=pl.String)) == formats
+
+
+def test_dates_that_fit_two_formats_are_asked_for():
+    frame = router().with_columns(date=pl.Series(["01/02/2025", "02/03/2025"] * (ROWS // 2)))
+    assert "time" not in proposed(frame)
+    assert {'# time = "date"', '# date_format = "%d/%m/%Y"   # or "%m/%d/%Y": the times fit both'} <= {*hints(frame)}
+
+
+def sessions(path, extra=""):
+    lines = [
+        {
+            "session_id": f"s{place}",
+            "user": {"id": "u"},
+            "ts": place,
+            "events": [
+                {"ts": 1_767_225_600_000 + step, "shown": "ab"[step % 2], "clicked": step == 1} for step in range(2)
+            ],
+        }
+        for place in range(4)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n" + extra)
+    return path
+
+
+def test_events_in_lists_are_rows(tmp_path):
+    path = sessions(tmp_path / "a.jsonl", '{"session_id": "s9", "user": {"id": "u"}, "ts": 9, "events": []}\n')
+    found = proposed(path)
+    assert (found["explode"], found["episode"], found["reward"]) == ("events", "session_id", "clicked")
+    mapping = {"observation": "user.id", "action": "shown", "reward": "clicked", "episode": "session_id",
+               "time": "events.ts", "terminated": True, "explode": "events", "extra": "ts"}  # fmt: skip
+    log = read_log(path, mapping)
+    assert (log.steps, len(log.episode_ids)) == (8, 4)
+    assert log.reward.tolist() == [0.0, 1.0] * 4
+    (note,) = [one for one in log.report.problems if one.check == "converted"]
+    assert "1 lines whose list 'events' is empty" in note.found
+    with pytest.raises(LogError, match="no list of objects under 'session_id'"):
+        read_log(path, mapping | {"explode": "session_id"})
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1}]', '{\n"sessions": [1]\n}', '{"exported": 1, "sessions": [{"a": 1}]}'])
+def test_a_document_is_told_to_be_written_as_lines(text, tmp_path):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(LogError, match=r"jq -c '\.\[\]' LOG\.json"):
+        raw_reagent(tmp_path / "a.json")
+
+
+def test_demonstrations_of_imitation(tmp_path):
+    first, second = np.arange(4.0), np.arange(10.0, 13.0)  # T + 1 observations of each episode
+    arrays = {"obs": np.concatenate([first, second])[:, None], "acts": np.asarray([0, 1, 0, 1, 1]),
+              "indices": np.asarray([3]), "terminal": np.asarray([True, False]),
+              "infos": np.asarray([{"a": 1}] * 5, object)}  # fmt: skip
+    np.savez(tmp_path / "a.npz", **arrays)
+    log = read_npz(tmp_path / "a.npz")
+    assert log.reward is None
+    assert log.starts.tolist() == [0, 3, 5]
+    assert log.terminated.tolist() == [False, False, True, False, False]
+    (stored,) = log.observation.values()
+    assert stored[log.position, 0].tolist() == [0.0, 1.0, 2.0, 10.0, 11.0]
+    assert stored[log.next_position, 0].tolist() == [1.0, 2.0, 3.0, 11.0, 12.0]
+    assert any("infos" in one.found for one in log.report.problems)
+    np.savez(tmp_path / "b.npz", **(arrays | {"obs": arrays["obs"][1:]}))
+    with pytest.raises(LogError, match="expected: 7 and 2, as 2 episodes have"):
+        read_npz(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", **(arrays | {"indices": np.asarray([3.5])}))
+    with pytest.raises(LogError, match="indices of float64"):
+        read_npz(tmp_path / "c.npz")
+
+
+def test_demonstrations_of_stable_baselines(tmp_path):
+    arrays = {"obs": np.arange(5.0)[:, None], "actions": np.asarray([[0], [1], [0], [1], [1]]),
+              "rewards": np.ones((5, 1)), "episode_starts": np.asarray([True, False, True, False, False]),
+              "episode_returns": np.asarray([2.0, 3.0])}  # fmt: skip
+    np.savez(tmp_path / "a.npz", **arrays)
+    log = read_npz(tmp_path / "a.npz")
+    assert log.starts.tolist() == [0, 2, 5]
+    assert log.action.tolist() == [0, 1, 0, 1, 1]
+    assert log.truncated.tolist() == [False, True, False, False, True]
+    np.savez(tmp_path / "b.npz", **(arrays | {"episode_starts": arrays["episode_starts"][1:]}))
+    with pytest.raises(LogError, match="4 of episode_starts for 5 actions"):
+        read_npz(tmp_path / "b.npz")
+
+
+def test_empty_text_is_counted_and_its_rule_named(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('region,action,reward\n"",0,1\nnorth,1,0\nsouth,0,1\n"",1,0\n')
+    described = describe_table(path)
+    assert described.fields[0].empty == 2
+    assert any("2 in 'region'" in note for note in described.notes)
+    (error,) = [one for one in described.report.errors if one.check == "missing value"]
+    assert error.fix.startswith('set missing = { "')

@@ -1,0 +1,214 @@
+"""Vectors of users: known ones have their own, all others share one; training, evaluation and lists agree."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.algorithms.recommenders import after, batch, described, fresh, policy, small
+from tests.recommend.test_next_item import gathered
+from tests.runtime.cases import ONNX, WITHOUT, listing
+from tests.serving.test_app import asked
+from tidelog import CheckpointError, SpecError, runtime
+from tidelog.algorithms.core.sampling import Batch
+from tidelog.recommend.interactions.held_out import next_baskets, next_events
+from tidelog.recommend.metrics.ranked_lists import lists
+from tidelog.recommend.networks import UserTable
+from tidelog.recommend.next_item import Windows, next_item_loss, store_interactions
+from tidelog.recommend.recommendation_tables import recommend_for_table
+from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
+from tidelog.runtime.ranking import user_places
+from tidelog.runtime.session import load_onnx
+from tidelog.types import Spec, Users
+
+LEARNS = {"user_embedding": True, "learning_rate": 0.1}
+
+
+def test_a_vector_is_the_shared_one_plus_its_own_by_hand():
+    table = UserTable(jnp.array([[1.0, 0.0], [2.0, 3.0], [0.0, 0.0]]))
+    # unknown: the shared vector alone; the second user had no events: the shared vector, too
+    assert table(jnp.array([0, 1, 2])).tolist() == [[1.0, 0.0], [3.0, 3.0], [1.0, 0.0]]
+
+
+def test_windows_and_cases_name_the_user_of_each_row():
+    log = described()
+    store = store_interactions(log, 3, slates=False, user_ids=True)
+    rows = np.asarray(Windows(6, 3).rows(store)[1])
+    np.testing.assert_array_equal(gathered(Windows(6, 3), store, rows).data.user_index, log.user[rows] + 1)
+    assert gathered(Windows(6, 3), store_interactions(log, 3, slates=False), rows).data.user_index is None
+    cases = next_events(log, rows)
+    np.testing.assert_array_equal(cases.user_index, log.user[rows] + 1)
+    np.testing.assert_array_equal(cases.grouped_by(np.zeros(16, int)).user_index, cases.user_index)
+    baskets = next_baskets(log, np.ones(len(log), bool))
+    np.testing.assert_array_equal(baskets.user_index, np.arange(16) + 1)
+
+
+def test_vectors_of_zeros_are_no_vectors_and_leave_all_other_random_numbers_alone():
+    log = described()
+    with_users, without = (
+        _loss(small(user_embedding=one), fresh(small(user_embedding=one), log), batch(small(user_embedding=True), log))
+        for one in (True, False)
+    )
+    assert with_users == without
+
+
+def _loss(h, state, rows):
+    return float(next_item_loss(state.next_item, h, rows, state.facts, jax.random.key(3))[0])
+
+
+def test_the_state_is_that_of_the_own_vector():
+    """Rows of one batch whose users are exchanged exchange their errors with the vectors, and only then."""
+    h, log = small(user_embedding=True, dropout=None, user_dropout=0.0), described()
+    state, rows = fresh(h, log), batch(h, log)
+    weight = np.random.default_rng(0).standard_normal((17, 8)).astype(np.float32)
+    moved = state._replace(next_item=state.next_item._replace(users=UserTable(jnp.asarray(weight))))
+    own = _loss(h, moved, rows)
+    unknown = Batch(rows.data._replace(user_index=jnp.zeros_like(rows.data.user_index)), *rows[1:])
+    assert abs(own - _loss(h, moved, unknown)) > 1e-3
+    shared = np.where(np.arange(17)[:, None] > 0, 0.0, weight).astype(np.float32)
+    alike = state._replace(next_item=state.next_item._replace(users=UserTable(jnp.asarray(shared))))
+    assert _loss(h, moved, unknown) == _loss(h, alike, rows)
+
+
+def test_dropout_trains_the_shared_vector_alone_and_users_without_events_keep_it():
+    log = described()
+    half = log.select(np.flatnonzero(log.user < 8))
+    every = np.asarray(after(small(**LEARNS, user_dropout=1.0), half).next_item.users.weight)
+    assert np.abs(every[0]).max() > 0.0
+    assert (every[1:] == 0.0).all()
+    some = np.asarray(after(small(**LEARNS, user_dropout=0.0), half, updates=3).next_item.users.weight)
+    assert (np.abs(some[:9]).max(axis=1) > 0.0).any()
+    assert (np.abs(some[1:9]).max(axis=1) > 0.0).sum() >= 4
+    assert (some[9:] == 0.0).all()
+
+
+def test_evaluation_reads_the_users_that_recommend_reads():
+    whole, log = listing("lists, users"), described()
+    rows = np.flatnonzero(log.place == 4)[:6]
+    cases = replace(next_events(log, rows, 8), user_features=None)
+    before = [list(log.item_ids(log.item[row - 4 : row])) for row in rows]
+    events = [[log.events[kind - 1] for kind in log.event[row - 4 : row]] for row in rows]
+    mine = whole.recommend(before, 3, exclude_seen=False, events=events, user_ids=log.users[log.user[rows]].tolist())
+    others = lists(whole.ranker(), cases, 3, len(log.items) + 1)
+    np.testing.assert_array_equal(mine.items, log.items[others - 1])
+    unknown = lists(whole.ranker(), replace(cases, user_index=None), 3, len(log.items) + 1)
+    assert (unknown != others).any()
+
+
+def test_every_reader_knows_the_same_users_and_the_others_share_one_vector(tmp_path):
+    whole = listing("lists, users")
+    path = whole.save(tmp_path / "policy")
+    plain = runtime.load(path)
+    ids, histories = ["u0", "u15", None, "nobody"], [["i1", "i2"]] * 4
+    one, two = (reader.recommend(histories, 3, user_ids=ids) for reader in (whole, plain))
+    np.testing.assert_array_equal(one.items, two.items)
+    np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
+    assert np.abs(one.scores[0] - one.scores[1]).max() > 1e-3
+    np.testing.assert_array_equal(two.scores[2], two.scores[3])
+    np.testing.assert_array_equal(plain.recommend(histories, 3).scores[0], two.scores[2])
+    because = plain.because(histories, two.items, user_ids=ids)
+    np.testing.assert_allclose(whole.because(histories, two.items, user_ids=ids).times, because.times, rtol=1e-3)
+    alone = plain.because(histories[:1], two.items[:1])
+    assert np.abs(alone.times - because.times[0]).max() > 1e-4
+    diverse = plain.recommend(histories, 3, user_ids=ids, diversity=0.3)
+    assert np.abs(diverse.scores[0] - plain.recommend(histories, 3, diversity=0.3).scores[0]).max() > 1e-4
+    listed = recommend_for_table(plain, _table(), user="u", item="i", k=3)
+    np.testing.assert_allclose(listed["score"].to_numpy()[:3], two.scores[0], rtol=1e-6)
+    np.testing.assert_allclose(listed["score"].to_numpy()[3:], two.scores[3], rtol=1e-6)
+
+
+def _table():
+    return pl.DataFrame({"u": ["u0", "u0", "stranger", "stranger"], "i": ["i1", "i2"] * 2})
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not ONNX, reason=WITHOUT)
+def test_onnx_knows_the_same_users(tmp_path):
+    whole = listing("lists, users")
+    tl.export(whole, tmp_path / "policy")
+    ids, histories = ["u0", "u15", None, "nobody"], [["i1", "i2"]] * 4
+    one, two = (reader.recommend(histories, 3, user_ids=ids) for reader in (whole, load_onnx(tmp_path / "policy")))
+    np.testing.assert_array_equal(one.items, two.items)
+    np.testing.assert_allclose(one.scores, two.scores, atol=1e-4)
+
+
+def test_http_answers_as_numpy_does(tmp_path):
+    plain = runtime.load(listing("lists, users").save(tmp_path / "policy"))
+    wanted = plain.recommend([["i1", "i2"]] * 2, 3, user_ids=["u3", None])
+
+    def answer(**body):
+        return asked(plain, ("POST", "/recommend", {"json": {"k": 3, **body}}))[0]
+
+    one = answer(history=["i1", "i2"], user_id="u3", because=True).json()
+    np.testing.assert_allclose(one["scores"], wanted.scores[0], rtol=1e-6)
+    reasons = plain.because([["i1", "i2"]], wanted.items[:1], user_ids=["u3"])
+    np.testing.assert_allclose(one["times_likelier"], reasons.times[0], rtol=1e-6)
+    many = answer(histories=[["i1", "i2"]] * 2, user_ids=["u3", None]).json()
+    np.testing.assert_allclose(many["scores"], wanted.scores, rtol=1e-6)
+    for wrong in ({"user_ids": "u3"}, {"user_ids": [1.5, None]}, {"user_ids": ["u3"]}):
+        found = answer(histories=[["i1", "i2"]] * 2, **wrong)
+        assert found.status_code == 422, wrong
+    other = runtime.load(listing("lists, plain").save(tmp_path / "other"))
+    refused = asked(other, ("POST", "/recommend", {"json": {"history": ["i1"], "user_id": "u3"}}))[0]
+    assert 'does not know users by id. fix: drop "user_id" or "user_ids"' in refused.json()["error"]
+
+
+def test_ids_are_in_a_policy_only_if_each_has_a_vector_and_nothing_else_fits(tmp_path):
+    log, whole = described(), listing("lists, users")
+    assert "the policy holds the ids of all 16 users of its log: share its file accordingly" in whole.notes()
+    assert not any("ids" in note for note in policy(small(), log).notes())
+    assert "user_id" not in policy(small(), log).spec.observation
+    assert whole.spec.observation["user_id"] == Users(tuple(log.users.tolist()))
+    assert Spec.from_json(whole.spec.to_json()) == whole.spec
+    saved = Saved(whole.save(tmp_path / "policy"))
+    kept = {key: value for key, value in saved.manifest.items() if key not in ("kind", "schema", "files")}
+    ids = kept["spec"]["observation"]["user_id"]["ids"]
+    for name, wrong, said in (
+        ("fewer", ids[:-1], "vectors of 16 users, unlike the spec"),
+        ("twice", [*ids[:-1], ids[0]], "is invalid"),
+        ("mixed", [*ids[:-1], 3], "is invalid"),
+    ):
+        kept["spec"]["observation"]["user_id"]["ids"] = wrong
+        write(tmp_path / name, {WEIGHTS: saved.read(WEIGHTS)}, kept | {"onnx": None})
+        with pytest.raises(CheckpointError, match=said):
+            runtime.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "said"),
+    [
+        ("lists, plain", ["u1"], r"does not know users by id\. fix: drop user_ids="),
+        ("lists, users", "u1", r"user_ids is 'u1', expected a list of ids"),
+        ("lists, users", ["u1", "u2"], r"1 histories with 2 user_ids"),
+    ],
+)
+def test_ids_that_do_not_fit_are_refused(name, ids, said):
+    with pytest.raises(SpecError, match=said):
+        listing(name).recommend([["i1"]], 3, user_ids=ids)
+
+
+def test_places_of_users_are_those_of_the_policy():
+    assert user_places(None, 2, 3).tolist() == [0, 0]
+    assert user_places(np.array([0, 3]), 2, 3).tolist() == [0, 3]
+    assert user_places(np.array([0, 3]), 2, 0).tolist() == [0, 0]  # a policy that knows no users
+    for wrong in (np.array([4, 0]), np.array([-1, 0]), np.array([1])):
+        with pytest.raises(SpecError, match=r"expected \[2\] of 0 \(unknown\) to 3"):
+            user_places(wrong, 2, 3)
+
+
+@pytest.mark.full
+def test_a_resumed_run_with_vectors_of_users_equals_one_that_was_not_cut(tmp_path):
+    described().save(tmp_path / "log")
+    log, h = tl.open_interactions(tmp_path / "log"), small(user_embedding=True)
+    whole = tl.fit(h, log, 6, every=3, out=tmp_path / "run", held_out=0.4, save_seconds=0.0)
+    resumed = tl.resume(tmp_path / "run", checkpoint=3)
+    one, two = (run.learners()[0].state.next_item.users.weight for run in (whole, resumed))
+    np.testing.assert_array_equal(one, two)
+    assert resumed.metrics == whole.metrics
+    assert tl.load(tmp_path / "run").policy().spec == whole.policy().spec
+    np.testing.assert_array_equal(tl.load(tmp_path / "run").policy().params.next_item.users.weight, one)
+    assert tl.refit(tmp_path / "run").policy().spec == whole.policy().spec

@@ -1,0 +1,49 @@
+"""The memory that a process holds: arenas of the C library, and what it returns to the system."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog.memory import release_memory
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="glibc is the C library of Linux")
+ARENAS = """
+import ctypes, os, sys, threading
+from tidelog.memory import limit_arenas
+limit_arenas()
+meet = threading.Barrier(6)
+def work():
+    kept = [bytearray(2_000) for _ in range(100)]
+    meet.wait()
+threads = [threading.Thread(target=work) for _ in range(6)]
+[one.start() for one in threads]
+[one.join() for one in threads]
+library = ctypes.CDLL(None)
+library.fdopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(library.fdopen(1, b"w"))
+library.malloc_info(0, stream)
+library.fflush(stream)
+"""
+
+
+@pytest.mark.parametrize(("environment", "arenas"), [({}, 2), ({"MALLOC_ARENA_MAX": "4"}, 4)])
+def test_threads_share_two_arenas_unless_the_environment_says_otherwise(environment, arenas):
+    done = subprocess.run([sys.executable, "-c", ARENAS], env=os.environ | environment, capture_output=True, text=True)
+    assert done.stdout.count("<heap nr=") == arenas, done.stderr
+
+
+def test_freed_memory_is_returned():
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    small = [bytes(1_000) for _ in range(60_000)]  # below the size that the C library maps by itself
+    kept, between = small[::2_000], resident()
+    del small
+    release_memory()
+    assert len(kept) == 30
+    assert between - before > 40e6
+    assert resident() - before < 20e6
