@@ -1039,8 +1039,8 @@ MUTATIONS = [
     Mutation(
         "sweep: failed trials are not tried again",
         "sweeps/driver.py",
-        'status.state == "failed" and trial not in self._stopped',
-        "False",
+        'status.state != "failed" or trial in self._stopped',
+        "True",
         "tests/sweeps/test_sweep.py",
     ),
     # envs
