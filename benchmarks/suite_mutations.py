@@ -1039,7 +1039,7 @@ MUTATIONS = [
     Mutation(
         "sweep: failed trials are not tried again",
         "sweeps/driver.py",
-        'status.state != "failed" or self._stopped(trial)',
+        'status.state != "failed" or trial in self._stopped',
         "True",
         "tests/sweeps/test_sweep.py",
     ),

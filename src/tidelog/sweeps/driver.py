@@ -59,9 +59,8 @@ class Driver:
         self.statuses: dict[int, Status] = {}
         for trial in trials:
             status = read_status(self._of(trial))
-            if status is not None and (
-                status.state != "failed" or trial in self._stopped
-            ):  # a failed one is tried again
+            # a failed one is tried again
+            if status is not None and (status.state != "failed" or trial in self._stopped):
                 self.statuses[trial] = status
         self._running: dict[int, _Running] = {}
         self._losses: dict[int, int] = {}
