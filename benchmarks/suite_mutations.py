@@ -798,8 +798,8 @@ MUTATIONS = [
     Mutation(
         "gate: unknown overlap is no objection",
         "ope/verdict/results.py",
-        'return (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()',
-        "return ()",
+        'reasons = (OVERLAP_UNKNOWN,) if self.context.get("overlap_unknown") else ()',
+        "reasons = ()",
         "tests/ope/test_hard_worlds.py",
     ),
     # data

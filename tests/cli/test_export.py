@@ -113,7 +113,7 @@ def test_all_unreadable_columns_of_new_rows_are_listed_and_the_verdict_only_with
         "'kidneys' is 'helthy' in 1",
     ):
         assert part in done.err
-    assert "fix: correct the cells, or leave the rows out" in done.err
+    assert "fix: correct the cells, leave the rows out, or pass the log's mapping (--columns)" in done.err
     assert "most likely action" not in done.out
     assert not (here / "acted.csv").exists()
 

@@ -182,7 +182,7 @@ def test_a_part_of_many_held_out_episodes_chooses_and_the_others_judge(many, tmp
     assert (few.record.options.selection_share, len(few.record.held_out)) == (1.0, 120)
     assert begin(bc(), many, best="imitation_loss", held_out=0.1).record.options.selection_share == 1.0
     assert len(begin(bc(), many, best=LOSS, held_out=0.04, selection_share=0.5).record.held_out) == 60
-    with pytest.raises(ConfigError, match="no held-out loss chooses the policy"):
+    with pytest.raises(ConfigError, match="no held-out metric chooses the policy"):
         begin(bc(), many, held_out=0.1, selection_share=0.5)
 
 

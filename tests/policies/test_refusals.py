@@ -1,6 +1,5 @@
 """Single refusals and rare branches of policies, their tables, exports and play."""
 
-import json
 import re
 import sys
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ import polars as pl
 import pytest
 
 from tests.runtime.cases import listing, policy
-from tidelog import CheckpointError, ConfigError, Log, SpecError, load_policy
+from tidelog import CheckpointError, Columns, ConfigError, Log, SpecError, load_policy
 from tidelog.errors import ExportError
 from tidelog.policies import action_mapping, batch_inference
 from tidelog.policies.batch_inference import act_on_known, act_on_table
@@ -88,8 +87,7 @@ def test_tables_whose_columns_differ_or_lack_the_episode_are_refused(tmp_path):
         ROWS.with_columns(age=column).write_parquet(tmp_path / name)
     with pytest.raises(SpecError, match=r"expected the same column in every file\. fix: export the files alike"):
         act_on_table(policy("iql, choice"), [str(tmp_path / "one.parquet"), str(tmp_path / "two.parquet")])
-    mapping = tmp_path / "columns.json"
-    mapping.write_text(json.dumps({"observation": ["age"], "action": "a", "episode": "patient", "step": "visit"}))
+    mapping = Columns(observation=["age"], action="a", reward=None, episode="patient", step="visit")
     frame = ROWS.with_columns(patinet=1, visit=1)
     with pytest.raises(SpecError, match=r"the table has no column 'patient': did you mean 'patinet'\?"):
         batch_inference._order(frame, mapping, "the policy is recurrent")

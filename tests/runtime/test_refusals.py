@@ -213,7 +213,7 @@ def test_models_that_answer_otherwise_than_their_manifest_says_are_refused(monke
         session._run(Session(RuntimeError("no such input")), saved, ["action"], {})
     lists = session._Lists.__new__(session._Lists)
     lists._saved, lists.items, lists.width, lists.history = saved, 3, 3, 2
-    lists.features, lists.reads_gaps, lists._kinds = 0, False, 2
+    lists.features, lists.reads_gaps, lists._kinds, lists.known_users = 0, False, 2, 0
     lists._session = Session([np.ones((2, 1), int), np.ones((2, 1))])
     with pytest.raises(CheckpointError, match=r"policy\.onnx: lists of 1 items, expected 3\. fix: export"):
         lists.rank(PAIR, PAIR, 2)

@@ -84,7 +84,7 @@ def _resume_sweep(options: Resume) -> int:
     folder = Path(options.run)
     plan = Plan.read(folder)
     engine = engine_of(options.on, plan.cpus, options.workers, len(plan.trials), options.insecure)
-    return drive_and_show(folder, engine, options.quiet, options.json)
+    return drive_and_show(folder, engine, options.on, options.quiet, options.json)
 
 
 def _import_environments(record: Record, options: Resume) -> None:

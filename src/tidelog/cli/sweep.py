@@ -27,7 +27,6 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
-from tidelog.sweeps.engines.here import Here
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.sweep import Sweep, engine_of, sweep
 from tidelog.sweeps.trials import draws, grid
@@ -141,15 +140,15 @@ def run(words: list[str]) -> int:
             train=False,
             **more,
         )
-    return drive_and_show(folder, engine, options.quiet, options.json)
+    return drive_and_show(folder, engine, options.on, options.quiet, options.json)
 
 
-def drive_and_show(folder: Path, engine: Engine, quiet: bool = False, as_json: bool = False) -> int:
+def drive_and_show(folder: Path, engine: Engine, on: str, quiet: bool = False, as_json: bool = False) -> int:
     """Bring a sweep to its end, print its table and write its page.
 
     The exit code is 4 if a trial diverged or failed, or if the sweep's own files cannot be written.
     """
-    again = f"tidelog resume {shlex.quote(str(folder))}{'' if isinstance(engine, Here) else ' --on ray'}"
+    again = f"tidelog resume {shlex.quote(str(folder))}{'' if on == 'here' else f' --on {on}'}"
     driver = Driver(folder, engine)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report

@@ -392,7 +392,7 @@ def test_reagent_ends_where_no_action_is_possible_next(key: str, tmp_path: Path)
      ({"state_features": None}, "missing column"), ({"state_features": {}}, "missing column"),
      ({"state_features": [1, 2]}, "missing column"),
      ({"reward": "much"}, "non-numeric text"), ({"action_probability": 0.0}, "propensity out of range"),
-     ({"sequence_number": 3}, "duplicate step"), ({"sequence_number": "x"}, "steps cannot be ordered"),
+     ({"sequence_number": 3}, "duplicate step"), ({"sequence_number": "x"}, "non-numeric text"),
      ({"possible_actions": ["stay"]}, "logged action masked out")],
 )  # fmt: skip
 def test_broken_reagent_files(change: dict[str, Any], check: str, tmp_path: Path) -> None:
