@@ -3,8 +3,9 @@
 Before: about 10 passes over the events, 50 reports with 64 batches of validation each, and the last policy. Now: at
 most as many updates, 20 reports with 8 batches each; half of the held-out users stop the training and keep its best
 report. Both begin with the same seeds and read the same events. NDCG@10 is that of the first held-out baskets of the
-other half of the users, who choose nothing. The rule was not chosen on this log: 20 reports and a wait of three follow
-from the cost of a report on Entree. Times are seconds of processor, because machines are shared;
+other half of the users, who choose nothing now; before, they helped to choose the weight of Q (it was 0 with all five
+seeds). Intervals are over seeds, for these users. The rule was not chosen on this log: 20 reports follow from the cost
+of a report on Entree; a wait of three was not tuned. Times are seconds of processor, because machines are shared;
 those before were measured with the code of that time, commit 08d1448b, whose every choice `before` repeats.
 
 Command: `python -m benchmarks.recommender_preset [SEEDS]`; five seeds by default. Kept ones are not computed again.

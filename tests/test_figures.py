@@ -122,6 +122,7 @@ def test_a_log_shows_its_returns_lengths_and_actions(log, tmp_path):
     drawn_file(figure, tmp_path / "log.png")
 
 
+@pytest.mark.full
 def test_logs_of_other_kinds_have_figures_too(tmp_path):
     rng = np.random.default_rng(0)
     doses = Log.from_arrays(

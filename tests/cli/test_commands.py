@@ -197,6 +197,7 @@ def test_evaluate_compares_with_a_log(here, run, tidelog):
     assert "trained on" not in new.said
 
 
+@pytest.mark.full
 def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     for name in ("one", "twin"):
         shutil.copytree(run, here / name)

@@ -59,6 +59,7 @@ def test_flags_that_were_set_are_in_it(clinic, here, tidelog):
     assert tidelog("config", "one", "--overwrite", "--quiet").out == "settings: one.toml (with one-columns.json)\n"
 
 
+@pytest.mark.full
 def test_a_run_in_an_environment_is_repeated(here, tidelog):
     algorithm = tiny()
     tl.learn(algorithm, "jax:CartPole-v1", 64, out="ppg", progress=False)

@@ -26,6 +26,7 @@ def test_columns_are_plain_arrays_of_the_log():
     assert "propensity" not in columns(Cell("drift", "both", 400).draw(0))
 
 
+@pytest.mark.full
 def test_every_problem_has_a_name_that_can_be_a_files_and_a_truth():
     found = list(problems())
     assert len({problem.name for problem in found}) == len(found) > 50

@@ -37,6 +37,7 @@ def test_an_item_has_the_sum_of_its_places_by_hand():
     )
 
 
+@pytest.mark.full
 def test_sampled_items_have_the_sums_of_their_places_also_twice_in_the_sample():
     places = Places(ITEMS[None], SCORES[None])
     logits = np.array([[[0.25, 0.0, 0.5, 0.0]]], np.float32)
@@ -149,6 +150,7 @@ def test_what_is_repeated_is_listed_first_and_an_encoder_alone_cannot_know_it(ba
     assert hits["20"] > hits["own"] - 0.05
 
 
+@pytest.mark.full
 def test_critics_of_baskets_read_the_states_before_and_after_it(baskets):
     h = small(targets=2, profile=False)
     state = fresh(h, baskets)

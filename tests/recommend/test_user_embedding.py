@@ -47,6 +47,7 @@ def test_windows_and_cases_name_the_user_of_each_row():
     np.testing.assert_array_equal(baskets.user_index, np.arange(16) + 1)
 
 
+@pytest.mark.full
 def test_vectors_of_zeros_are_no_vectors_and_leave_all_other_random_numbers_alone():
     log = described()
     with_users, without = (

@@ -16,7 +16,7 @@ from tidelog.number_text import three_digits
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, next_events
 from tidelog.recommend.interactions.readers import read_interactions
-from tidelog.recommend.metrics.advice import advise, advise_lists
+from tidelog.recommend.metrics.advice import advise, advise_lists, best_rule, counting_rules
 from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.report.lists_part import _lead
@@ -200,3 +200,25 @@ def test_lists_are_advised_in_one_sentence_from_python():
     same = advise_lists(OwnFrequency.of(split.train, filled=True), split.train, split.test).decision
     assert same.startswith("Do not use these lists yet: no gain over the counting rule ")
     assert same.endswith(" is shown. Use that rule: it is simpler.")
+
+
+def test_a_rule_that_reads_the_kind_of_the_last_event_is_among_those_to_beat():
+    """A purchase sends users one item forward and a look five: the item alone does not tell which one follows."""
+    rng, rows = np.random.default_rng(0), []
+    for user in range(60):
+        item = user % 15
+        for day in range(12):
+            bought = bool(rng.random() < 0.5)
+            rows.append((f"u{user}", f"i{item}", float(day), "buy" if bought else "look"))
+            item = (item + (1 if bought else 5)) % 15
+    frame = pl.DataFrame(rows, schema=["u", "i", "t", "kind"], orient="row")
+    roles = {"user": "u", "item": "i", "time": "t"}
+    split = read_interactions(frame, **roles, event="kind", reward={"buy": 1.0, "look": 0.0}).split()
+    cases = next_events(split.test, split.test.targets)
+    rules = counting_rules(split.train)
+    compared = compare(rules, cases, split.train.counts, 1, confidence=Confidence(replicates=50))
+    assert best_rule(compared) == "last-event Markov"
+    assert compared.row("last-event Markov").scores["hit rate"].estimate > 0.95
+    assert compared.row("last-item Markov").scores["hit rate"].estimate < 0.7
+    alike = read_interactions(frame, **roles).split()
+    assert "last-event Markov" not in counting_rules(alike.train)

@@ -6,6 +6,7 @@ from tidelog.cli import main
 from tidelog.training.engine.engine import Engine
 
 
+@pytest.mark.full
 def test_resume_writes_the_collected_log_of_a_complete_run(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as killed:
         killed.setattr(Engine, "close", lambda self: None)

@@ -84,6 +84,7 @@ def test_the_first_report_which_compiles_is_no_measure_of_the_others(capfd, monk
     assert "note: about" not in capfd.readouterr().err
 
 
+@pytest.mark.full
 def test_the_time_that_is_left_includes_validation(origin):
     """Evaluations of 0.2 seconds, many more than the updates take: they are announced, then measured."""
     slow = {"slow": lambda policy: time.sleep(0.2) or 0.0}

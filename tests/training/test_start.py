@@ -161,6 +161,7 @@ def test_a_policy_of_several_choices_plays_where_it_learnt_and_is_begun_as(monke
         MappedPolicy(policy, wider)
 
 
+@pytest.mark.full
 def test_what_taught_the_teacher_is_known_of_the_run(held):
     _, teacher = held
     run = begin(tiny(), f"jax:{CART}", teacher.policy(), start_updates=1)

@@ -28,6 +28,7 @@ def test_random_men() -> None:
     assert "10,000 episodes" in inspect_log(log).text()
 
 
+@pytest.mark.full
 def test_bts_men_and_the_proposal() -> None:
     path = shared("data/obd_small/bts/men/men.csv.gz")
     assert read_log(path, MAPPING).report.ok

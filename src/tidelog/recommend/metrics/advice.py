@@ -18,8 +18,10 @@ from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 LEADING = "hit rate"  # the measure of the sentence
 MOST_CASES, K = 1_000, 10  # held-out cases that are compared, and the length of their lists
 POPULAR, NEXT, NEIGHBOURS, OWN, TIFU = "popularity", "last-item Markov", "item-kNN", "own frequency", "TIFU-kNN"
+NEXT_BY_EVENT = "last-event Markov"
 RULES = {
-    POPULAR: "popularity", NEXT: "what followed the last item", NEIGHBOURS: "items of the same users",
+    POPULAR: "popularity", NEXT: "what followed the last item",
+    NEXT_BY_EVENT: "what followed the last item with its kind of event", NEIGHBOURS: "items of the same users",
     OWN: "the most frequent items of the user", TIFU: "frequent items of the user and of similar users",
 }  # fmt: skip
 SUBJECTS = {
@@ -38,10 +40,15 @@ class Advice(NamedTuple):
 
 
 def counting_rules(train: Interactions) -> dict[str, Ranker]:
-    """Return the rules that count events of a log, by name; without last-item Markov in a log of baskets."""
+    """Return the rules that count events of a log, by name.
+
+    The two Markov rules are left out in a log of baskets, and the one by events where all events are of one kind.
+    """
     rules: dict[str, Ranker] = {POPULAR: Popularity.of(train)}
     if not train.has_baskets:
         rules[NEXT] = Markov.of(train)
+        if train.event.max(initial=0) > 1:
+            rules[NEXT_BY_EVENT] = Markov.of(train, by_event=True)
     own = OwnFrequency.of(train, filled=True)
     return rules | {NEIGHBOURS: ItemKNN.of(train), OWN: own, TIFU: TifuKNN.of(train)}
 
