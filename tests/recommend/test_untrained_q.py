@@ -149,7 +149,6 @@ def test_the_chance_of_using_a_weight_without_a_gain_is_its_level():
 
 
 @pytest.mark.full
-@pytest.mark.sample("0.4")
 @pytest.mark.parametrize("held_out", [0.0, 0.4])
 def test_a_run_without_an_update_of_q_says_so_and_does_not_use_it(held_out, tmp_path):
     described().save(tmp_path / "log")

@@ -1,5 +1,7 @@
 """A run whose process was killed between its last checkpoint and the writing of its collected log."""
 
+import pytest
+
 from tests.algorithms.players import tiny
 from tidelog import learn, open_log
 from tidelog.cli import main

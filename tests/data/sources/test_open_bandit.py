@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.shared import shared
 from tidelog.data.io.inspect import describe_table, inspect_log
