@@ -25,7 +25,7 @@ from tidelog.training.engine.cache import use_cache
 QUICK_XLA = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": "false"}
 KEPT_DAYS = 14
 MAPS = Path("/proc/self/maps")
-MANY = 50_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several
+MANY = 42_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several
 EXAMPLES = {"default": 20, "full": 300}
 for tier, examples in EXAMPLES.items():
     settings.register_profile(

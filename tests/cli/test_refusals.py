@@ -52,7 +52,12 @@ TABLES = {
     "an empty cell": (
         csv(lambda f: put(f, "hour", {4: None})),
         MAPPING,
-        ["missing value in 'hour', 1 row: 4", "expected: a value in every row", "fix: fill the cells"],
+        [
+            "missing value in 'hour', 1 row: 4",
+            "expected: a value in every row",
+            "fix: set missing = {",
+            "or fill the cells",
+        ],
     ),
     "NaN": (
         csv(lambda f: put(f, "hour", {4: "NaN", 9: "inf"})),
