@@ -75,7 +75,8 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     if not share:
         return paragraph("A run held out no period, so the quality of its lists is unknown. fix: train with held_out.")
     split = found.log.split(share=share)
-    chose = max((line.run.record.options.selection_share for line in lines if _chose(line)), default=0.0)
+    shares = (line.run.record.options.selection_share for line in lines)
+    chose = max((share for share in shares if share < 1.0), default=0.0)  # where only some held-out users choose
     test = split_users(split.test, chose)[1] if chose else split.test
     baskets, rows = found.log.has_baskets, test.targets
     cases = held_out_cases(test, MOST_CASES)
@@ -125,11 +126,6 @@ _REPEATS = (  # by whether such items are left out by default
     "Users do so in {share:.0%} of the events only, so `tidelog recommend` and `tidelog serve` leave these items out "
     "(`--exclude-seen no` keeps them).",
 )
-
-
-def _chose(line: Line) -> bool:
-    """Whether only some of the held-out users chose the policy."""
-    return line.run.record.options.selection_share < 1.0
 
 
 def _lead(compared: Comparison, learnt: Mapping[str, Ranker], unit: str) -> str:

@@ -88,8 +88,8 @@ class Driver:
                     for ended in self.engine.wait(POLL_SECONDS):
                         self._end(ended.job, ended.how, screen)
                     self._cancel_stalled(screen)
-                    count = self._ended()
-                    screen.tell(self._doing(count), count / len(self.plan.trials))
+                    count = self._count_ended()
+                    screen.tell(self._progress_text(count), count / len(self.plan.trials))
                     interrupts.leave()
             finally:
                 self.engine.close()
@@ -126,7 +126,7 @@ class Driver:
         if self._open is not None and (status.state != "standing" or status.update >= self._target()):
             self._open.remove(trial)
 
-    def _ended(self) -> int:
+    def _count_ended(self) -> int:
         """How many trials have nothing to do any more."""
         ended = sum(status.state != "standing" for trial, status in self.statuses.items() if trial not in self._stopped)
         return len(self._stopped) + ended
@@ -210,7 +210,7 @@ class Driver:
                 del self._running[trial]
                 self._lose(one, f"no report and no checkpoint for {self.plan.stall_seconds:g} seconds", screen)
 
-    def _doing(self, ended: int) -> str:
+    def _progress_text(self, ended: int) -> str:
         text = f"{ended:,} of {len(self.plan.trials):,} trials ended"
         shown = sorted(self._running.items())[:MOST_SHOWN]
         at = [f"trial {trial} at {int(one.last[0] or 0):,}" for trial, one in shown]
