@@ -10,7 +10,13 @@ from tests.ope.cases import NOTHING_KNOWN, QUICK
 from tidelog.ope.estimators import permutation
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.ope.estimators.permutation import pearson_quantiles, permutation_arms
-from tidelog.ope.estimators.sequential import discounts, logged_return, step_weights, weighted_dr
+from tidelog.ope.estimators.sequential import (
+    discounts,
+    double_reinforcement,
+    logged_return,
+    step_weights,
+    weighted_dr,
+)
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.verdict.decide import Case
 
@@ -60,6 +66,23 @@ def test_the_moments_are_those_of_all_permutations(monkeypatch):
     assert permutation_arms(evidence, Confidence()) == pytest.approx((high * deviation, -low * deviation))
 
 
+def test_with_occupancy_ratios_single_steps_are_paired():
+    evidence = unequal_episodes()
+    steps = len(evidence.reward)
+    evidence = Evidence(**{**vars(evidence), "model_target": evidence.model, "discount": 1.0,
+                           "occupancy": np.random.default_rng(1).random(steps)})  # fmt: skip
+    after = np.append(evidence.model[1:], 0.0)
+    after[evidence.starts[1:] - 1] = 0.0
+    residuals, weights = evidence.reward + after - evidence.model, (evidence.occupancy - 1.0) / EPISODES
+    assert weights @ residuals == pytest.approx(double_reinforcement(evidence).minus(logged_return(evidence)).estimate)
+    generator = np.random.default_rng(2)
+    drawn = np.array([weights @ generator.permutation(residuals) for _ in range(40_000)])
+    drawn -= drawn.mean()
+    low, high = pearson3.ppf([0.025, 0.975], (drawn**3).mean() / drawn.std() ** 3)
+    arms = permutation_arms(evidence, Confidence(), visits=True)
+    assert arms == pytest.approx((high * drawn.std(), -low * drawn.std()), rel=0.03)
+
+
 def test_the_error_of_the_advantages_is_added_and_arms_widen():
     evidence = unequal_episodes()
     equal = Evidence(**{**vars(evidence), "reward": np.zeros(evidence.starts[-1]), "discount": 0.0,
@@ -84,23 +107,27 @@ def test_nothing_is_said_of_two_episodes_or_of_too_many_steps(monkeypatch):
     assert permutation_arms(unequal_episodes(), Confidence()) == (0.0, 0.0)
 
 
-def clicked(seed, rows=1000, rate=0.02, actions=20):
-    """One decision an episode, clicks that depend on nothing, a target that differs from the uniform logger."""
+def clicked(seed, rows=1000, rate=0.02, actions=20, steps=1):
+    """Clicks that depend on nothing, in episodes of so many steps, and a target unlike its uniform logger."""
     generator = np.random.default_rng([seed, 7])
     chances = np.exp(generator.standard_normal((rows, actions)))
     target = (chances / chances.sum(1, keepdims=True))[:, 0]
     reward = (generator.random(rows) < rate).astype(np.float64)
-    mean = np.full(rows, reward.mean())
-    return Evidence(np.arange(rows + 1), reward, target, np.full(rows, 1 / actions), model=mean, model_target=mean)
+    left = reward.mean() * np.tile(np.arange(steps, 0, -1), rows // steps)
+    return Evidence(
+        np.arange(0, rows + 1, steps), reward, target, np.full(rows, 1 / actions),
+        model=left, model_target=left, occupancy=target * actions,
+    )  # fmt: skip
 
 
-def test_a_difference_that_chance_makes_often_is_not_shown():
+@pytest.mark.parametrize("logs", [{}, {"rows": 24_000, "rate": 0.001, "steps": 60}], ids=["products", "visits"])
+def test_a_difference_that_chance_makes_often_is_not_shown(logs):
     case = next(
-        case for case in (Case(clicked(seed), None, NOTHING_KNOWN, QUICK) for seed in range(99))
+        case for case in (Case(clicked(seed, **logs), None, NOTHING_KNOWN, QUICK) for seed in range(99))
         if case.between(case.deciding_ratios).high < 0
     )  # fmt: skip
-    below, above = permutation_arms(case.policy, case.confidence)
-    found = case.difference("wdr")
+    below, above = permutation_arms(case.policy, case.confidence, visits=case.deciding == "drl")
+    found = case.difference(case.deciding)
     assert found.estimate < 0 < found.high == pytest.approx(found.estimate + above)
     assert found.low <= found.estimate - below
 

@@ -1,4 +1,4 @@
-"""Permutation distribution of the weighted doubly robust difference, for rewards that few episodes carry.
+"""Permutation distribution of a doubly robust difference, for rewards that few episodes carry.
 
 A bootstrap over episodes knows weights only where something was earned. If 25 of 5,000 episodes earned, it resamples 25
 weights; where these are skewed, most samples of 25 lack the large ones, and their spread is too small: a policy without
@@ -8,9 +8,10 @@ likely. The difference is linear in the residuals, so the mean, variance and ske
 form; the quantiles are those of the Pearson type III (shifted gamma) distribution with these moments (Mielke & Berry
 2007, "Permutation Methods").
 
-With `w_it` the normalised weight of step t (`sum_i w_it = 1`), `delta_it = r_it + gamma v_i,t+1 - q_it`, and
-`v - q` the model's advantage of the target over the logged action:
+With `w_it` the normalised weight of step t (`sum_i w_it = 1`), or 1/E times its occupancy ratio without the discount,
+`delta_it = r_it + gamma v_i,t+1 - q_it`, and `v - q` the model's advantage of the target over the logged action:
 `difference = sum_it (w_it - 1/E) gamma^t delta_it + mean_i sum_t gamma^t (v_it - q_it)`.
+Whole episodes are paired with products of probabilities, single steps with occupancy ratios, which depend on one step.
 
 Letters: `E` episodes, `N` steps, `T` steps of the longest episode.
 """
@@ -29,11 +30,12 @@ ROWS = 2_048  # episodes whose products of three steps are in memory together
 SYMMETRIC = 1e-4  # skewness below which the distribution is normal
 
 
-def permutation_arms(evidence: Evidence, confidence: Confidence) -> tuple[float, float]:
+def permutation_arms(evidence: Evidence, confidence: Confidence, *, visits: bool = False) -> tuple[float, float]:
     """Distances of the lower and the upper end from an estimated difference: (below, above), both at least 0.
 
-    If weights and residuals are independent, the difference is above `below` or under `-above` with half the error of
-    `confidence` each. (0, 0) where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
+    The difference is that of the weighted doubly robust estimate, with `visits` of double reinforcement learning, from
+    the logger's mean. If weights and residuals are independent, it is above `below` or under `-above` with half the
+    error of `confidence` each. (0, 0) where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
     """
     episodes, horizon = evidence.episodes, evidence.horizon
     if episodes < 3 or episodes * horizon > CELLS:
@@ -41,14 +43,14 @@ def permutation_arms(evidence: Evidence, confidence: Confidence) -> tuple[float,
     rated, value = required_part(evidence, "model"), required_part(evidence, "model_target")
     after = np.append(value[1:], 0.0)
     after[evidence.starts[1:] - 1] = 0.0
-    discount = discounts(evidence)
-    within = np.arange(horizon) < evidence.lengths[:, None]
-    residuals = np.zeros(within.shape)  # [E, T], 0 after the end
-    residuals[within] = discount * (evidence.reward + evidence.discount * after - rated)
-    residuals -= residuals.mean(0)
-    weights = step_weights(evidence)  # [E, T]
-    weights -= weights.mean(0)
-    deviation, skewness = _moments(weights, residuals)
+    discount, gaps = discounts(evidence), evidence.reward + evidence.discount * after - rated
+    if visits:
+        weights, residuals = required_part(evidence, "occupancy")[:, None] / episodes, gaps[:, None]  # [N, 1]
+        weights = weights - discount[:, None] / episodes
+    else:
+        weights, residuals = step_weights(evidence), np.zeros((episodes, horizon))  # [E, T], 0 after the end
+        residuals[np.arange(horizon) < evidence.lengths[:, None]] = discount * gaps
+    deviation, skewness = _moments(weights - weights.mean(0), residuals - residuals.mean(0))
     advantages = np.add.reduceat(discount * (value - rated), evidence.starts[:-1])
     error = float(advantages.std(ddof=1)) / np.sqrt(episodes)
     deviate = confidence.widening * float(ndtri((1.0 + confidence.level) / 2.0))

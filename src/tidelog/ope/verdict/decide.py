@@ -97,17 +97,20 @@ class Case(NamedTuple):
         return Interval(*(0.0 if abs(number) <= least else number for number in ends))
 
     def difference(self, name: str) -> Interval:
-        """An estimator's difference from the logger on the same episodes; widened for the deciding estimator.
+        """An estimator's difference from the logger on the same episodes.
 
-        Weighted doubly robust, it is also as wide as chance makes it where weights and residuals are unrelated.
+        The deciding one is widened, and reaches as far as chance does where weights and residuals are unrelated; with
+        occupancy ratios only where rewards are rare, because single steps are paired, and residuals of one episode may
+        cancel.
         """
         ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
         if name != self.deciding:
             return self.between(ratios)
-        found = self.between(ratios, self.widening)
-        if name != "wdr" or not np.isfinite(found.estimate):
+        found, visits = self.between(ratios, self.widening), ESTIMATORS[name].uses_occupancy
+        if not np.isfinite(found.estimate) or (visits and not self.rare_rewards):
             return found
-        below, above = permutation_arms(self.policy, replace(self.confidence, widening=self.widening))
+        confidence = replace(self.confidence, widening=self.widening)
+        below, above = permutation_arms(self.policy, confidence, visits=visits)
         return Interval(found.estimate, min(found.low, found.estimate - below), max(found.high, found.estimate + above))
 
     def bound(self, difference: Interval) -> Interval:
