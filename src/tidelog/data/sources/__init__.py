@@ -1,9 +1,9 @@
 """Sources of logs: files and frames become a `Table` (which needs a mapping), or a `RawLog` (which needs none).
 
 `tables` reads table files and frames (`parquet_guard` checks Parquet files first), `several` joins the tables of
-several files, which `files` names, `arrays` reads npz, D4RL and
-OGBench, `robomimic` its HDF5 files, `reagent` reads ReAgent's JSON, `minari` reads Minari data sets. Each format is one function, registered under
-its file endings in `SOURCES` (tables) or `ARRAYS` (no mapping).
+several files, which `files` names, `arrays` reads npz, D4RL and OGBench, `robomimic` its HDF5 files, `reagent` reads
+ReAgent's JSON, `minari` reads Minari data sets. Each format is one function, registered under its file endings in
+`SOURCES` (tables) or `ARRAYS` (no mapping).
 """
 
 from __future__ import annotations

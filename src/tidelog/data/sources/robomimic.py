@@ -102,8 +102,8 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
                 found.setdefault(int(number), {})[member] = dataset
             if not found:
                 raise KeyError("data/demo_N has no obs, actions, rewards or dones")
-            check_datasets(path, ((f"data/demo_{number}/{name}", dataset)
-                                  for number, members in found.items() for name, dataset in members.items()))  # fmt: skip
+            listed = [(number, name, one) for number, members in found.items() for name, one in members.items()]
+            check_datasets(path, ((f"data/demo_{number}/{name}", one) for number, name, one in listed))
             _check_equal(path, found)
             order = sorted(found)
             arrays = [{name: h5py.Dataset(one)[()] for name, one in found[number].items()} for number in order]
