@@ -295,3 +295,63 @@ def test_empty_text_is_counted_and_its_rule_named(tmp_path):
     assert any("2 in 'region'" in note for note in described.notes)
     (error,) = [one for one in described.report.errors if one.check == "missing value"]
     assert error.fix.startswith('set missing = { "')
+
+
+def ward(**more):
+    """Forty patients of three visits each; columns have names in another language."""
+    rng = np.random.default_rng(1)
+    columns = {
+        "patient_nr": np.repeat(np.arange(40), 3),
+        "zeitpunkt": np.tile([0, 1, 2], 40),
+        "alter": np.repeat(rng.integers(20, 90, 40), 3),
+        "druck": rng.normal(120.0, 9.0, 120).round(1),
+        "massnahme": rng.choice(["nichts", "gabe", "warten"], 120),
+        "belohnung": np.tile([0, 0, 1], 40) * rng.integers(0, 2, 120),
+    }
+    return pl.DataFrame({name: more.get(name, values) for name, values in {**columns, **more}.items()
+                         if more.get(name, values) is not None})  # fmt: skip
+
+
+def test_roles_without_a_known_name_are_proposed_by_their_values():
+    assert proposed(ward()) == {
+        "episode": "patient_nr", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    notes = "\n".join(describe_table(ward()).notes)
+    for role, name in {"step": "zeitpunkt", "reward": "belohnung", "action": "massnahme"}.items():
+        assert any(f"'{name}'" in note and f"change `{role}` if wrong" in note for note in notes.split("\n")), role
+    assert read_log(ward(), proposed(ward())).steps == 120
+
+
+@pytest.mark.parametrize(
+    ("change", "role"),
+    [
+        ({"zeitpunkt": np.tile([0, 0, 1], 40)}, "step"),  # two rows of one step
+        ({"zeitpunkt": np.tile([3, 5, 9], 40)}, "step"),  # counts nothing
+        ({"massnahme": np.repeat(["a", "b", "c", "d"], 30)}, "action"),  # the same on every visit
+        ({"belohnung": np.tile([0, 1, 0], 40)}, "reward"),
+        ({"patient_nr": None}, "action"),
+    ],
+)
+def test_values_that_show_no_role_are_not_guessed(change, role):
+    assert role not in proposed(ward(**change))
+
+
+def test_of_two_columns_that_may_be_the_action_inspect_asks():
+    frame = ward(lage=np.tile(["links", "rechts"], 60))
+    assert "action" not in proposed(frame)
+    assert '# action = "massnahme"   # or lage' in hints(frame)
+
+
+def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():
+    dose = np.where(np.arange(120) % 3 == 0, np.arange(120) % 20, 0)
+    frame = ward(massnahme=None, insulin=dose)
+    mapping = proposed(frame)
+    assert (mapping["action"], mapping["bounds"]) == ("insulin", [0.0, 19.0])
+    assert "insulin" not in mapping["observation"]
+    (note,) = [note for note in describe_table(frame).notes if "insulin" in note]
+    assert "a dose from 0 to 19" in note
+    assert "such as none, up to 9.5, more" in note
+    amount = pl.col("insulin")
+    levels = pl.when(amount == 0).then(pl.lit("none")).when(amount <= 9.5).then(pl.lit("low")).otherwise(pl.lit("high"))
+    assert proposed(frame.with_columns(levels.alias("insulin")))["action"] == "insulin"
