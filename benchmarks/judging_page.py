@@ -98,8 +98,8 @@ Answered: {_of(whole["answered"])}. Intervals cover the truth in
 over the {over["logs"]} logs with their seeds {over["low"]:.1%} to {min(over["high"], 1.0):.1%}. *Better* was said of
 {_of(whole["better_though_not"])} that were not, *worse* of
 {_of(whole["worse_though_not"])} that were not.
-The first version held in {before["covered"]} of {before["supported"]} supported verdicts on twelve logs; the problems of
-the section before answer {answered:.0%} and cover {earlier["covered"]["share"]:.1%}.
+The first version held in {before["covered"]} of {before["supported"]} supported verdicts on twelve logs; the problems
+of the section before answer {answered:.0%} and cover {earlier["covered"]["share"]:.1%}.
 Intervals here are wider than 95% asks for.
 With estimated propensities *better* is said
 {unknown} times: smaller gains do not outlast the allowance for a hidden cause.

@@ -326,7 +326,7 @@ def test_roles_without_a_known_name_are_proposed_by_their_values():
 @pytest.mark.parametrize(
     ("change", "role"),
     [
-        ({"zeitpunkt": np.tile([0, 0, 1], 40)}, "step"),  # two rows of one step
+        ({"zeitpunkt": np.tile([1, 2, 2], 40)}, "step"),  # two rows of one step
         ({"zeitpunkt": np.tile([3, 5, 9], 40)}, "step"),  # counts nothing
         ({"massnahme": np.repeat(["a", "b", "c", "d"], 30)}, "action"),  # the same on every visit
         ({"belohnung": np.tile([0, 1, 0], 40)}, "reward"),
