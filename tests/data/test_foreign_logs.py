@@ -337,6 +337,18 @@ def test_values_that_show_no_role_are_not_guessed(change, role):
     assert role not in proposed(ward(**change))
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
+    frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})
+    assert proposed(frame) == {
+        "episode": "akte", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    assert any("change `episode` and `step` if wrong" in note for note in describe_table(frame).notes)
+    twice = frame.with_columns(akte=pl.col("akte") // 2)  # every step of an episode twice
+    assert "episode" not in proposed(twice)
+
+
 def test_of_two_columns_that_may_be_the_action_inspect_asks():
     frame = ward(lage=np.tile(["links", "rechts"], 60))
     assert "action" not in proposed(frame)

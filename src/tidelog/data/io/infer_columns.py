@@ -157,7 +157,7 @@ def infer_columns(
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
-    _ends(named, rows, ends, proposal)
+    _ends(named, rows, ends, repeats, proposal)
     _steps(repeats, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
@@ -224,7 +224,13 @@ def _fits(role: str, one: Field, rows: int) -> bool:
     return one.kind in NUMERIC
 
 
-def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
+def _ends(
+    named: Sequence[Field],
+    rows: int,
+    ends: Callable[[str, str | None, str], float],
+    repeats: Callable[[str, str], int],
+    proposal: Proposal,
+) -> None:
     """Assign the roles of one column each."""
     for role, known in _SINGLE.items():
         called = sorted((one for one in named if _plain(one) in known), key=lambda one: known.index(_plain(one)))
@@ -235,6 +241,8 @@ def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, st
     times = [one for one in named if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
+    if "episode" not in proposal.mapping:
+        _guess_episode(named, rows, repeats, proposal)
     _by_content(named, ends, proposal)
     if "episode" not in proposal.mapping:
         proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
@@ -242,6 +250,42 @@ def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, st
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
                           "set `terminated = true` if every episode terminated")  # fmt: skip
+
+
+def _guess_episode(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
+    """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
+    if _is_interaction(named):
+        return
+    used = roles_of(proposal.mapping)
+    whole = [one for one in named if not one.empty and one.kind in ("flag", "whole number") and one.unique > 1
+             and used.get(one.name, "step") == "step"]  # fmt: skip
+    steps = [one for one in whole if one.kind == "flag" or _counts(one)]
+    keys = [one for one in named if one.kind in ("whole number", "word") and not one.empty and one.name not in used]
+    pairs = [
+        (key, step)
+        for key in keys
+        for step in steps
+        if key is not step and key.unique >= _FEWEST_EPISODES and 2 * key.unique <= rows
+        and step.unique <= key.unique <= 2 * rows / step.unique and not repeats(key.name, step.name)
+    ]  # fmt: skip
+    if len(pairs) == 1:
+        key, step = (one.name for one in pairs[0])
+        proposal.mapping |= {"episode": key, "step": step}
+        proposal.notes.append(f"'{key}' is read as the episode, because '{step}' counts its rows: change `episode` and "
+                              "`step` if wrong")  # fmt: skip
+
+
+_FEWEST_EPISODES = 10
+
+
+def _counts(one: Field) -> bool:
+    """Whether a column has every whole number from 0 or 1 to its largest."""
+    return one.kind == "whole number" and one.low in (0.0, 1.0) and one.unique == (one.high or 0.0) - one.low + 1
+
+
+def _is_interaction(named: Sequence[Field]) -> bool:
+    """Whether a name says users, items or kinds of event."""
+    return not {_plain(one) for one in named}.isdisjoint((*_USER, *_ITEM, *_EVENT))
 
 
 def _steps(repeats: Callable[[str, str], int], proposal: Proposal) -> None:
@@ -455,14 +499,13 @@ def _guess_roles(
     with users, items or kinds of event may be interactions, and get no proposal.
     """
     episode = proposal.mapping.get("episode")
-    if episode is None or not {_plain(one) for one in named}.isdisjoint((*_USER, *_ITEM, *_EVENT)):
+    if episode is None or _is_interaction(named):
         return
     used = roles_of(proposal.mapping)
     left = [one for one in named if one.name not in used and not one.empty and not _is_outcome(one)]
     changing = [one for one in left if one.unique > 1 and not nested(episode, one.name)]
     if not {"step", "time"} & proposal.mapping.keys():
-        counting = [one for one in changing if one.kind == "whole number" and one.low in (0.0, 1.0)
-                    and one.unique == (one.high or 0.0) - one.low + 1 and not repeats(episode, one.name)]  # fmt: skip
+        counting = [one for one in changing if _counts(one) and not repeats(episode, one.name)]
         if len(counting) == 1:
             proposal.mapping["step"] = counting[0].name
             note = "counts the rows of each episode and is read as the step: change `step` if wrong"
