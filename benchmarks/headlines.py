@@ -36,6 +36,16 @@ def _calibration(found: Found) -> str:
     return f"*better* wrong in {_share(one['better_though_not'])}; {answered:.0%} of {one['verdicts']:,} logs answered"
 
 
+def _randomised_part(found: Found) -> str:
+    one = found["summary"]
+    wrong = one["better_though_not"]["count"] + one["worse_though_not"]["count"]
+    covered, answered = one["covered"], one["answered"]
+    return (
+        f"{answered['count']} of {answered['of']} answered; {covered['count']} of these intervals cover, "
+        f"{wrong} wrong *better* or *worse*"
+    )
+
+
 def _carrying(found: Found) -> str:
     fresh = kept("carrying_report")["summary"]
     covered = fresh["covered"]
@@ -104,6 +114,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     ),
     "fine_tuning_pendulum": lambda f: f"online - offline in return: {_interval(f['interval'])}",
     "calibration": _calibration,
+    "randomised_part": _randomised_part,
     "choose_carrying": _carrying,
     "adversarial": _adversarial,
     "judge_peers": _judges,

@@ -6,7 +6,16 @@ from statistics import median
 from benchmarks.curves import draw_curves
 from benchmarks.headlines import index
 from benchmarks.icu_sepsis_bcq import cell
-from benchmarks.judging_page import adversarial, calibration, carrying, judges, judging_speed, looks, risk_bands
+from benchmarks.judging_page import (
+    adversarial,
+    calibration,
+    carrying,
+    judges,
+    judging_speed,
+    looks,
+    randomised_part,
+    risk_bands,
+)
 from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
@@ -541,7 +550,7 @@ SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
 SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
-SECTIONS += ((calibration, "calibration"), (carrying, "choose_carrying"))
+SECTIONS += ((calibration, "calibration"), (randomised_part, "randomised_part"), (carrying, "choose_carrying"))
 SECTIONS += ((adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))
 SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))

@@ -1,7 +1,9 @@
 """Small files in the shapes of logs from elsewhere: what inspect proposes for them, and how they are read."""
 
+import gzip
 import json
 import tomllib
+import zipfile
 
 import numpy as np
 import polars as pl
@@ -9,8 +11,9 @@ import pytest
 
 from tidelog import Columns, ConfigError, LogError, read_log, read_npz
 from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import validate
+from tidelog.data.io.readers import is_table, validate
 from tidelog.data.parsing.column import date_formats
+from tidelog.data.sources import tables
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.tables import one_table
 
@@ -181,11 +184,71 @@ def test_events_in_lists_are_rows(tmp_path):
         read_log(path, mapping | {"explode": "session_id"})
 
 
-@pytest.mark.parametrize("text", ['[{"a": 1}]', '{\n"sessions": [1]\n}', '{"exported": 1, "sessions": [{"a": 1}]}'])
-def test_a_document_is_told_to_be_written_as_lines(text, tmp_path):
+RECORDS = [{"user": 1 + row // 2, "t": row % 2, "seen": {"age": 20 + row}, "action": row % 3, "reward": 0.5 * row}
+           for row in range(12)]  # fmt: skip
+DOCUMENT_MAPPING = {"episode": "user", "step": "t", "observation": "seen.age", "action": "action", "reward": "reward"}
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.json.zip"])
+@pytest.mark.parametrize("document", [RECORDS, {"exported": "2026-01-01", "tags": ["x"], "events": RECORDS}])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_one_document_is_a_table(document, indent, name, tmp_path):
+    path, text = tmp_path / name, json.dumps(document, indent=indent).encode()
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.json", text)
+    else:
+        path.write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    log = read_log(path, DOCUMENT_MAPPING)
+    assert is_table(path)
+    assert (log.steps, len(log.episode_ids)) == (12, 6)
+    assert log.reward.tolist() == [row["reward"] for row in RECORDS]
+    assert ("not read: exported, tags" in log.report.text()) == isinstance(document, dict)
+    described = describe_table(path)
+    assert described.rows == 12
+    assert described.proposed.action == "action"
+
+
+def test_lists_inside_the_records_of_a_document_are_exploded(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([{"session": 1, "events": RECORDS[:2]}, {"session": 2, "events": []}]))
+    log = read_log(tmp_path / "a.json", DOCUMENT_MAPPING | {"episode": "session", "explode": "events"})
+    assert log.steps == 2
+    assert describe_table(tmp_path / "a.json").toml.count('explode = "events"') == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"events": [{"a": 1}], "users": [{"b": 1}]}', "2 lists of objects: events, users"),
+        ("[1, 2]", "0 lists of objects"),
+        ('[{"a": 1}, {"a": 2}', "not one JSON value"),
+        ('[{"a": 1, "a": 2}]', "not one JSON value"),
+        ('[{"a.b": 1, "a": {"b": 2}}]', "the same name twice"),
+        ("[{}]", "objects without known keys"),
+    ],
+)
+def test_documents_that_are_no_table_are_refused(text, words, tmp_path):
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(LogError, match=r"jq -c '\.\[\]' LOG\.json"):
-        raw_reagent(tmp_path / "a.json")
+    with pytest.raises(LogError, match=words):
+        read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
+
+
+def test_reagent_s_lines_and_mappings_are_no_documents(tmp_path):
+    line = json.dumps({"mdp_id": "1", "sequence_number": 0, "state_features": {"0": 1.0}, "events": [{"a": 1}]})
+    for text in (f"{line}\n{line}\n", json.dumps(DOCUMENT_MAPPING), "", "hello"):
+        (tmp_path / "a.json").write_text(text)
+        assert not is_table(tmp_path / "a.json"), text
+    (tmp_path / "b.json").write_text(json.dumps(RECORDS))
+    with pytest.raises(LogError, match="tidelog data inspect"):
+        raw_reagent(tmp_path / "b.json")
+
+
+@pytest.mark.parametrize("way", [RECORDS, {"events": RECORDS}])
+def test_a_document_of_little_text_does_not_take_the_memory(way, tmp_path, monkeypatch):
+    (tmp_path / "a.json").write_text(json.dumps(way))
+    monkeypatch.setattr(tables, "shortage", lambda size: "too large" if size > 500 else None)
+    with pytest.raises(LogError, match="too large"):
+        read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
 
 
 def test_demonstrations_of_imitation(tmp_path):
@@ -232,3 +295,75 @@ def test_empty_text_is_counted_and_its_rule_named(tmp_path):
     assert any("2 in 'region'" in note for note in described.notes)
     (error,) = [one for one in described.report.errors if one.check == "missing value"]
     assert error.fix.startswith('set missing = { "')
+
+
+def ward(**more):
+    """Forty patients of three visits each; columns have names in another language."""
+    rng = np.random.default_rng(1)
+    columns = {
+        "patient_nr": np.repeat(np.arange(40), 3),
+        "zeitpunkt": np.tile([0, 1, 2], 40),
+        "alter": np.repeat(rng.integers(20, 90, 40), 3),
+        "druck": rng.normal(120.0, 9.0, 120).round(1),
+        "massnahme": rng.choice(["nichts", "gabe", "warten"], 120),
+        "belohnung": np.tile([0, 0, 1], 40) * rng.integers(0, 2, 120),
+    }
+    return pl.DataFrame({name: more.get(name, values) for name, values in {**columns, **more}.items()
+                         if more.get(name, values) is not None})  # fmt: skip
+
+
+def test_roles_without_a_known_name_are_proposed_by_their_values():
+    assert proposed(ward()) == {
+        "episode": "patient_nr", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    notes = "\n".join(describe_table(ward()).notes)
+    for role, name in {"step": "zeitpunkt", "reward": "belohnung", "action": "massnahme"}.items():
+        assert any(f"'{name}'" in note and f"change `{role}` if wrong" in note for note in notes.split("\n")), role
+    assert read_log(ward(), proposed(ward())).steps == 120
+
+
+@pytest.mark.parametrize(
+    ("change", "role"),
+    [
+        ({"zeitpunkt": np.tile([1, 2, 2], 40)}, "step"),  # two rows of one step
+        ({"zeitpunkt": np.tile([3, 5, 9], 40)}, "step"),  # counts nothing
+        ({"massnahme": np.repeat(["a", "b", "c", "d"], 30)}, "action"),  # the same on every visit
+        ({"belohnung": np.tile([0, 1, 0], 40)}, "reward"),
+        ({"patient_nr": None}, "action"),
+    ],
+)
+def test_values_that_show_no_role_are_not_guessed(change, role):
+    assert role not in proposed(ward(**change))
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
+    frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})
+    assert proposed(frame) == {
+        "episode": "akte", "step": "zeitpunkt", "reward": "belohnung", "action": "massnahme",
+        "observation": ["alter", "druck"],
+    }  # fmt: skip
+    assert any("change `episode` and `step` if wrong" in note for note in describe_table(frame).notes)
+    twice = frame.with_columns(akte=pl.col("akte") // 2)  # every step of an episode twice
+    assert "episode" not in proposed(twice)
+
+
+def test_of_two_columns_that_may_be_the_action_inspect_asks():
+    frame = ward(lage=np.tile(["links", "rechts"], 60))
+    assert "action" not in proposed(frame)
+    assert '# action = "massnahme"   # or lage' in hints(frame)
+
+
+def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():
+    dose = np.where(np.arange(120) % 3 == 0, np.arange(120) % 20, 0)
+    frame = ward(massnahme=None, insulin=dose)
+    mapping = proposed(frame)
+    assert (mapping["action"], mapping["bounds"]) == ("insulin", [0.0, 19.0])
+    assert "insulin" not in mapping["observation"]
+    (note,) = [note for note in describe_table(frame).notes if "insulin" in note]
+    assert "a dose from 0 to 19" in note
+    assert "such as none, up to 9.5, more" in note
+    amount = pl.col("insulin")
+    levels = pl.when(amount == 0).then(pl.lit("none")).when(amount <= 9.5).then(pl.lit("low")).otherwise(pl.lit("high"))
+    assert proposed(frame.with_columns(levels.alias("insulin")))["action"] == "insulin"

@@ -17,6 +17,7 @@ from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.data.core.columns import USUAL_FORM, Columns
 from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
+from tidelog.data.sources import is_table_file
 from tidelog.data.sources.tables import SOURCES, ending_of
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
@@ -71,7 +72,7 @@ def _act(options: Act) -> dict[str, Any]:
     """Write the actions, and return what was written."""
     target, source = Path(options.out), source_of(options.data, "--data")
     kind = None if not isinstance(source, str) else ending_of(source, [*SOURCES, *FILES_OF_ARRAYS])
-    if kind in FILES_OF_ARRAYS and kind != ARRAYS:
+    if kind in FILES_OF_ARRAYS and kind != ARRAYS and not is_table_file(str(source)):
         convert = shlex.join(["tidelog", "data", "convert", "--data", str(source), "--out", "rows.npz"])
         raise ConfigError(
             f"--data {source}: expected a table or an .npz file. fix: `{convert}`, then --data rows.npz --out "

@@ -39,7 +39,7 @@ class ReadFlags(OutputFlags):
 
     data: Sources
     """a table (.csv, .tsv, .jsonl, .parquet, .arrow) or several, a folder of tables, a glob, a saved log, an .npz or
-    .hdf5 (D4RL) file, or the id of a Minari data set"""
+    .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file"""
     overwrite: bool = False

@@ -56,7 +56,7 @@ class Evaluate(OutputFlags):
     """random seed of the play"""
     data: Repeated = ()
     """a log: a table, a folder of tables or a glob (with --columns; repeat the flag for several), a saved log, an .npz
-    or .hdf5 (D4RL) file, or the id of a Minari data set"""
+    or .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file"""
 

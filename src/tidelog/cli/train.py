@@ -46,7 +46,7 @@ class LogFlags:
 
     data: Sources
     """the log: a table (.csv, .csv.gz, .parquet) or several, a folder of tables, a glob, a saved log, an .npz or
-    .hdf5 (D4RL) file, or the id of a Minari data set"""
+    .hdf5 (D4RL, robomimic) file, or the id of a Minari data set"""
     columns: File | None = None
     """for tables: the mapping file with the role of each column (`tidelog data inspect` proposes one)"""
     out: Folder | None = None

@@ -39,6 +39,7 @@ class Field:
     role: str | None = None
     negative: int = 0  # number of values below 0
     usual: float | None = None  # 99% quantile of the values other than 0
+    zeros: int = 0  # number of values that are 0
 
 
 @dataclass
@@ -133,7 +134,8 @@ def field_of(series: pl.Series) -> Field:
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"
     low, high, negative = float(values.min()), float(values.max()), int((values < 0).sum())
     usual = float(np.quantile(values[values != 0], 0.99)) if values.any() else None
-    return Field(series.name, whole, unique, empty, examples, low, high, negative=negative, usual=usual)
+    zeros = int((values == 0).sum())
+    return Field(series.name, whole, unique, empty, examples, low, high, negative=negative, usual=usual, zeros=zeros)
 
 
 def infer_columns(
@@ -155,11 +157,13 @@ def infer_columns(
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
-    _ends(named, rows, ends, proposal)
+    _ends(named, rows, ends, repeats, proposal)
     _steps(repeats, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
     _actions(named, weighed, proposal)
+    if "action" not in proposal.mapping:
+        _guess_roles(named, rows, nested, ends, repeats, proposal)
     _observations(named, rows, proposal)
     _interactions(named, proposal)
     _note_the_rest(named, rows, proposal)
@@ -220,7 +224,13 @@ def _fits(role: str, one: Field, rows: int) -> bool:
     return one.kind in NUMERIC
 
 
-def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
+def _ends(
+    named: Sequence[Field],
+    rows: int,
+    ends: Callable[[str, str | None, str], float],
+    repeats: Callable[[str, str], int],
+    proposal: Proposal,
+) -> None:
     """Assign the roles of one column each."""
     for role, known in _SINGLE.items():
         called = sorted((one for one in named if _plain(one) in known), key=lambda one: known.index(_plain(one)))
@@ -231,6 +241,8 @@ def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, st
     times = [one for one in named if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
+    if "episode" not in proposal.mapping:
+        _guess_episode(named, rows, repeats, proposal)
     _by_content(named, ends, proposal)
     if "episode" not in proposal.mapping:
         proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
@@ -238,6 +250,42 @@ def _ends(named: Sequence[Field], rows: int, ends: Callable[[str, str | None, st
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
                           "set `terminated = true` if every episode terminated")  # fmt: skip
+
+
+def _guess_episode(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
+    """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
+    if _is_interaction(named):
+        return
+    used = roles_of(proposal.mapping)
+    whole = [one for one in named if not one.empty and one.kind in ("flag", "whole number") and one.unique > 1
+             and used.get(one.name, "step") == "step"]  # fmt: skip
+    steps = [one for one in whole if one.kind == "flag" or _counts(one)]
+    keys = [one for one in named if one.kind in ("whole number", "word") and not one.empty and one.name not in used]
+    pairs = [
+        (key, step)
+        for key in keys
+        for step in steps
+        if key is not step and key.unique >= _FEWEST_EPISODES and 2 * key.unique <= rows
+        and step.unique <= key.unique <= 2 * rows / step.unique and not repeats(key.name, step.name)
+    ]  # fmt: skip
+    if len(pairs) == 1:
+        key, step = (one.name for one in pairs[0])
+        proposal.mapping |= {"episode": key, "step": step}
+        proposal.notes.append(f"'{key}' is read as the episode, because '{step}' counts its rows: change `episode` and "
+                              "`step` if wrong")  # fmt: skip
+
+
+_FEWEST_EPISODES = 10
+
+
+def _counts(one: Field) -> bool:
+    """Whether a column has every whole number from 0 or 1 to its largest."""
+    return one.kind == "whole number" and one.low in (0.0, 1.0) and one.unique == (one.high or 0.0) - one.low + 1
+
+
+def _is_interaction(named: Sequence[Field]) -> bool:
+    """Whether a name says users, items or kinds of event."""
+    return not {_plain(one) for one in named}.isdisjoint((*_USER, *_ITEM, *_EVENT))
 
 
 def _steps(repeats: Callable[[str, str], int], proposal: Proposal) -> None:
@@ -434,6 +482,68 @@ def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None
             if one.name in coded and one.kind == "whole number"
         ]
         _following(now, later, proposal)
+
+
+def _guess_roles(
+    named: Sequence[Field],
+    rows: int,
+    nested: Callable[[str, str], bool],
+    ends: Callable[[str, str | None, str], float],
+    repeats: Callable[[str, str], int],
+    proposal: Proposal,
+) -> None:
+    """Propose step, action and reward of a table with episodes by values alone, where no name says the action.
+
+    The step counts the rows of each episode from 0 or 1. The action is the one column of words that changes within
+    episodes, or else the one amount that is mostly 0, such as a dose. The reward is 1 on some last rows alone. Tables
+    with users, items or kinds of event may be interactions, and get no proposal.
+    """
+    episode = proposal.mapping.get("episode")
+    if episode is None or _is_interaction(named):
+        return
+    used = roles_of(proposal.mapping)
+    left = [one for one in named if one.name not in used and not one.empty and not _is_outcome(one)]
+    changing = [one for one in left if one.unique > 1 and not nested(episode, one.name)]
+    if not {"step", "time"} & proposal.mapping.keys():
+        counting = [one for one in changing if _counts(one) and not repeats(episode, one.name)]
+        if len(counting) == 1:
+            proposal.mapping["step"] = counting[0].name
+            note = "counts the rows of each episode and is read as the step: change `step` if wrong"
+            proposal.notes.append(f"'{counting[0].name}' {note}")
+            changing.remove(counting[0])
+    step = proposal.mapping.get("step")
+    if "reward" not in proposal.mapping:
+        final = [one for one in changing if one.kind == "flag" and ends(episode, step, one.name)]
+        if len(final) == 1:
+            proposal.mapping["reward"] = final[0].name
+            note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
+            proposal.notes.append(f"'{final[0].name}' {note}")
+            changing.remove(final[0])
+    words = [one for one in changing if one.kind == "word" and one.unique <= _FEW_WORDS]
+    amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2
+               and (one.low or 0.0) >= 0 and one.zeros >= _MOSTLY * rows]  # fmt: skip
+    if len(words) == 1:
+        proposal.mapping["action"] = words[0].name
+        proposal.notes.append(
+            f"'{words[0].name}' is read as the action, because no other words change within episodes: change `action` "
+            "if wrong"
+        )
+    elif len(amounts) == 1 and not words:
+        one = amounts[0]
+        proposal.mapping |= {"action": one.name, "bounds": [0.0, one.high]}
+        proposal.notes.append(
+            f"'{one.name}' is 0 in {one.zeros / rows:.0%} of rows and is read as the action, a dose from 0 to "
+            f"{one.high:g}: change `action` or `bounds` if wrong; for a few levels instead of an amount, add a column "
+            f"of words to the table, such as none, up to {(one.high or 0.0) / 2:g}, more"
+        )
+    elif words or amounts:
+        several = [one.name for one in (words or amounts)]
+        proposal.hints.append(f"action = {json.dumps(several[0], ensure_ascii=False)}   # or {_some(several[1:])}")
+        proposal.notes.append(f"{_some(several)}: any may be the action; name it in `action`")
+
+
+_FEW_WORDS = 20  # actions
+_MOSTLY = 0.5  # of the rows
 
 
 def _suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:

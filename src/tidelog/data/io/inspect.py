@@ -161,7 +161,7 @@ class Description:
         ]
 
 
-LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".jsonl", ".ndjson")))
+LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
 TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does

@@ -17,17 +17,18 @@ from tidelog.data.core.report import Problem, Report
 from tidelog.data.parsing.column import spelled
 from tidelog.data.parsing.tables import Table, duplicates
 from tidelog.data.sources.files import files_of
-from tidelog.data.sources.tables import SOURCES, ending_of, one_table
+from tidelog.data.sources.tables import DOCUMENTS, SOURCES, ending_of, is_document, one_table
 from tidelog.errors import LogError
 
 _SHOWN = 8
 # of values with types of their own, not of a schema
-_LINES = tuple(ending for ending in SOURCES if ending.startswith((".jsonl", ".ndjson")))
+_LINES = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
 
 
 def is_table_file(path: str | Path) -> bool:
-    """Whether a name ends like a table."""
-    return ending_of(path, SOURCES) is not None
+    """Whether a name ends like a table; a .json file also begins like a document with a list of objects."""
+    ending = ending_of(path, SOURCES)
+    return ending is not None and (ending not in DOCUMENTS or is_document(Path(path)))
 
 
 def table_of(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:

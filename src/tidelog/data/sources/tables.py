@@ -1,8 +1,8 @@
 """Read tables: separated text, JSON lines, Parquet and Arrow files, and frames in memory.
 
 Separated text is read as text; one odd cell cannot change the type of a column silently. A header of one field that
-another usual separator divides, as in tables from some spreadsheets, sets the separator. In JSON lines, inner objects
-become columns with dots in their names.
+another usual separator divides, as in tables from some spreadsheets, sets the separator. In JSON lines and documents,
+inner objects become columns with dots in their names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from tidelog.memory import available_memory, in_units, shortage
 Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
 _TEXT = "text in UTF-8 with one header line"
 _LINES = "one JSON object per line, in UTF-8"
-_AS_LINES = "jq -c '.[]' LOG.json > LOG.jsonl"
+_DOCUMENT = "one JSON document: a list of objects, or an object with one list of objects"
+_HEAD = 1 << 16  # bytes of a JSON file that tell its kind
+_REAGENT = (b'"mdp_id"', b'"sequence_number"', b'"state_features"')
 _SHOWN = 10
 _SCALARS = {int, float, bool}
 _BOM = b"\xef\xbb\xbf"
@@ -130,7 +132,7 @@ def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm 
             setting, found = refused
             raise _not_a_table(str(path), found, f"drop {setting} from the mapping")
         if form.explode is not None:
-            table = read_objects(path, explode=form.explode)
+            table = read_objects(path, explode=form.explode, document=reader is read_document)
         else:
             table = reader(path, columns) if form == USUAL_FORM else read_separated(path, SEPARATORS[reader], form)
     except NotRegularError as error:
@@ -147,7 +149,7 @@ def _unfit_setting(form: TextForm, reader: Reader) -> tuple[str, str] | None:
         ("header", not form.header and not is_text, "header = false for a file with names"),
         ("separator", form.separator is not None and not is_text, "a separator for a file that is no text"),
         ("decimal", form.decimal != "." and not is_text, "a decimal comma for a file that is no text"),
-        ("explode", form.explode is not None and reader is not read_lines, "explode for a file that has no JSON lines"),
+        ("explode", form.explode is not None and reader not in _OF_JSON, "explode for a file that is not JSON"),
     )
     return next(((setting, found) for setting, unfit, found in settings if unfit), None)
 
@@ -432,24 +434,80 @@ def read_lines(path: Path, columns: Sequence[str] | None) -> Table:
     return read_objects(path)
 
 
-def read_objects(path: Path, keep: Callable[[str], bool] = bool, explode: str | None = None) -> Table:
-    """Read JSON objects, one a line, by flat name, for outer keys with `keep(key)`; LogError for broken lines.
+def read_document(path: Path, columns: Sequence[str] | None) -> Table:
+    """Read the list of objects in one JSON document, compressed or not; rows are counted from 1."""
+    return read_objects(path, document=True)
 
-    With `explode`, each object of the list under this name is a row, which repeats the other keys of its line; a key
-    that both have is `<explode>.<key>`. Rows are then counted from 1.
+
+def is_document(path: Path) -> bool:
+    """Whether a .json file begins like one document with a list of objects, and not like ReAgent's lines.
+
+    False for a file that cannot be opened; what is beyond its first 64 KiB is not looked at.
+    """
+    try:
+        with open_regular(path) as stream:
+            unpack = _PACKED.get(path.suffix.lower())
+            if unpack is None:
+                head = stream.read(_HEAD)
+            else:
+                with unpack(stream) as unpacked:
+                    head = unpacked.read(_HEAD)
+    except (*_DAMAGED, ModuleNotFoundError):
+        return False  # the reader says what is wrong
+    head = head.removeprefix(_BOM).lstrip()
+    return head.startswith(b"[") or (
+        head.startswith(b"{") and bool(_LISTED.search(head)) and not any(key in head for key in _REAGENT)
+    )
+
+
+def _document_objects(path: Path, data: bytes) -> tuple[list[dict[str, Any]], list[tuple[str, Finding]]]:
+    """The objects of a document, and a note on other keys; LogError if it has no list of objects, or several."""
+    try:
+        value = parse_json(data)
+    except ValueError as error:
+        fix = "export or copy the file again; objects one a line are read from a file that ends in .jsonl"
+        raise unreadable(path, f"text that is not one JSON value: {error}", _DOCUMENT, fix) from error
+    lists = {"": value} if isinstance(value, list) else value if isinstance(value, dict) else {}
+    found = {
+        name: entries
+        for name, entries in lists.items()
+        if isinstance(entries, list) and entries and all(isinstance(one, dict) for one in entries)
+    }
+    if len(found) != 1:
+        what = f"{len(found):,} lists of objects" + (f": {', '.join(list(found)[:_SHOWN])}" if found else "")
+        fix = "write the decisions alone as one list of objects, or one object a line into a .jsonl file"
+        raise unreadable(path, what, _DOCUMENT, fix)
+    ((name, objects),) = found.items()
+    others = [key for key in lists if key != name]
+    if not others:
+        return objects, []
+    counted = f"the objects of '{name}' are rows; not read: {', '.join(others[:_SHOWN])}"
+    return objects, [conversion_note(counted, "a list of objects", "nothing, if the others are not about decisions")]
+
+
+def read_objects(
+    path: Path, keep: Callable[[str], bool] = bool, explode: str | None = None, document: bool = False
+) -> Table:
+    """Read JSON objects by flat name, for outer keys with `keep(key)`; LogError for broken lines.
+
+    The objects are one a line, or those of the list in one `document`, whose rows are counted from 1. With `explode`,
+    each object of the list under this name is a row, which repeats the other keys of its line; a key that both have is
+    `<explode>.<key>`. Rows are then counted from 1.
     """
     inner: set[str] = set()  # names of the keys of exploded objects
     without = 0  # lines whose list is empty
     columns: dict[str, tuple[list[int], list[Any]]] = {}  # the rows and the values of each name
     numbers: list[int] = []
     broken: list[tuple[int, str]] = []
-    data = read_bytes(path, _LINES)
-    _refuse_large(path, len(data) + _ENTRY * (data.count(b",") + data.count(b"\n") + data.count(b"{")), _LINES)
-    for number, text in enumerate(data.split(b"\n"), 1):
-        if not text.strip():
+    expected = _DOCUMENT if document else _LINES
+    data = read_bytes(path, expected)
+    _refuse_large(path, len(data) + _ENTRY * (data.count(b",") + data.count(b"\n") + data.count(b"{")), expected)
+    objects, note = _document_objects(path, data) if document else (data.split(b"\n"), [])
+    for number, text in enumerate(objects, 1):
+        if isinstance(text, bytes) and not text.strip():
             continue
         try:
-            value = parse_json(text)
+            value = parse_json(text) if isinstance(text, bytes) else text
             if not isinstance(value, dict):
                 raise ValueError(f"{type(value).__name__} instead of an object")
             entries = list(_flat("", {key: one for key, one in value.items() if keep(key)}))
@@ -470,14 +528,13 @@ def read_objects(path: Path, keep: Callable[[str], bool] = bool, explode: str | 
     if broken:
         lines = [number for number, _ in broken[:_SHOWN]]
         fix = "correct these lines; an incomplete last line means a truncated file"
-        if not numbers or data.lstrip().startswith(b"["):
-            fix = f"one document is no log: write its objects one a line, as in `{_AS_LINES}`"
-        found = f"lines that are not a JSON object: {broken[0][1]}"
-        raise unreadable(path, found, _LINES, fix, rows=lines, count=len(broken))
+        if not document and (not numbers or data.lstrip().startswith(b"[")):
+            fix = "a list of objects in one .json document is a table: `tidelog data inspect` proposes its mapping"
+        found = f"{'objects that cannot be read' if document else 'lines that are not a JSON object'}: {broken[0][1]}"
+        raise unreadable(path, found, expected, fix, rows=lines, count=len(broken))
     if not columns:
-        fix = f"a file for this reader has other keys; if the log is a list inside, `{_AS_LINES}` writes it one a line"
-        raise unreadable(path, "objects without known keys", _LINES, fix)
-    _refuse_large(path, _CELL * len(numbers) * len(columns), _LINES)
+        raise unreadable(path, "objects without known keys", expected, "a file for this reader has other keys")
+    _refuse_large(path, _CELL * len(numbers) * len(columns), expected)
     series = []
     for name, (rows, values) in columns.items():
         if len(rows) < len(numbers):
@@ -488,10 +545,11 @@ def read_objects(path: Path, keep: Callable[[str], bool] = bool, explode: str | 
         series.append(_series(path, name, values))
     frame = pl.DataFrame(series)
     if explode is None:
-        return Table(str(path), frame, np.asarray(numbers), frame.columns)
+        return Table(str(path), frame, np.asarray(numbers), frame.columns, found=note)
     frame = frame.rename({name: short for name in inner if (short := name[len(explode) + 1 :]) not in columns})
     counted = f"{without:,} lines whose list '{explode}' is empty: they have no row"
-    note = [conversion_note(counted, "a list of objects", "nothing, if nothing was decided there")] if without else []
+    if without:
+        note.append(conversion_note(counted, "a list of objects", "nothing, if nothing was decided there"))
     return Table(str(path), frame, np.asarray(numbers), frame.columns, found=note)
 
 
@@ -547,17 +605,21 @@ def _as_text(value: Any) -> str:
 
 
 _OF_TEXT: dict[str, Reader] = {".csv": read_csv, ".tsv": read_tsv, ".jsonl": read_lines, ".ndjson": read_lines}
+_OF_JSON = (read_lines, read_document)
+DOCUMENTS = tuple(f".json{packed}" for packed in ("", *_PACKED))
+_LISTED = re.compile(rb":\s*\[\s*\{")
 SEPARATORS: dict[Reader, str] = {read_csv: ",", read_tsv: "\t"}
 _TSV = (".tsv", *(f".tsv{packed}" for packed in _PACKED))
 SOURCES: dict[str, Reader] = {
     **_OF_TEXT,
     **{f"{ending}{packed}": reader for ending, reader in _OF_TEXT.items() for packed in _PACKED},
+    **dict.fromkeys(DOCUMENTS, read_document),
     ".parquet": read_parquet,
     ".arrow": read_arrow,
     ".feather": read_arrow,
     ".ipc": read_arrow,
 }
 ENDINGS_TEXT = (
-    f"{', '.join(_OF_TEXT)} (each also {', '.join(_PACKED)}), "
-    f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in _OF_TEXT)}"
+    f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {', '.join(_PACKED)}), "
+    f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in (*_OF_TEXT, DOCUMENTS[0]))}"
 )
