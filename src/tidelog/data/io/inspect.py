@@ -220,10 +220,15 @@ def describe_table(source: Any) -> Description:
         pairs = pl.DataFrame({"episode": table.series(episode), "step": table.series(step)})
         return pairs.height - pairs.n_unique()
 
+    def counts(episode: str, column: str) -> bool:
+        rows = pl.DataFrame({"episode": table.series(episode), "value": parse_number(table.series(column)).values})
+        rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
+        return rises.n_unique() == 1 and rises[0] > 0
+
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed)
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts)
     proposal.mapping |= settings
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
