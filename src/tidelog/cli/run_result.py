@@ -15,6 +15,8 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError
 from tidelog.policies.policy import has_density
+from tidelog.recommend.metrics.advice import Advice
+from tidelog.recommend.metrics.rules import word_of
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
@@ -70,9 +72,15 @@ def show_run(run: Run) -> None:
                 f"{_number(chosen.value)}; every command uses it.{early}"
             )
         print_notes((run.policy() if chosen is None else run.best_policy()).notes())
+        rule = None
         for line in lists_advice(run):
-            print_line(line)
-        print_line(f"next: {next_command(run)}")
+            if isinstance(line, Advice):
+                rule = None if line.use_policy else line.rule
+            else:
+                print_line(line)
+        print_line(f"next: {next_command(run, rule)}")
+        if rule is not None:
+            print_line(f"then: tidelog serve {shlex.quote(str(run.folder))} --rule {word_of(rule)}")
         return
     for place, command in enumerate(_next_commands(run)):
         print_line(f"{'then' if place else 'next'}: {command}")

@@ -252,7 +252,7 @@ def _ends(
 
 def _episodes(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
     """Assign the one column with at most one row for each of its values and times, where the times of rows repeat."""
-    when = proposal.mapping.get("time") or proposal.mapping.get("step")
+    when = proposal.mapping.get("time")  # a step by its name may be the number of an episode
     times = {one.name: one.unique for one in named}.get(when, rows)
     if "episode" in proposal.mapping or 2 * times > rows:
         return

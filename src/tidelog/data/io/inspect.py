@@ -138,6 +138,11 @@ class Description:
                 "lists of items need a time for every event, and one item per row: with your column of times for TIME, "
                 f"`tidelog data validate --data {source} --user {user} --item {item} --time TIME`"
             )
+        elif not any(one.role == "action" for one in self.fields):
+            lines.append(
+                "where a row says who chose which item and no decision was made, name the columns instead: `tidelog "
+                f"data validate --data {source} --user USER --item ITEM --time TIME` (a visit can be the user)"
+            )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
