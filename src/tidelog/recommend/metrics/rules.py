@@ -51,7 +51,7 @@ class RuleLists(Recommender):
 
     def __init__(self, log: Interactions, name: str) -> None:
         self.spec, self.name = log.spec, rule_name(log, name)
-        self.manifest = {"algorithm": f"counting rule {self.name}"}
+        self.manifest = {"algorithm": f"counting rule {self.name}", "spec": self.spec.to_json()}
         self._ranker = RuleRanker(counting_rule(log, self.name), log, self.name)
         self._vocabulary = Vocabulary(log.spec)
         self._events = log.steps
