@@ -1,5 +1,6 @@
 """From a table of clicks to a table of lists by commands alone, and what is typed wrong on the way."""
 
+import itertools
 import json
 import re
 import shlex
@@ -558,7 +559,7 @@ def test_the_lists_of_a_rule_are_written_by_its_name(run, shop, tmp_path, capsys
     rows = list(clicks(users=16).sort("u", "t").select("u", "i", "kind").iter_rows())
     before = {user: (item, kind) for user, item, kind in rows}
     follows: dict = {}
-    for (one, *last), (other, item, _) in zip(rows, rows[1:], strict=False):
+    for (one, *last), (other, item, _) in itertools.pairwise(rows):
         if one == other:
             counts = follows.setdefault(tuple(last), {})
             counts[item] = counts.get(item, 0) + 1

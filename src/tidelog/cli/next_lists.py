@@ -29,7 +29,7 @@ def next_command(run: Run, rule: str | None = None) -> str:
     roles: Mapping[str, Any] = (run.record.data.origin or {}).get("roles") or {}
     source = (run.record.data.origin or {}).get("source")
     here = bool(roles) and Path(str(source)).is_file()
-    words = [] if rule is None else [("--rule", word_of(rule))]
+    words: list[tuple[str, str | None]] = [] if rule is None else [("--rule", word_of(rule))]
     words += [("--data", _shown(source) if here else "HISTORIES.csv"), *_columns(run, roles)]
     if rule is None and run.policy().ranker().features:
         table = roles.get("user_features")

@@ -122,7 +122,7 @@ def _opened(options: Recommend) -> Recommends:
     if options.rule is not None:
         if options.new_items is not None or options.member is not None:
             raise ConfigError("--rule counts the log, without a policy. fix: drop --new-items and --member")
-        return open_rule(options.policy, options.rule)
+        return cast("Recommends", open_rule(options.policy, options.rule))
     if options.new_items is not None:
         described = new_items(open_policy(options.policy, options.member), options.new_items, options.item)
         return cast("Recommends", described)

@@ -253,7 +253,7 @@ def _ends(
 def _episodes(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
     """Assign the one column with at most one row for each of its values and times, where the times of rows repeat."""
     when = proposal.mapping.get("time")  # a step by its name may be the number of an episode
-    times = {one.name: one.unique for one in named}.get(when, rows)
+    times = {one.name: one.unique for one in named}.get(str(when), rows)
     if "episode" in proposal.mapping or 2 * times > rows:
         return
     left = [
@@ -285,6 +285,8 @@ def _steps(
     if step is None:
         time = proposal.mapping.get("time")
         if episode is None or (time is not None and not repeats(episode, time)):
+            return
+        if "_".join(_words(episode)) in _USER:  # events of users need a time; a count of rows is none
             return
         left = [one for one in named if one.kind == "whole number" and one.name not in roles_of(proposal.mapping)]
         found = [one.name for one in left if not one.empty and counts(episode, one.name)]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.recommend.interactions.held_out import LONGEST, LONGEST_OF_EVENTS
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.advice import RULES, counting_rule, rules_for
-from tidelog.recommend.metrics.baselines import Lists, Ranker
+from tidelog.recommend.metrics.baselines import Ranker
 from tidelog.runtime.ranking import Ranker as WholeRanker
 from tidelog.runtime.recommender import Recommender, Vocabulary
 
@@ -27,14 +28,14 @@ class RuleRanker:
 
     def rank(
         self,
-        histories: NDArray[np.int32],
-        events: NDArray[np.int32],
+        histories: NDArray[Any],
+        events: NDArray[Any],
         k: int,
-        allowed: NDArray[np.bool_] | None = None,
-        users: None = None,
-        gaps: None = None,
-        user_index: None = None,
-    ) -> Lists:
+        allowed: NDArray[Any] | None = None,
+        users: NDArray[Any] | None = None,
+        gaps: NDArray[Any] | None = None,
+        user_index: NDArray[Any] | None = None,
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the best `k` items and their scores, [B, k] each, for histories [B, H]; `allowed` is [B, N + 1]."""
         return self._rule.rank(histories, events, k, allowed)
 
