@@ -602,3 +602,16 @@ def test_every_rule_that_is_compared_has_a_name_and_answers_over_http(shop):
         answer = RecommendEndpoint(lists, 10)
         asked = answer.read(b'{"history": ["i1"], "k": 2}')
         assert len(answer.compute(asked)["items"]) == 2
+
+
+def test_rules_by_their_names_count_what_the_names_say():
+    """After a was viewed b follows three times, after it was bought c twice; a follows nothing, and is popular."""
+    paths = [["a view", "b view"]] * 3 + [["a buy", "c view"]] * 2
+    rows = [(user, moment, *step.split()) for user, path in enumerate(paths) for moment, step in enumerate(path)]
+    frame = pl.DataFrame(rows, schema=["u", "t", "i", "kind"], orient="row")
+    log = read_interactions(frame, user="u", item="i", time="t", event="kind")
+    first = {
+        rule: RuleLists(log, rule).recommend([["a"], []], 1, False, events=[["buy"], []]).items.ravel().tolist()
+        for rule in ("last-event-markov", "last-item-markov", "popularity")
+    }
+    assert first == {"last-event-markov": ["c", "a"], "last-item-markov": ["b", "a"], "popularity": ["a", "a"]}
