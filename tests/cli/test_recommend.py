@@ -1,5 +1,6 @@
 """From a table of clicks to a table of lists by commands alone, and what is typed wrong on the way."""
 
+import itertools
 import json
 import re
 import shlex
@@ -19,8 +20,11 @@ from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main, next_lists
 from tidelog.cli.recommend import seen_line
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.metrics.advice import RULES
+from tidelog.recommend.metrics.rules import RuleLists, word_of
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.runtime.artefact_files import notes_of
+from tidelog.serving.endpoints import RecommendEndpoint
 from tidelog.training.runs.run import Run
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
@@ -544,3 +548,70 @@ def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_th
     assert list(next_lists.lists_advice(trained)) == [report]
     monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
     assert "--now NOW" in next_lists.next_command(trained)
+
+
+def test_the_lists_of_a_rule_are_written_by_its_name(run, shop, tmp_path, capsys):
+    """The rule counts the whole log of the run; a list is what followed the last item with its kind of event."""
+    words = ["recommend", str(run), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2", "--exclude-seen", "no"]
+    assert main([*words, "--rule", "last-event-markov", "--out", str(tmp_path / "lists.csv")]) == 0
+    assert "lists by the counting rule last-event Markov (what followed the last item with its kind" in said(capsys)
+    lists = pl.read_csv(tmp_path / "lists.csv")
+    rows = list(clicks(users=16).sort("u", "t").select("u", "i", "kind").iter_rows())
+    before = {user: (item, kind) for user, item, kind in rows}
+    follows: dict = {}
+    for (one, *last), (other, item, _) in itertools.pairwise(rows):
+        if one == other:
+            counts = follows.setdefault(tuple(last), {})
+            counts[item] = counts.get(item, 0) + 1
+    first = dict(lists.filter(pl.col("rank") == 1).select("u", "i").iter_rows())
+    assert len(first) == 16
+    for user, item in first.items():
+        counts = follows.get(before[user], {})
+        assert not counts or counts.get(item) == max(counts.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--rule", "last-event-markow"], "did you mean 'last-event-markov'"),
+        (["--rule", "popularity", "--member", "0"], "fix: drop --new-items and --member"),
+        (["--rule", "popularity", "--because"], "fix: drop --because and --diversity"),
+    ],
+)
+def test_a_rule_that_cannot_be_followed_is_refused(words, message, run, shop, tmp_path, capsys):
+    command = ["recommend", str(run), "--data", str(shop / "clicks.csv"), *ROLES[:8], "--k", "2"]
+    assert main([*command, *words, "--out", str(tmp_path / "lists.csv")]) == 2
+    assert message in said(capsys)
+    assert not (tmp_path / "lists.csv").exists()
+
+
+def test_the_next_command_follows_the_advice_to_use_a_rule(run, shop, tmp_path, monkeypatch, capsys):
+    command = next_lists.next_command(tidelog.load(run), "own frequency")
+    assert " --rule own-frequency --data " in command
+    words = shlex.split(command)[1:]
+    words[words.index("--out") + 1] = str(tmp_path / "lists.csv")
+    assert main(words) == 0
+    assert (tmp_path / "lists.csv").exists()
+
+
+def test_every_rule_that_is_compared_has_a_name_and_answers_over_http(shop):
+    log = read_interactions(shop / "clicks.csv", user="u", item="i", time="t", event="kind")
+    for name in RULES:
+        lists = RuleLists(log, word_of(name))
+        assert lists.recommend([["i1"], []], 3).items.shape == (2, 3)
+        answer = RecommendEndpoint(lists, 10)
+        asked = answer.read(b'{"history": ["i1"], "k": 2}')
+        assert len(answer.compute(asked)["items"]) == 2
+
+
+def test_rules_by_their_names_count_what_the_names_say():
+    """After a was viewed b follows three times, after it was bought c twice; a follows nothing, and is popular."""
+    paths = [["a view", "b view"]] * 3 + [["a buy", "c view"]] * 2
+    rows = [(user, moment, *step.split()) for user, path in enumerate(paths) for moment, step in enumerate(path)]
+    frame = pl.DataFrame(rows, schema=["u", "t", "i", "kind"], orient="row")
+    log = read_interactions(frame, user="u", item="i", time="t", event="kind")
+    first = {
+        rule: RuleLists(log, rule).recommend([["a"], []], 1, False, events=[["buy"], []]).items.ravel().tolist()
+        for rule in ("last-event-markov", "last-item-markov", "popularity")
+    }
+    assert first == {"last-event-markov": ["c", "a"], "last-item-markov": ["b", "a"], "popularity": ["a", "a"]}

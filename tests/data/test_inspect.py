@@ -425,3 +425,47 @@ def test_warnings_of_the_proposed_mapping_are_named() -> None:
     text = describe_table(frame).text()
     for name in ("no end flag", "no bootstrap target", "constant observation column"):
         assert f"\nwarning: {name}" in text
+
+
+def pumps() -> pl.DataFrame:
+    """Twelve days of 40 pumps, until some of them break; no name says what an episode is."""
+    generator = np.random.default_rng(0)
+    rows = []
+    for pump in range(40):
+        days = int(generator.integers(3, 13))
+        rows += [
+            {"pump": f"P{pump}", "date": f"2026-03-{day + 1:02d}", "kind": "gear" if pump % 2 else "screw",
+             "heat": round(float(generator.normal()), 2), "action": int(generator.integers(2)),
+             "profit_eur": 100, "broke": int(day == days - 1 and days < 7)}
+            for day in range(days)
+        ]  # fmt: skip
+    return pl.DataFrame(rows)
+
+
+def test_rows_of_one_thing_with_a_row_for_each_date_are_an_episode() -> None:
+    frame = pumps()
+    toml = describe_table(frame).toml
+    proposed = tomllib.loads(toml)
+    assert (proposed["episode"], proposed["time"]) == ("pump", "date")
+    assert proposed["observation"] == ["kind", "heat"]
+    assert {'# terminated = "broke"', '# reward = "profit_eur"'} <= set(toml.split("\n"))
+    alone = frame.with_columns(date=pl.Series(np.arange(len(frame)).astype("datetime64[ms]")))
+    assert "episode" not in tomllib.loads(describe_table(alone).toml), "every row has a time of its own"
+
+
+def test_a_flag_of_some_last_rows_is_never_observed_and_needs_more_than_chance() -> None:
+    frame = pumps().with_columns(pl.Series("alarm", np.append(np.zeros(len(pumps()) - 1, int), 1)))
+    proposed = tomllib.loads(describe_table(frame).toml)
+    assert "broke" not in proposed["observation"]
+    assert "alarm" in proposed["observation"], "one last row can be chance"
+
+
+def test_a_column_that_counts_the_rows_of_episodes_is_the_step() -> None:
+    frame = pl.DataFrame({
+        "patient": np.repeat(np.arange(30), 4), "hour4": np.tile(np.arange(4), 30), "lactate": np.arange(120) % 7 / 2,
+        "action": np.arange(120) % 2, "reward": 0.5,
+    })  # fmt: skip
+    proposed = tomllib.loads(describe_table(frame).toml)
+    assert (proposed["step"], proposed["observation"]) == ("hour4", ["lactate"])
+    backwards = frame.with_columns(hour4=3 - pl.col("hour4"))
+    assert "step" not in tomllib.loads(describe_table(backwards).toml), "remaining hours would turn episodes around"

@@ -9,8 +9,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from tests.cli.conftest import SMALL
 from tidelog import load_policy, runtime
+from tidelog.policies.declared import remember
 from tidelog.runtime.artefact_files import Saved
+from tidelog.runtime.way_of_acting import replaces
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
@@ -137,3 +140,49 @@ def test_an_onnx_file_of_a_policy_that_samples_needs_its_noise(judged, tidelog):
     with pytest.raises(ValueError, match="noise"):
         session.run(["action"], feeds)
     session.run(["action"], {**feeds, "noise": np.zeros((1, 6), np.float32)})
+
+
+def verdict(decision, acting):
+    numbers = dict.fromkeys(("difference", "low", "high"), 0.1) | {"level": 0.95, "episodes": 60}
+    texts = {"date": "2026-01-31", "caveat": "", "advice": "Use it."}
+    return {"decision": decision, "acting": acting, **texts, **numbers}
+
+
+@pytest.mark.parametrize(
+    ("new", "replaced"),
+    [
+        (("better", "sample"), True),
+        (("worse", "sample"), True),
+        (("unsupported", "sample"), False),
+        (("better", "mode"), True),
+        (("no difference shown", "mode"), True),
+        (("worse", "mode"), False),
+        (("unsupported", "mode"), False),
+    ],
+)
+def test_what_replaces_a_verdict_on_sampled_actions_that_shows_no_difference(new, replaced):
+    assert replaces(verdict(*new), verdict("no difference shown", "sample")) is replaced
+    assert replaces(verdict(*new), None)
+    assert replaces(verdict(*new), verdict("unsupported", "sample"))
+
+
+def test_an_unsupported_verdict_leaves_the_way_of_acting_of_a_supported_one(judged, tidelog):
+    policy = load_run_policy(judged)
+    policy.declare("sample", verdict("better", "sample"))
+    remember(judged, policy)
+    words = ["judge", judged, "--data", "visits.csv", "--columns", "columns.toml", "--mode", *QUICK]
+    done = tidelog(*words)
+    assert done.out.split("\n")[1] == "member-0: UNSUPPORTED"
+    assert "member-0 keeps its earlier verdict, better of 2026-01-31, and still samples its actions" in done.said
+    assert "from now on" not in done.said
+    assert load_run_policy(judged).acting == "sample"
+    assert load_run_policy(judged).verdict["decision"] == "better"
+    assert list((judged / "verdicts").glob("*-deterministic-*.json")), "kept beside the other"
+
+
+@pytest.mark.full
+def test_the_only_member_of_a_run_has_no_number(here, tidelog):
+    words = ["train", "bc", "--data", "visits.csv", "--columns", "columns.toml", "--steps", 3, "--out", "one", *SMALL]
+    assert tidelog(*words).code == 0
+    assert tidelog("judge", "one", "--sample", *QUICK).out.split("\n")[1].startswith("policy: ")
+    assert (here / "one" / "verdicts" / "policy-sampled-1.json").exists()

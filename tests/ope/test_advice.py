@@ -10,10 +10,11 @@ import tidelog as tl
 from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, treated
 from tests.ope.test_verdict import clicked
 from tidelog.ope.assumptions.partial_identification import ActionCount
-from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, habit_finding, has_density
+from tidelog.ope.verdict.checks import closer_advice, few_episodes_finding, habit_finding
 from tidelog.ope.verdict.comparison import Comparison
 from tidelog.ope.verdict.decide import Case, decide
 from tidelog.ope.verdict.judge import judge
+from tidelog.policies.policy import has_density
 
 ASKED = "record the probability"
 
@@ -45,7 +46,7 @@ def dial(seed):
 def test_sampling_is_only_advised_where_it_can_be_followed(head):
     box = dial(1)
     policy = tl.fit(tl.BC(hidden=(8,), actor_head=head), dial(0), 5, progress=False).policy()
-    assert has_density(policy, box) is (head == "gaussian")
+    assert has_density(policy, box.spec) is (head == "gaussian")
     judged = {"limits": QUICK, "ledger": False, "progress": False}
     plain = judge(policy, box, **judged)
     assert plain.decision == "unsupported"

@@ -35,7 +35,7 @@ from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, writ
 from tidelog.policies.declared import remember
 from tidelog.policies.policy import Policy
 from tidelog.report.run_page import report_of
-from tidelog.runtime.way_of_acting import DOES
+from tidelog.runtime.way_of_acting import DOES, KEEPS
 from tidelog.sinks import Tracker, open_sink
 from tidelog.sinks.tracker import Judged
 from tidelog.sweeps.plan import FILE as PLAN
@@ -289,7 +289,7 @@ def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[
     for member in members:
         if not 0 <= member < count:
             raise ConfigError(f"--member {member}: {folder} has {count} member(s), counted from 0")
-        name = f"member-{member}"
+        name = f"member-{member}" if count > 1 else "policy"
         yield _NamedPolicy(f"{before}{name}", name, folder, member_policy(folder, record, member))
 
 
@@ -360,10 +360,25 @@ def _show_result(
     if saved:
         folders = ", ".join(sorted({str(file.parent) for file in saved}))
         print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
-        ways = sorted({DOES[one.policy.acting or "mode"] for one in named_policies if one.run is not None})
-        who = "this" if len(saved) == 1 else "each"
+        verdicts = [result] if isinstance(result, Verdict) else list(result)
+        pairs = [(one, verdict) for one, verdict in zip(named_policies, verdicts, strict=True) if one.run is not None]
+        for one, verdict in pairs:
+            if one.policy.verdict != verdict.summary:
+                print_line(_kept(one, verdict))
+        ways = sorted({DOES[one.policy.acting or "mode"] for one, said in pairs if one.policy.verdict == said.summary})
+        who = "this" if len(saved) == 1 else "each" if len(ways) == 1 else "each other"
         other = " (--mode takes its most likely action again)" if ways == [DOES["sample"]] else ""
-        print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
+        if ways:
+            print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
+
+
+def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
+    """Say that a policy keeps the verdict that it carried, and its way of acting, and why."""
+    carried: Any = one.policy.verdict
+    return (
+        f"{one.name} keeps its earlier verdict, {carried['decision']} of {carried['date'][:10]}, and still "
+        f"{DOES[carried['acting']]}: {KEEPS[verdict.acting == carried['acting']]}"
+    )
 
 
 def _show_table(verdicts: Verdicts, which: str) -> None:

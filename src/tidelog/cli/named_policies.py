@@ -15,6 +15,7 @@ from tidelog.runtime.loading import load_saved
 
 if TYPE_CHECKING:
     from tidelog.policies.policy import Policy
+    from tidelog.recommend.metrics.rules import RuleLists
     from tidelog.runtime.policy import Policy as NumpyPolicy
     from tidelog.runtime.recommender import Recommender
 
@@ -38,6 +39,27 @@ def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy |
         return of_run
     saved = Saved(path)
     return open_policy(path) if saved.manifest["recipe"] is None else load_saved(saved)
+
+
+def open_rule(path: str, rule: str) -> RuleLists:
+    """Return lists by a counting rule over the whole log of a run; ConfigError if the run has no interactions."""
+    from tidelog.recommend.interactions.log import Interactions
+    from tidelog.recommend.interactions.readers import reopen_any
+    from tidelog.recommend.metrics.rules import RuleLists
+    from tidelog.training.runs.record import Record
+
+    folder = Path(path)
+    if not (folder / "run.json").exists():
+        raise ConfigError(
+            f"--rule {rule}: {folder} is not a run folder, and a rule counts the events of a run's log. fix: name the "
+            "run folder"
+        )
+    origin = Record.read(folder).data.origin
+    log = None if origin is None else reopen_any(origin)
+    if not isinstance(log, Interactions):
+        why = "was in memory only" if origin is None else "is no interactions"
+        raise ConfigError(f"--rule {rule}: the log of {folder} {why}. fix: name a run that learnt from interactions")
+    return RuleLists(log, rule)
 
 
 def _of_run(path: str, member: int | None) -> Policy | None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.errors import ConfigError
-from tidelog.recommend.metrics.advice import K, advise_lists
+from tidelog.recommend.metrics.advice import Advice, K, advise_lists
+from tidelog.recommend.metrics.rules import word_of
 from tidelog.recommend.next_item import most_items_of_a_user
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
@@ -18,19 +19,22 @@ MOST_EVENTS = 2_000_000  # events of a log whose rules are counted at the end of
 OWN = "your table of histories and its columns replace the words in capitals"
 
 
-def next_command(run: Run) -> str:
+def next_command(run: Run, rule: str | None = None) -> str:
     """Return a `tidelog recommend` command for a run's log with every flag that it needs, ready to be run.
+
+    `rule` is the counting rule whose lists are advised, None for those of the policy.
 
     A log that is no table, or is no longer there, has words in capitals instead of its file and columns.
     """
     roles: Mapping[str, Any] = (run.record.data.origin or {}).get("roles") or {}
     source = (run.record.data.origin or {}).get("source")
     here = bool(roles) and Path(str(source)).is_file()
-    words = [("--data", _shown(source) if here else "HISTORIES.csv"), *_columns(run, roles)]
-    if run.policy().ranker().features:
+    words: list[tuple[str, str | None]] = [] if rule is None else [("--rule", word_of(rule))]
+    words += [("--data", _shown(source) if here else "HISTORIES.csv"), *_columns(run, roles)]
+    if rule is None and run.policy().ranker().features:
         table = roles.get("user_features")
         words.append(("--user-features", _shown(table) if table and Path(table).is_file() else "USERS.csv"))
-    if run.policy().ranker().reads_gaps:
+    if rule is None and run.policy().ranker().reads_gaps:
         words.append(("--now", "NOW"))
     words += _choices(run) if here else []
     words.append(("--out", _free("lists.csv")))
@@ -39,8 +43,8 @@ def next_command(run: Run) -> str:
     return command if here else f"{command}   ({OWN})"
 
 
-def lists_advice(run: Run) -> Iterator[str]:
-    """Yield whether to use the lists of a run's policy, and the measured reason; nothing without a held-out period."""
+def lists_advice(run: Run) -> Iterator[str | Advice]:
+    """Yield lines on whether to use the lists of a run's policy, and then the advice; nothing if none was held out."""
     held_out = run.held_out_lists()
     if held_out is None or held_out.train is None:
         return
@@ -52,6 +56,7 @@ def lists_advice(run: Run) -> Iterator[str]:
     advice = advise_lists(policy.ranker(), train, held_out.reported, run.name)
     yield advice.decision
     yield advice.sentence
+    yield advice
 
 
 def refuse_lists(folder: Path, record: Record, command: str) -> None:

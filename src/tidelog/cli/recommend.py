@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import polars as pl
 import tyro
 
 from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.named_policies import open_for_use, open_policy
+from tidelog.cli.named_policies import open_for_use, open_policy, open_rule
 from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.errors import ConfigError
@@ -62,6 +62,9 @@ class Recommend(OutputFlags):
     """a text file with one item per line: never recommend these"""
     unknown: Literal["error", "skip"] = "error"
     """what to do with history items and user features that the log does not have"""
+    rule: Annotated[str, "NAME"] | None = None
+    """for a run folder: instead of its policy, a rule that counts the events of its log, such as last-event-markov;
+    `tidelog train` and `tidelog report` compare them with the policy"""
     member: int | None = None
     """for a run folder: the member, counted from 0"""
     csv_safe: bool = False
@@ -116,6 +119,10 @@ def _lists(policy: Recommends, options: Recommend) -> pl.DataFrame:
 
 def _opened(options: Recommend) -> Recommends:
     """Return the policy; SpecError for one that does not rank items."""
+    if options.rule is not None:
+        if options.new_items is not None or options.member is not None:
+            raise ConfigError("--rule counts the log, without a policy. fix: drop --new-items and --member")
+        return cast("Recommends", open_rule(options.policy, options.rule))
     if options.new_items is not None:
         described = new_items(open_policy(options.policy, options.member), options.new_items, options.item)
         return cast("Recommends", described)

@@ -9,17 +9,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-
 from tidelog.cli.next_lists import lists_advice, next_command
 from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.wrapping import wrapped
 from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError
-from tidelog.policies.policy import Policy
+from tidelog.policies.policy import has_density
+from tidelog.recommend.metrics.advice import Advice
+from tidelog.recommend.metrics.rules import word_of
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
-from tidelog.types import Catalogue, Codes, Continuous, Image, Vector
+from tidelog.types import Catalogue
 
 
 def train_and_show(run: Run, quiet: bool = False, as_json: bool = False) -> int:
@@ -72,9 +72,15 @@ def show_run(run: Run) -> None:
                 f"{_number(chosen.value)}; every command uses it.{early}"
             )
         print_notes((run.policy() if chosen is None else run.best_policy()).notes())
+        rule = None
         for line in lists_advice(run):
-            print_line(line)
-        print_line(f"next: {next_command(run)}")
+            if isinstance(line, Advice):
+                rule = None if line.use_policy else line.rule
+            else:
+                print_line(line)
+        print_line(f"next: {next_command(run, rule)}")
+        if rule is not None:
+            print_line(f"then: tidelog serve {shlex.quote(str(run.folder))} --rule {word_of(rule)}")
         return
     for place, command in enumerate(_next_commands(run)):
         print_line(f"{'then' if place else 'next'}: {command}")
@@ -107,7 +113,7 @@ def _next_commands(run: Run) -> list[str]:
     origin = record.data.origin or {}
     has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
     if (record.environment is None or record.is_finetuned) and has_reward:
-        commands.append(record.judge_command(Path(str(run.folder)), has_density=_has_density(run.policy())))
+        commands.append(record.judge_command(Path(str(run.folder)), has_density=has_density(run.policy(), record.spec)))
     if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
         commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
     elif feature_names(record.spec):
@@ -116,23 +122,6 @@ def _next_commands(run: Run) -> list[str]:
     elif record.environment is None:
         commands.append(f"tidelog evaluate {folder} --env NAME")
     return commands
-
-
-def _has_density(policy: Policy) -> bool:
-    """Whether sampled continuous actions of a policy have a density, asked for an observation of zeros."""
-    space = policy.spec.action
-    if not isinstance(space, Continuous):
-        return False
-    leaves: dict[str, Any] = {}
-    for name, leaf in policy.spec.observation.items():
-        if isinstance(leaf, Image):
-            leaves[name] = np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
-        elif isinstance(leaf, Codes):
-            leaves[name] = np.zeros((1, len(leaf.sizes)), np.int32)
-        elif isinstance(leaf, Vector):
-            leaves[name] = np.zeros((1, leaf.size), np.float32)
-    memory = policy.start(1) if policy.is_recurrent else None
-    return policy.log_probability(leaves, np.asarray([space.low], np.float32), None, memory) is not None
 
 
 def _number(value: Any) -> str:

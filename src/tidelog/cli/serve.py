@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from tidelog.cli.flags import parse
+from tidelog.cli.named_policies import open_rule
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError, ExportError, install
 from tidelog.folders import digest
@@ -38,6 +39,9 @@ class Serve:
 
     policy: tyro.conf.Positional[Annotated[str, "POLICY"]]
     """a saved policy, folder or .zip, as written by `tidelog export`, or hf://USER/NAME on the Hugging Face Hub"""
+    rule: Annotated[str, "NAME"] | None = None
+    """for the run folder of a recommender: serve lists by a rule that counts the events of its log, such as
+    last-event-markov"""
     host: Annotated[str, "ADDRESS"] = "127.0.0.1"
     """the address to listen on; 0.0.0.0 accepts other machines"""
     port: int = 8000
@@ -70,7 +74,11 @@ def run(words: list[str]) -> int:
     source = local(options.policy)
     if not Path(source).exists():
         raise ConfigError(f"{source} does not exist: expected a policy written by `tidelog export`")
-    policy = {"numpy": load, "onnx": load_onnx}[options.backend](source)
+    policy: Any
+    if options.rule is None:
+        policy = {"numpy": load, "onnx": load_onnx}[options.backend](source)
+    else:
+        policy = open_rule(source, options.rule)
     bounds = app.Bounds(options.body, options.rows, options.seconds)
     place = _listening(options.host, options.port)
     room = _room(options.connections)

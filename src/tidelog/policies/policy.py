@@ -38,7 +38,7 @@ from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
 from tidelog.runtime.way_of_acting import Acting, Acts
-from tidelog.types import Catalogue, Continuous, Discrete, Spec
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 CHUNK = 16384  # rows in one call of a compiled program
@@ -433,6 +433,25 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "parity": None,
     }
     return {WEIGHTS: array_file(policy.params)}, manifest
+
+
+def has_density(policy: Any, spec: Spec) -> bool:
+    """Return whether a policy of continuous actions samples them with a known density, asked for an observation of 0.
+
+    False for other actions.
+    """
+    if not isinstance(spec.action, Continuous):
+        return False
+    leaves: dict[str, NumpyArray] = {}
+    for name, leaf in spec.observation.items():
+        if isinstance(leaf, Image):
+            leaves[name] = np.zeros((1, leaf.height, leaf.width, leaf.channels), np.uint8)
+        elif isinstance(leaf, Codes):
+            leaves[name] = np.zeros((1, len(leaf.sizes)), np.int32)
+        elif isinstance(leaf, Vector):
+            leaves[name] = np.zeros((1, leaf.size), np.float32)
+    memory = policy.start(1) if policy.is_recurrent else None
+    return policy.log_probability(leaves, np.asarray([spec.action.low], np.float32), None, memory) is not None
 
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:

@@ -166,7 +166,7 @@ def _measures_table(
 
 
 def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Ranker]]:
-    """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none.
+    """Every policy, and its encoder alone where Q has a part in the lists; `notes` say where it has none in those used.
 
     Policies that cannot be loaded are added to `notes`.
 
@@ -175,9 +175,12 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
     for run in dict.fromkeys(line.run for line in lines):
         if run.record.options.best is not None:
             try:
-                yield f"{run.name}, best policy", policy_of_run(run.path).ranker()
+                best = policy_of_run(run.path)
             except TidelogError as error:
                 notes.append(f"{run.name}: its best policy cannot be loaded. {error}")
+                continue
+            yield f"{run.name}, best policy", best.ranker()
+            notes += [f"{run.name}, best policy: {one}." for one in best.notes()]
     for line in lines:
         seeds = line.run.record.options.seeds
         for member in line.members[:MOST_MEMBERS]:
@@ -189,9 +192,9 @@ def _learnt(lines: Sequence[Line], notes: list[str]) -> Iterator[tuple[str, Rank
                 continue
             yield name, policy.ranker()
             unused = policy.notes()  # Q has no part in the lists: they are those of the encoder alone
-            if unused:
+            if unused and line.run.record.options.best is None:  # else every command uses the best policy
                 notes += [f"{name}: {one}." for one in unused]
-            else:
+            if not unused:
                 yield f"{name}, {ALONE}", policy.ranker(supervised=True)
 
 

@@ -30,6 +30,11 @@ ADVICE: Mapping[str, str] = {
     "no difference shown": "No difference was shown: keep what you have.",
     "unsupported": "Do not use it yet: the log cannot show how good it is if it {does}.",
 }
+RANK: Mapping[str, int] = {"unsupported": 0, "worse": 1, "no difference shown": 2, "better": 3}
+KEEPS: Mapping[bool, str] = {
+    True: "an unsupported verdict says nothing against it",
+    False: "a verdict on another way of acting replaces it only if it is at least as good",
+}  # whether the new verdict is on the carried verdict's way of acting, and why it does not replace that
 TEXTS = ("decision", "acting", "date", "caveat", "advice")  # of a verdict's summary; an empty caveat says nothing
 UNKNOWN = ("difference", "low", "high")  # numbers that are None where the log shows none
 NUMBERS = (*UNKNOWN, "level", "episodes")
@@ -215,6 +220,19 @@ def other_way(declared: Acting) -> str:
         f"the policy was declared to be one that {DOES[declared]}, and now acts in the other way: a verdict on it does "
         "not hold for that. fix: act in the declared way, or judge the policy in this way"
     )
+
+
+def replaces(new: Mapping[str, Any], carried: Mapping[str, Any] | None) -> bool:
+    """Return whether a policy that carries a verdict takes over a new one, and the way of acting that this is on.
+
+    On the same way the newer verdict holds, except that an unsupported one replaces only an unsupported one. One on the
+    other way must be at least as good: better, no difference shown, worse, unsupported.
+    """
+    if carried is None or carried["decision"] == "unsupported":
+        return True
+    if new["acting"] == carried["acting"]:
+        return bool(new["decision"] != "unsupported")
+    return RANK[new["decision"]] >= RANK.get(carried["decision"], 0)
 
 
 def read_verdict(value: Any) -> dict[str, Any] | None:

@@ -51,6 +51,7 @@ class Proposal:
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
     interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
+    ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
 
 _CASES = (
@@ -145,6 +146,7 @@ def infer_columns(
     ends: Callable[[str, str | None, str], float] = lambda episode, step, column: 0.0,
     repeats: Callable[[str, str], int] = lambda episode, step: 0,
     weighed: Callable[[str, str], float] = lambda action, propensity: -1.0,
+    counts: Callable[[str, str], bool] = lambda episode, column: False,
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
@@ -152,13 +154,14 @@ def infer_columns(
     share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows. `repeats(episode,
     step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is the
     share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 / propensity,
-    are not as frequent as those of logged actions.
+    are not as frequent as those of logged actions. `counts(episode, column)` says whether a column grows by the same
+    amount from row to row of every episode.
     """
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
     _ends(named, rows, ends, repeats, proposal)
-    _steps(repeats, proposal)
+    _steps(named, repeats, counts, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
     _actions(named, weighed, proposal)
@@ -241,8 +244,8 @@ def _ends(
     times = [one for one in named if one.kind == "time"]
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
-    if "episode" not in proposal.mapping:
-        _guess_episode(named, rows, repeats, proposal)
+    _episode_by_time(named, rows, repeats, proposal)
+    _episode_by_count(named, rows, repeats, proposal)
     _by_content(named, ends, proposal)
     if "episode" not in proposal.mapping:
         proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
@@ -252,9 +255,33 @@ def _ends(
                           "set `terminated = true` if every episode terminated")  # fmt: skip
 
 
-def _guess_episode(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
+def _episode_by_time(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
+    """Assign the one column with at most one row for each of its values and times, where the times of rows repeat."""
+    when = proposal.mapping.get("time")  # a step by its name may be the number of an episode
+    times = {one.name: one.unique for one in named}.get(str(when), rows)
+    if "episode" in proposal.mapping or 2 * times > rows:
+        return
+    left = [
+        one.name
+        for one in named
+        if one.name not in roles_of(proposal.mapping)
+        and one.kind in ("whole number", "word")
+        and not one.empty
+        and 2 * one.unique <= rows
+        and _plain(one) not in _ACTION
+    ]
+    found = [name for name in left if not repeats(name, str(when))]
+    if len(found) == 1:
+        proposal.mapping["episode"] = found[0]
+        proposal.notes.append(
+            f"rows with the same '{found[0]}' form an episode, because no '{when}' repeats among them: change "
+            "`episode` if wrong"
+        )
+
+
+def _episode_by_count(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
     """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
-    if _is_interaction(named):
+    if "episode" in proposal.mapping or _is_interaction(named):
         return
     used = roles_of(proposal.mapping)
     whole = [one for one in named if not one.empty and one.kind in ("flag", "whole number") and one.unique > 1
@@ -288,10 +315,28 @@ def _is_interaction(named: Sequence[Field]) -> bool:
     return not {_plain(one) for one in named}.isdisjoint((*_USER, *_ITEM, *_EVENT))
 
 
-def _steps(repeats: Callable[[str, str], int], proposal: Proposal) -> None:
-    """Drop a step that does not count the rows of an episode."""
+def _steps(
+    named: Sequence[Field],
+    repeats: Callable[[str, str], int],
+    counts: Callable[[str, str], bool],
+    proposal: Proposal,
+) -> None:
+    """Drop a step that does not count the rows of an episode; without step and time, assign the column that does."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
     if step is None:
+        time = proposal.mapping.get("time")
+        if episode is None or (time is not None and not repeats(episode, time)):
+            return
+        if "_".join(_words(episode)) in _USER:  # events of users need a time; a count of rows is none
+            return
+        left = [one for one in named if one.kind == "whole number" and one.name not in roles_of(proposal.mapping)]
+        found = [one.name for one in left if not one.empty and counts(episode, one.name)]
+        if len(found) == 1:
+            proposal.mapping["step"] = found[0]
+            proposal.notes.append(
+                f"'{found[0]}' grows evenly from row to row of each '{episode}' and is read as the step: change "
+                "`step` if wrong"
+            )
         return
     if episode is None:
         del proposal.mapping["step"]
@@ -312,7 +357,8 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
     episode, step = proposal.mapping.get("episode"), proposal.mapping.get("step")
     least = _MOST_ENDS if "reward" in proposal.mapping else 1.0
     flags = [one for one in left if one.kind == "flag" and one.unique == 2]
-    last = [one.name for one in flags if episode is not None and ends(episode, step, one.name) >= least]
+    shares = {one.name: ends(episode, step, one.name) for one in flags} if episode is not None else {}
+    last = [name for name, share in shares.items() if share >= least]
     names_of_columns = {*map(_plain, named), *_ACTION}
     probable = [
         one.name
@@ -332,9 +378,16 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
         if len(names) == 1 and role not in proposal.mapping:
             proposal.mapping[role] = names[0]
             proposal.notes.append(f"'{names[0]}' {why}: change `{role}` if wrong")
+    episodes = {one.name: one.unique for one in named}.get(str(episode), 0)
+    proposal.ends = [
+        name
+        for name, share in shares.items()
+        if name != proposal.mapping.get("terminated") and share * episodes >= _FEWEST_ENDS
+    ]
 
 
 _MOST_ENDS = 0.5  # share of episodes
+_FEWEST_ENDS = 5  # last rows with a flag that no other row has, from which on it is no chance
 
 
 def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
@@ -456,9 +509,21 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
 def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     """Assign the columns named as observations, else all unused columns except times and identifiers."""
     outcomes = [one for one in named if _is_outcome(one) and one.name not in roles_of(proposal.mapping)]
-    readable = [one for one in named if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes]
-    if "reward" not in proposal.mapping and outcomes:
-        _suggest_rewards(outcomes, proposal)
+    last = [one for one in named if one.name in proposal.ends and one not in outcomes]
+    readable = [
+        one
+        for one in named
+        if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes and one not in last
+    ]
+    if "reward" not in proposal.mapping and (outcomes or last):
+        _suggest_rewards(outcomes or last, proposal)
+    for one in last:
+        if "terminated" not in proposal.mapping:
+            proposal.hints.append(f"terminated = {json.dumps(one.name, ensure_ascii=False)}")
+        proposal.notes.append(
+            f"'{one.name}' is 1 on last rows of episodes only: an end or an outcome, which is not known before the "
+            "decision"
+        )
     if outcomes:
         named_outcomes = _some([f"'{one.name}'" for one in outcomes])
         proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")

@@ -138,6 +138,11 @@ class Description:
                 "lists of items need a time for every event, and one item per row: with your column of times for TIME, "
                 f"`tidelog data validate --data {source} --user {user} --item {item} --time TIME`"
             )
+        elif not any(one.role == "action" for one in self.fields):
+            lines.append(
+                "where a row says who chose which item and no decision was made, name the columns instead: `tidelog "
+                f"data validate --data {source} --user USER --item ITEM --time TIME` (a visit can be the user)"
+            )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
@@ -220,10 +225,15 @@ def describe_table(source: Any) -> Description:
         pairs = pl.DataFrame({"episode": table.series(episode), "step": table.series(step)})
         return pairs.height - pairs.n_unique()
 
+    def counts(episode: str, column: str) -> bool:
+        rows = pl.DataFrame({"episode": table.series(episode), "value": parse_number(table.series(column)).values})
+        rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
+        return rises.n_unique() == 1 and rises[0] > 0
+
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed)
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts)
     proposal.mapping |= settings
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:

@@ -26,6 +26,7 @@ from tidelog.ope.estimators.support import Support
 from tidelog.ope.evidence.episodes import clusters_of
 from tidelog.ope.evidence.propensities import estimates_by_classifier
 from tidelog.ope.verdict.limits import Limits
+from tidelog.policies.policy import has_density
 from tidelog.policies.statistics import Interval
 from tidelog.types import Continuous, MultiDiscrete
 
@@ -102,7 +103,7 @@ def _no_density(policy: Any, log: Log, sample: bool, bandwidth: float | None) ->
     if not isinstance(log.spec.action, Continuous) or bandwidth is not None:
         return []
     with_noise = "judge it with small noise added to its actions (bandwidth=0.2, --bandwidth 0.2)"
-    known = has_density(policy, log)
+    known = has_density(policy, log.spec)
     if not sample:
         sentence = "a deterministic continuous action has no probability: no logged action is exactly equal to it"
         return [Finding("density", sentence, f"{SAMPLED}; or {with_noise}" if known else with_noise)]
@@ -119,13 +120,6 @@ def _with_one_advice(density: list[Finding], cut: list[Finding]) -> list[Finding
     wider, levels = cut[0].advice.split("; or ")
     together = f"{wider}, and then {density[0].advice.replace('; or', ', or')}; or {levels}"
     return [density[0]._replace(advice=""), cut[0]._replace(advice=together)]
-
-
-def has_density(policy: Any, log: Log) -> bool:
-    """Whether a policy of continuous actions can be sampled with a known density; asks for the first decision."""
-    first = {name: np.asarray(leaf[:1]) for name, leaf in log.observation.items()}
-    memory = policy.start(1) if policy.is_recurrent else None
-    return policy.log_probability(first, np.asarray(log.action[:1]), None, memory) is not None
 
 
 def _cut_actions(log: Log) -> list[Finding]:

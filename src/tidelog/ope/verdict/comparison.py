@@ -24,7 +24,6 @@ from tidelog.ope.verdict.checks import (
     Finding,
     Reuse,
     closer_advice,
-    has_density,
     overlap_finding,
     reuse_of,
     support_findings,
@@ -32,6 +31,7 @@ from tidelog.ope.verdict.checks import (
 )
 from tidelog.ope.verdict.decide import Case
 from tidelog.ope.verdict.limits import Limits
+from tidelog.policies.policy import has_density
 from tidelog.types import Continuous
 
 Progress = Callable[[str, float], None]
@@ -143,7 +143,7 @@ def comparisons_of(
         )
         if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own
             gathered = replace(gathered, cloning=clones.setdefault(sample, gathered.cloning))
-        can_sample = has_density(policy, log) if densities else getattr(policy, "can_sample", True)
+        can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
         comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities, can_sample))
     return comparisons
 

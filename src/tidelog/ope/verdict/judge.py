@@ -46,7 +46,7 @@ from tidelog.ope.verdict.shorter_question import with_shorter_question
 from tidelog.ope.verdict.verdict_text import caveats
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
-from tidelog.runtime.way_of_acting import first_decisions
+from tidelog.runtime.way_of_acting import first_decisions, replaces
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import this_machine
 from tidelog.types import Continuous, Discrete
@@ -129,7 +129,8 @@ def judge(
     `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
     declared, else by its most likely actions), any object with `probabilities(observation, mask)` [B, A], judged by
     these, or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. This
-    declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict.
+    declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless it
+    carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`).
     A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
     `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N].
     "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
@@ -187,8 +188,8 @@ def judge(
         entries |= {} if several is None else {"name": one.name}
         verdicts.append(_verdict(one, log, settings, looked, widening, returns, entries))
     for judged, verdict in zip(policies.values(), verdicts, strict=True):
-        if isinstance(judged, Policy):
-            judged.declare(verdict.summary["acting"], verdict.summary)
+        if isinstance(judged, Policy) and replaces(verdict.summary, judged.verdict):
+            judged.declare(verdict.acting, verdict.summary)
     if counting is not None and looked.look is not None:
         names = [one.name for one in comparisons]
         decisions = {name: verdict.decision for name, verdict in zip(names, verdicts, strict=True)}

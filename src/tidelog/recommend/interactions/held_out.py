@@ -21,7 +21,7 @@ from tidelog.recommend.interactions.log import Interactions, following_gaps
 
 Ints: TypeAlias = NDArray[np.int32]
 Bools: TypeAlias = NDArray[np.bool_]
-_LONGEST = 10_000  # events of a history of baskets
+LONGEST, LONGEST_OF_EVENTS = 10_000, 50  # last events of a history, of baskets and of single events
 
 
 class Events(Protocol):
@@ -145,11 +145,11 @@ def held_out_cases(log: Interactions, most: int, length: int | None = None) -> C
     rows, draw = log.targets, np.random.default_rng(0)
     if not log.has_baskets:
         rows = rows if len(rows) <= most else np.sort(draw.permutation(rows)[:most])
-        return next_events(log, rows, length or 50)
+        return next_events(log, rows, length or LONGEST_OF_EVENTS)
     users = np.unique(log.user[rows])
     if len(users) > most:
         rows = rows[np.isin(log.user[rows], draw.permutation(users)[:most])]
-    return next_baskets(log, rows, length or min(_LONGEST, int(np.diff(log.starts).max())))
+    return next_baskets(log, rows, length or min(LONGEST, int(np.diff(log.starts).max())))
 
 
 def split_users(log: Interactions, share: float) -> tuple[Interactions, Interactions]:

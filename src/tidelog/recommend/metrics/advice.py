@@ -5,7 +5,8 @@ Letters: `C` cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from tidelog.number_text import three_digits
@@ -30,6 +31,16 @@ SUBJECTS = {
 }  # for each unit: what a list contains, and which of them have it
 
 
+MAKERS: Mapping[str, Callable[[Interactions], Ranker]] = {
+    POPULAR: Popularity.of,
+    NEXT: Markov.of,
+    NEXT_BY_EVENT: partial(Markov.of, by_event=True),
+    NEIGHBOURS: ItemKNN.of,
+    OWN: partial(OwnFrequency.of, filled=True),
+    TIFU: TifuKNN.of,
+}
+
+
 class Advice(NamedTuple):
     """A policy's lists beside those of the best counting rule."""
 
@@ -37,20 +48,26 @@ class Advice(NamedTuple):
     difference: Interval  # of the hit rates, policy minus rule
     sentence: str  # both, and their difference
     decision: str  # what to do
+    use_policy: bool  # whether to use the policy's lists, else those of the rule
 
 
-def counting_rules(train: Interactions) -> dict[str, Ranker]:
-    """Return the rules that count events of a log, by name.
+def rules_for(log: Interactions) -> list[str]:
+    """Return the names of the rules that fit a log.
 
     The two Markov rules are left out in a log of baskets, and the one by events where all events are of one kind.
     """
-    rules: dict[str, Ranker] = {POPULAR: Popularity.of(train)}
-    if not train.has_baskets:
-        rules[NEXT] = Markov.of(train)
-        if train.event.max(initial=0) > 1:
-            rules[NEXT_BY_EVENT] = Markov.of(train, by_event=True)
-    own = OwnFrequency.of(train, filled=True)
-    return rules | {NEIGHBOURS: ItemKNN.of(train), OWN: own, TIFU: TifuKNN.of(train)}
+    left_out = [NEXT, NEXT_BY_EVENT] if log.has_baskets else [NEXT_BY_EVENT] if log.event.max(initial=0) <= 1 else []
+    return [name for name in MAKERS if name not in left_out]
+
+
+def counting_rule(log: Interactions, name: str) -> Ranker:
+    """Return the rule of this name over the events of a log."""
+    return MAKERS[name](log)
+
+
+def counting_rules(train: Interactions) -> dict[str, Ranker]:
+    """Return the rules that fit a log, over its events, by name."""
+    return {name: counting_rule(train, name) for name in rules_for(train)}
 
 
 def best_rule(compared: Comparison, names: Iterable[str] = RULES) -> str:
@@ -93,4 +110,4 @@ def advise(compared: Comparison, name: str, unit: str) -> Advice:
         decision = (
             f"Do not use these lists yet: no gain over the counting rule {rule} is shown. Use that rule: it is simpler."
         )
-    return Advice(rule, gain, sentence, decision)
+    return Advice(rule, gain, sentence, decision, gain.low > 0)
