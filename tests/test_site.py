@@ -140,7 +140,8 @@ def test_no_page_is_wider_than_a_phone(tmp_path: Path) -> None:
 COLOURS = """<!DOCTYPE html><title></title><body><iframe src="PAGE"></iframe></body><script>
 const frame = document.querySelector("iframe");
 frame.onload = () => {
-  const page = frame.contentWindow, tables = page.document.querySelectorAll(".cell_output .text_html:not(:has(.dataframe))");
+  const page = frame.contentWindow;
+  const tables = page.document.querySelectorAll(".cell_output .text_html:not(:has(.dataframe))");
   document.title = [...tables].map(one => page.getComputedStyle(one).backgroundColor).join("; ");
 };
 </script>"""
