@@ -768,6 +768,20 @@ MUTATIONS = [
         "tests/ope/test_verdict.py",
     ),
     Mutation(
+        "verdict: chance is narrower than its permutations",
+        "ope/verdict/decide.py",
+        "max(found.high, found.estimate + above)",
+        "found.high",
+        "tests/ope/test_permutation.py",
+    ),
+    Mutation(
+        "permutations: skewness of the wrong sign",
+        "ope/estimators/permutation.py",
+        "return (short, long) if skewness > 0 else (-long, -short)",
+        "return (short, long) if skewness < 0 else (-long, -short)",
+        "tests/ope/test_permutation.py",
+    ),
+    Mutation(
         "limits: the smaller of two sample sizes is enough",
         "ope/verdict/checks.py",
         "max(limits.effective_episodes, limits.effective_share * support.episodes)",

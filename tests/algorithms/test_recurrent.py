@@ -153,6 +153,7 @@ def test_episodes_begin_where_the_environment_says(source, begins):
         np.testing.assert_array_equal(carry[:, 0] == 0, first[:, :1] | np.zeros(WIDTH, bool))
 
 
+@pytest.mark.full
 @pytest.mark.sample("shared")
 @pytest.mark.parametrize("architecture", ["detach", "shared"])
 def test_one_trunk_has_one_memory(architecture):

@@ -25,6 +25,7 @@ def corridor():
     return Log.from_arrays(**columns, **ends, episode=np.repeat(np.arange(8), 2))
 
 
+@pytest.mark.full
 def test_the_plain_loop_reads_transitions_and_learns_what_discrete_bcq_learns(monkeypatch):
     calls = []
     monkeypatch.setattr(plain, "_loop", lambda config, optimiser: lambda *args: calls.append(args) or args[1])

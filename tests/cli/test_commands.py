@@ -230,6 +230,7 @@ def test_several_runs_are_compared_on_the_same_episodes(here, run, tidelog):
     assert tidelog("evaluate", "one", "one", "--env", "treatment").code == 2
 
 
+@pytest.mark.full
 def test_runs_that_act_in_different_ways_are_not_compared(here, run, tidelog):
     for name in ("mode", "sampled"):
         shutil.copytree(run, here / name)
@@ -400,6 +401,7 @@ def test_without_a_preset_the_defaults_are_those_of_the_algorithm(here, tidelog)
     assert "follow the log" not in done.out
 
 
+@pytest.mark.full
 def test_settings_follow_the_kind_of_an_environment(here, tidelog):
     small = ["--env", "treatment", "--steps", 128, "--hidden", 8, "--environments", 4, "--rollout-steps", 16]
     small += ["--policy-iterations", 2]

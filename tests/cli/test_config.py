@@ -105,6 +105,7 @@ def test_interactions_and_their_session_gap_are_repeated(here, tidelog):
     assert weights("one") == weights("two")
 
 
+@pytest.mark.full
 def test_what_no_flag_can_name_is_refused_and_writes_nothing(run, origin, log, here, tidelog):
     finish(begin(bc(), log, "memory"))
     finish(begin([bc(), bc(learning_rate=0.1)], origin, "population", steps=7, every=7))

@@ -227,6 +227,7 @@ def test_icu_sepsis_has_its_published_optima_within_support(icu):
         assert problem.optimal(0.99, allowed)[0] == pytest.approx(row["gamma_0.99"], abs=1e-8)
 
 
+@pytest.mark.full
 def test_icu_sepsis_shows_codes_or_features(icu):
     assert icu[0].spec.observation == {"observation": Codes((716,), ("state",))}
     problem, _ = icu_sepsis(shared("data/icu_sepsis/dynamics.npz"), observe="features")

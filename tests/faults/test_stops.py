@@ -97,6 +97,7 @@ def finished(root):
     return all_of(finish(load(root / "run")))
 
 
+@pytest.mark.full
 def test_a_run_that_goes_back_to_an_older_checkpoint_never_loses_all(origin, tmp_path, monkeypatch):
     chunks_of(7, monkeypatch)
     root = tmp_path / "disk"

@@ -90,6 +90,7 @@ def house(tmp_path, monkeypatch, capsys, forget):
     return call
 
 
+@pytest.mark.full
 def test_a_run_continues_with_the_command_that_its_failure_printed(house, tmp_path, monkeypatch, forget):
     (tmp_path / "broken").touch()
     code, said = house(*TRAIN)

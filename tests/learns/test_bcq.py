@@ -27,6 +27,7 @@ def test_bcq_aims_closer_than_cloning(throws):
     assert miss(learnt) < 0.7 * miss(cloned)
 
 
+@pytest.mark.full
 def test_discrete_bcq_walks_the_chain_at_the_optimum_and_only_where_it_may(walks):
     problem = chain(5, slip=0.1)
 

@@ -77,6 +77,7 @@ def test_every_action_is_a_candidate_and_the_first_critics_best():
     close(found, wanted, atol=1e-6)
 
 
+@pytest.mark.full
 def test_a_small_phi_moves_by_no_more_than_phi():
     h = small("bcq", phi=0.05, samples=1)
     state = after(h, MOVES)

@@ -147,6 +147,7 @@ def test_with_the_average_at_who_played_the_loss_is_ppos():
     np.testing.assert_allclose(one, two, rtol=1e-5)
 
 
+@pytest.mark.full
 def test_policy_and_value_draw_apart_and_every_store_keeps_count():
     learner = replayed(2 * POLICY_UPDATES)
     policy, value = learner.segments["policy"], learner.segments["value"]

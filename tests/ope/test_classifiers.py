@@ -142,6 +142,7 @@ def test_the_better_model_is_taken_and_a_miscalibrated_one_is_not(log, trees, mo
     assert propensities_of(log, folds, "best").by == "network"
 
 
+@pytest.mark.full
 def test_a_verdict_says_by_what_they_were_estimated_and_how_well(log, tmp_path):
     options = {"limits": QUICK, "model": "none", "learnt_from": "other data", "ledger": tmp_path / "looks.jsonl"}
     found = judge(Mostly(), log, propensities="trees", **options)

@@ -150,6 +150,7 @@ def dominated():
     )  # fmt: skip
 
 
+@pytest.mark.full
 def test_the_advice_to_ask_a_shorter_question_can_be_followed():
     log = dominated()
     options = {"limits": QUICK, "model": "tabular", "ledger": False, "learnt_from": "other data"}
@@ -196,6 +197,7 @@ def test_episodes_that_the_policy_learnt_from_are_still_known(patients):
     assert re.search(r"learnt from (about )?100\.0% of the episodes", found.paragraph)
 
 
+@pytest.mark.full
 def test_each_number_of_steps_is_a_look_of_its_own(patients, tmp_path):
     log, _ = patients
     file = tmp_path / "looks.jsonl"

@@ -48,6 +48,7 @@ def chances(log: tl.Log, table) -> Target:
     return Target(found[log.position, log.action], found)
 
 
+@pytest.mark.full
 def test_fixed_points_by_hand_for_two_policies_at_once():
     """At discount 1/2: V(1) = 1/4 + 9/4 = 2.5 or 1, Q(0, .) = 1 + 2.5 / 2 or 1 + 1 / 2."""
     log = chain()

@@ -104,6 +104,7 @@ def test_two_rare_things_that_met_in_no_row_are_not_related(episodes, seed, outc
     assert not asked(treated(clinician(), episodes, seed=seed), history_dependence)[outcome].fails
 
 
+@pytest.mark.full
 def test_functions_stand_in_for_a_table():
     log = sends()
     found = {one.outcome: one for one in history_dependence(log, episode_folds(log, 2, 0), None)}

@@ -207,6 +207,7 @@ def test_one_policy_is_no_family():
     assert critical_values(correlated(0.0, 1), Confidence(0.95, 1000, 0), 0.05) == pytest.approx([1.959964])
 
 
+@pytest.mark.full
 def test_policies_without_a_number_keep_their_share_of_the_error():
     """Three of six have no number, no spread, or lost their weight: Bonferroni; the others share what is left."""
     known = correlated(0.0)

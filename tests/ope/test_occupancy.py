@@ -41,6 +41,7 @@ def test_flows_through_exact_counts_are_exact(discount):
     assert np.stack(layers)[:, :-1] == pytest.approx(wanted[:3, :-1], abs=1e-12)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("discount", [0.8, 1.0])
 @pytest.mark.sample("1.0")
 def test_played_ratios_are_near_the_exact_ones(discount):

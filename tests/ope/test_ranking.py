@@ -256,6 +256,7 @@ def test_settings_that_cannot_be_are_refused():
         next_events(LOG, np.array([0]), 0)
 
 
+@pytest.mark.full
 def test_entree_is_as_published():
     log = numbered(entree.read(shared("data/uci_entree/sessions.csv.gz")))
     late = log.time[np.searchsorted(log.user, log.user)] >= np.datetime64(entree.CUT)

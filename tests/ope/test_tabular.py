@@ -148,6 +148,7 @@ def start_value(log, policy, **options) -> float:
     return float(tabular_values(log, states, folds, [target] * 5).target[log.starts[:-1]].mean())
 
 
+@pytest.mark.full
 def test_logged_treatments_give_nearly_the_exact_value():
     problem = treatment()
     # a counted model is biased by about 1 / episodes: 3,000 give 0.013 less, 12,000 0.003 less, each within 0.012

@@ -104,6 +104,7 @@ def test_the_bootstrap_covers_at_about_its_level():
     assert 0.80 <= held / 350 <= 0.95  # 85.9% cover, of 6,000: 1 in 1,000 seeds fails
 
 
+@pytest.mark.full
 def test_differences_of_several_runs_hold_at_once():
     """Equal runs: in about 1 of 20 samples any of the six intervals misses 0; single intervals would in 1 of 5."""
     generator = np.random.default_rng(0)

@@ -164,6 +164,7 @@ def test_critics_of_baskets_read_the_states_before_and_after_it(baskets):
     assert row.data.following(around)[0, :, 0].tolist() == [1.0, 1.0]
 
 
+@pytest.mark.full
 def test_lists_are_the_best_of_all_items_by_the_probability_of_training():
     """The search finds the most likely items of the whole catalogue, repeated ones among them."""
     h, log = small(memory=8, threshold=0.0, q_weight=0.0), described()

@@ -61,6 +61,7 @@ def _loss(h, state, rows):
     return float(next_item_loss(state.next_item, h, rows, state.facts, jax.random.key(3))[0])
 
 
+@pytest.mark.full
 def test_the_state_is_that_of_the_own_vector():
     """Rows of one batch whose users are exchanged exchange their errors with the vectors, and only then."""
     h, log = small(user_embedding=True, dropout=None, user_dropout=0.0), described()
@@ -75,6 +76,7 @@ def test_the_state_is_that_of_the_own_vector():
     assert _loss(h, moved, unknown) == _loss(h, alike, rows)
 
 
+@pytest.mark.full
 def test_dropout_trains_the_shared_vector_alone_and_users_without_events_keep_it():
     log = described()
     half = log.select(np.flatnonzero(log.user < 8))

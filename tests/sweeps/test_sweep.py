@@ -54,6 +54,7 @@ def state_of(sweep, trial):
     return [fingerprint(one) for one in tl.load(sweep.run_folder(trial)).learners()]
 
 
+@pytest.mark.full
 def test_a_trial_that_was_stopped_at_rungs_equals_a_direct_fit(halved, log, tmp_path):
     assert [row["state"] for row in halved.table] == ["complete", "stopped", "diverged", "stopped"]
     options = {"best": LOSS, "seeds": [3, 1], "selection_share": 0.25}

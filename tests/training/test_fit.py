@@ -374,6 +374,7 @@ def test_a_target_that_follows_nothing_known_is_named():
     assert online_network_paths(known, state, target_names(state)) == {"target_value": "q"}
 
 
+@pytest.mark.full
 def test_a_warm_start_that_does_not_fit_is_refused(values, run, origin, tmp_path):
     for part, source, algorithm, message in (
         ("critic", run.folder, iql(), "has no part 'critic'. fix: use one of actor, key, opt_state, step, updates"),
@@ -424,6 +425,7 @@ def test_weights_reach_the_loss():
         loss(np.zeros(6))
 
 
+@pytest.mark.full
 def test_a_population_under_vmap_reports_what_it_reports_on_threads(origin):
     population = [bc(), bc(learning_rate=1.0)]
     one, other = (finish(begin(population, origin, together=t)).metrics for t in (True, False))

@@ -134,6 +134,7 @@ class Buggy(PointMass):
         return super().step(action)
 
 
+@pytest.mark.full
 def test_an_error_of_the_users_own_code_in_the_thread_comes_out():
     with pytest.raises(ZeroDivisionError, match="by the user"):
         finish(begin(Buggy(4), ahead=True))

@@ -41,6 +41,7 @@ def whole(request, tmp_path_factory):
     return request.param, all_of(run), run, folder
 
 
+@pytest.mark.full
 @pytest.mark.sample("jax:CartPole-v1")
 def test_reports_come_after_whole_rounds(whole):
     _, _, run, folder = whole

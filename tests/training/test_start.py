@@ -236,6 +236,7 @@ def test_a_policy_without_a_distribution_of_single_observations_is_refused(unfit
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.full
 def test_a_policy_of_other_spaces_is_refused(unfit, held):
     _, teacher = held
     with pytest.raises(tl.SpecError, match="width"):

@@ -122,6 +122,17 @@ def _log_ratios(evidence: Evidence) -> Floats:
     return logs - np.log(np.asarray(evidence.behaviour, np.float64))
 
 
+def step_weights(evidence: Evidence) -> Floats:
+    """Normalised weight of each episode at each step, [E, T]: products so far over their sum, kept after the end.
+
+    NaN at a step at which no episode has weight.
+    """
+    weights = np.vstack([block.logs for block in _blocks(evidence)])
+    weights -= _finite(weights.max(0))
+    np.exp(weights, out=weights)
+    return np.asarray(weights / np.where(weights.any(0), weights.sum(0), np.nan))
+
+
 class _Block(NamedTuple):
     """Neighbouring episodes, padded to the longest of the log."""
 

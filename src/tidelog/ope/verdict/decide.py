@@ -22,6 +22,7 @@ from tidelog.ope.assumptions.partial_identification import (
 from tidelog.ope.assumptions.sensitivity import with_weight_factors, worst_factors
 from tidelog.ope.estimators.estimate import ESTIMATORS, Supports, is_listed, row
 from tidelog.ope.estimators.intervals import Confidence, interval
+from tidelog.ope.estimators.permutation import permutation_arms
 from tidelog.ope.estimators.ratios import Ratios
 from tidelog.ope.estimators.sequential import CELLS, logged_return
 from tidelog.ope.estimators.support import Estimates, Support, effective_number, episode_weights
@@ -96,9 +97,21 @@ class Case(NamedTuple):
         return Interval(*(0.0 if abs(number) <= least else number for number in ends))
 
     def difference(self, name: str) -> Interval:
-        """An estimator's difference from the logger on the same episodes; widened for the deciding estimator."""
+        """An estimator's difference from the logger on the same episodes.
+
+        The deciding one is widened, and reaches as far as chance does where weights and residuals are unrelated; with
+        occupancy ratios only where rewards are rare, because single steps are paired, and residuals of one episode may
+        cancel.
+        """
         ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
-        return self.between(ratios, self.widening if name == self.deciding else 1.0)
+        if name != self.deciding:
+            return self.between(ratios)
+        found, visits = self.between(ratios, self.widening), ESTIMATORS[name].uses_occupancy
+        if not np.isfinite(found.estimate) or (visits and not self.rare_rewards):
+            return found
+        confidence = replace(self.confidence, widening=self.widening)
+        below, above = permutation_arms(self.policy, confidence, visits=visits)
+        return Interval(found.estimate, min(found.low, found.estimate - below), max(found.high, found.estimate + above))
 
     def bound(self, difference: Interval) -> Interval:
         """Bound of the difference: unshown decisions earn from the worst to the best logged (or stated) return."""
