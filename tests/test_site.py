@@ -4,6 +4,7 @@ import importlib
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import matplotlib.image
@@ -71,6 +72,14 @@ def test_no_sentence_of_a_tutorial_has_a_number_that_no_cell_prints() -> None:
         assert [one for one in numbers if one.replace(",", "_") not in code and one not in code] == [], page.name
 
 
+def test_every_extra_is_on_the_page_of_the_installation_and_no_other_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (DOCS / "installation.md").read_text(encoding="utf-8")
+    rows = [row.split("|")[1] for row in page.split("| extra | for |\n|---|---|\n")[1].split("\n\n")[0].splitlines()]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(project["optional-dependencies"])
+    assert f"tidelog-{project['version']}-py3-none-any.whl" in page
+
+
 needs_site = pytest.mark.skipif(
     BROWSER is None or not (SITE / "index.html").exists(),
     reason="needs a browser and the site: pip install -e '.[docs]' && make -C docs html",
@@ -101,11 +110,12 @@ const next = () => {
   if (!pages.length) { document.title = "wide: " + wide.join(" "); return; }
   const page = pages.pop(), frame = document.createElement("iframe");
   frame.width = 390; frame.height = 800; frame.style.border = 0; frame.src = page;
-  frame.onload = () => {
+  frame.onload = () => setTimeout(() => {
     const root = frame.contentDocument.documentElement;
     if (root.scrollWidth > 390) wide.push(page + "=" + root.scrollWidth);
+    if (page.includes("?q=") && !root.querySelector("#search-results li")) wide.push(page + "=empty");
     frame.remove(); next();
-  };
+  }, page.includes("?q=") ? 8000 : 0);
   document.body.append(frame);
 };
 next();
@@ -121,9 +131,30 @@ def test_no_page_is_wider_than_a_phone(tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
     broken.write_text('<!DOCTYPE html><body style="margin: 0"><div style="width: 600px">wide</div>')
     frame = tmp_path / "frame.html"
-    frame.write_text(MEASURE.replace("PAGES", str([page.as_uri() for page in [*pages, broken]])))
+    addresses = [f"{(SITE / 'search.html').as_uri()}?q=propensity", *(page.as_uri() for page in [*pages, broken])]
+    frame.write_text(MEASURE.replace("PAGES", str(addresses)))
     said = browse(tmp_path / "profile", "--virtual-time-budget=60000", "--dump-dom", frame.as_uri())
     assert re.search(r"<title>wide: (.*?)</title>", said)[1].split() == [f"{broken.as_uri()}=600"]
+
+
+COLOURS = """<!DOCTYPE html><title></title><body><iframe src="PAGE"></iframe></body><script>
+const frame = document.querySelector("iframe");
+frame.onload = () => {
+  const page = frame.contentWindow;
+  const tables = page.document.querySelectorAll(".cell_output .text_html:not(:has(.dataframe))");
+  document.title = [...tables].map(one => page.getComputedStyle(one).backgroundColor).join("; ");
+};
+</script>"""
+
+
+@needs_site
+@pytest.mark.full
+def test_a_table_of_a_log_is_dark_in_a_dark_page(tmp_path: Path) -> None:
+    frame = tmp_path / "frame.html"
+    frame.write_text(COLOURS.replace("PAGE", (SITE / "tutorials/clinic.html").as_uri()))
+    dark = ["--blink-settings=preferredColorScheme=0", "--virtual-time-budget=10000", "--dump-dom"]
+    said = browse(tmp_path / "profile", *dark, frame.as_uri())
+    assert re.search(r"<title>(.*?)</title>", said)[1] == "rgba(0, 0, 0, 0)"  # as the page
 
 
 @needs_site

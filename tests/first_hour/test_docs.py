@@ -26,6 +26,7 @@ NOT_RUN = {
     "write-your-own.md": ["toml"],
     "artefact.md": ["text"],
     "index.md": ["text"],
+    "installation.md": ["text", "text"],
     "documentation.md": ["text"],
     "scale.md": ["text"],
     "tools.md": ["text"],

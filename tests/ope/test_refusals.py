@@ -332,7 +332,7 @@ def test_what_no_episode_shows_is_said_of_all_decisions_and_unusual_habits_too()
     case = SimpleNamespace(limits=Limits(), policy=episodes(supported=None), deciding="drl", history=())
     outcome = SimpleNamespace(unshown=0.4, bound=1.0, decision="better")
     (sentence,) = verdict_text._unshown(case, outcome)
-    assert sentence.startswith("the log does not show the policy's decisions, and the answer assumes")
+    assert sentence.startswith("none of the policy's decisions is known to be in the log, and the answer assumes")
     case.policy = episodes()
     assert "does not show 40.0% of the policy's decisions" in verdict_text._unshown(case, outcome)[0]
     rare = np.where(case.policy.action == 1, 6.0, 0.1)

@@ -283,14 +283,20 @@ def habit_finding(habit: ActionCount, *, estimated: bool) -> list[Finding]:
     return [Finding("habit", sentence, f"{_varied(estimated)}; {SHORTER}")]
 
 
+def unshown_text(share: float) -> str:
+    """The share of the policy's decisions that the log does not show; 1 where it shows none, or where it is unknown."""
+    if share < 1.0:
+        return f"the log does not show {share:.1%} of the policy's decisions"
+    return "none of the policy's decisions is known to be in the log"
+
+
 def unshown_finding(
     share: float, bound: Interval, side: str, episodes: int, *, estimated: bool, closer: str = CLOSER
 ) -> Finding:
     """The verdict fails if the decisions that the log does not show earn the worst (or best) return."""
     which, end = ("worst", bound.low) if side == "better" else ("best", bound.high)
-    much = f"{share:.1%} of the policy's decisions" if share < 1.0 else "the policy's decisions"
     sentence = (
-        f"the log does not show {much}; if they earned the {which} return in these {episodes:,} episodes, the "
+        f"{unshown_text(share)}; if they earned the {which} return in these {episodes:,} episodes, the "
         f"difference could be {three_digits(end, sign=True)}"
     )
     return Finding("unshown", sentence, f"{closer}; or {_varied(estimated)}")

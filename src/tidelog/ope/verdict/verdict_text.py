@@ -17,7 +17,7 @@ from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
 from tidelog.ope.estimators.sequential import returns
 from tidelog.ope.evidence.propensities import Fit
-from tidelog.ope.verdict.checks import Finding
+from tidelog.ope.verdict.checks import Finding, unshown_text
 from tidelog.ope.verdict.decide import Case, Outcome
 from tidelog.ope.verdict.results import NEXT_STEP, OVERLAP_UNKNOWN, Decision, percent
 from tidelog.policies.statistics import Interval
@@ -249,9 +249,7 @@ def _unshown(case: Case, outcome: Outcome) -> list[str]:
     share = outcome.unshown or 0.0
     if outcome.bound is None or share < FEWEST:
         return []
-    limits, much = case.limits, f"{share:.1%} of the policy's decisions"
-    if case.policy.supported is None or share == 1.0:
-        much = "the policy's decisions"
+    limits, unshown = case.limits, unshown_text(1.0 if case.policy.supported is None else share)
     assumed = []
     if outcome.decision != "worse":
         assumed.append(_extreme("less than", case, limits.lowest_return, "worst", "lowest_return"))
@@ -259,7 +257,7 @@ def _unshown(case: Case, outcome: Outcome) -> list[str]:
         assumed.append(_extreme("more than", case, limits.highest_return, "best", "highest_return"))
     fields = ", ".join(f"{field}=..." for _, field in assumed)
     return [
-        f"the log does not show {much}, and the answer assumes that none of them returns "
+        f"{unshown}, and the answer assumes that none of them returns "
         f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields})"
     ]
 
