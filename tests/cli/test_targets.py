@@ -99,7 +99,7 @@ def test_quiet_commands_print_their_result_only(here, tidelog):
     assert (done.code, done.err) == (0, "")
     done = tidelog("judge", "run", "--sample", "--quiet", "--ledger", "off", "--replicates", 1000)
     assert done.code == 0
-    assert done.out in ("member-0: UNSUPPORTED\n", "member-0: NO DIFFERENCE SHOWN\n")
+    assert done.out in ("policy: UNSUPPORTED\n", "policy: NO DIFFERENCE SHOWN\n")
 
 
 def test_json_is_the_whole_standard_output(here, run, tidelog):

@@ -279,7 +279,9 @@ def _episode_by_time(named: Sequence[Field], rows: int, repeats: Callable[[str, 
         )
 
 
-def _episode_by_count(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:
+def _episode_by_count(
+    named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal
+) -> None:
     """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
     if "episode" in proposal.mapping or _is_interaction(named):
         return
