@@ -169,7 +169,7 @@ def _keep(verdict: Verdict, one: _NamedPolicy) -> Path | None:
     """Save the verdict in the policy's run folder, and declare the judged way of acting there; return its file."""
     if one.run is None:
         return None
-    how = "sampled" if one.policy.acting == "sample" else "deterministic"
+    how = "sampled" if verdict.acting == "sample" else "deterministic"
     file = store_verdict(verdict, one.run, f"{one.short}-{how}")
     remember(one.run, one.policy)
     return file
