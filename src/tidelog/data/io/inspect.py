@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from tidelog.data.core.columns import Columns, TextForm
 from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
-from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
+from tidelog.data.io.infer_columns import infer_columns
+from tidelog.data.io.proposal import Proposal, roles_of
+from tidelog.data.io.table_fields import Field, field_of
 from tidelog.data.log import Log
 from tidelog.data.parsing.column import date_formats
 from tidelog.data.parsing.column import flag as parse_flag
