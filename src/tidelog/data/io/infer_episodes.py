@@ -36,7 +36,14 @@ def assign_single_roles(
     _episode_by_count(named, rows, repeats, proposal)
     _by_content(named, ends, proposal)
     if "episode" not in proposal.mapping:
-        proposal.notes.append("no column marks which rows belong together: every row is an episode of one step")
+        one_step = "no column marks which rows belong together: every row is an episode of one step"
+        recording = "time" in proposal.mapping and "propensity" not in proposal.mapping
+        recording = recording and not names_interactions(named)
+        proposal.notes.append(
+            f"{one_step}; in one long recording, add a column that names the part of each row, such as the day"
+            if recording
+            else one_step
+        )
         proposal.mapping.setdefault("terminated", True)
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
@@ -58,7 +65,8 @@ def _fits(role: str, one: Field, rows: int) -> bool:
 def _misfit(role: str, one: Field) -> str:
     if role == "episode":
         return f"'{one.name}' differs in every row or is not an identifier: it cannot mark which rows belong together"
-    return f"'{one.name}' has the name of a {role}, but holds {one.kind}s"
+    held = "has no value" if one.kind == "empty" else f"holds {one.kind}s"
+    return f"'{one.name}' has the name of a {role}, but {held}"
 
 
 def _episode_by_time(named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal) -> None:

@@ -26,7 +26,7 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
-from tidelog.data.sources.tables import has_decimal_commas, unusual_separator
+from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
 
 _SHOWN = 12
 _WIDTH = 100
@@ -169,7 +169,6 @@ class Description:
 
 
 LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
-TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"

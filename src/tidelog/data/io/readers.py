@@ -122,7 +122,10 @@ def read_any(
     elif ending_of(path, ARRAYS) is not None:
         log = read_file(path)
     elif path.exists() and not path.is_dir():
-        raise LogError(f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}")
+        raise LogError(
+            f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}. fix: give a table of text the ending "
+            ".csv, or set `separator` in a mapping"
+        )
     else:
         log = read_minari(str(source))
     return replace(log, origin=_origin(source, None))

@@ -100,7 +100,8 @@ def _check_row_order(table: Table, log: Log) -> None:
     if table.rows != log.steps:
         raise SpecError(
             f"{table.source}: {table.rows:,} rows, expected {log.steps:,}, one for each step of the judged log. fix: "
-            f"write one row for each step, or add the log's column '{EPISODE}'"
+            f"write one row for each step, or add the column '{EPISODE}' (the log's own, else the numbers of its rows, "
+            "from 0)"
         )
 
 
