@@ -27,6 +27,7 @@ from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
 from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
+from tidelog.data.statistics import rewards_are_equal
 
 _SHOWN = 12
 _WIDTH = 100
@@ -62,8 +63,9 @@ def inspect_log(log: Log) -> Inspection:
 
 
 def training_command(source: Any, columns: str | None, log: Log) -> str:
-    """The next command for a log that can be read: cloning without rewards, else reinforcement learning."""
-    words = ["bc" if log.reward is None else "iql", "--data", *([source] if isinstance(source, str) else source)]
+    """The next command for a log that can be read: cloning where rewards tell nothing, else reinforcement learning."""
+    algorithm = "bc" if log.reward is None or rewards_are_equal(log) else "iql"
+    words = [algorithm, "--data", *([source] if isinstance(source, str) else source)]
     words += [] if columns is None else ["--columns", columns]
     return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
 
