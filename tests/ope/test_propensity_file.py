@@ -5,8 +5,13 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.ope.cases import QUICK, Told, best_treatments, mostly, treated
+from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, mostly, treated
+from tidelog.ope.assumptions.independence import LOGGER, REWARDS, Dependence
+from tidelog.ope.evidence.policy_evidence import PolicyEvidence
 from tidelog.ope.evidence.propensity_file import read_propensities
+from tidelog.ope.verdict.comparison import Comparison, Settings
+
+SETTINGS = Settings(True, None, 0, 1.0, QUICK, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +131,17 @@ def test_estimated_ones_of_a_file_are_trusted_less_and_said_to_be_estimated(log,
     assert found.estimates[0].estimated
 
 
+@pytest.mark.parametrize(("by", "left"), [("file", ["rewards"]), ("network", ["rewards", "the logger's actions"])])
+def test_a_test_of_the_logger_is_about_our_own_models_alone(by, left):
+    tests = tuple(Dependence(outcome, "the last action", 0.0, 0.1, 0.2, True) for outcome in (REWARDS, LOGGER))
+    gathered = PolicyEvidence(
+        bandit(), None, np.zeros(600, int), "tabular", None, None, (), by, history=tests, drift=tests
+    )
+    case = Comparison("one", Told(best_treatments()), True, NOTHING_KNOWN, (), gathered, False).case(SETTINGS)
+    assert [one.outcome for one in case.history] == [one.outcome for one in case.drift] == left
+
+
+@pytest.mark.full
 def test_a_look_by_a_file_is_not_the_same_look_as_one_by_the_log(log, written, tmp_path):
     policy = Told(mostly(best_treatments(), 0.7))
     options = {"limits": QUICK, "model": "tabular", "ledger": tmp_path / "looks.jsonl"}
