@@ -111,6 +111,13 @@ def test_samples_are_the_same_by_one_process_and_by_jobs_of_an_engine(new, polic
     assert len(set(pl.read_csv("actions/mon/rows.csv")["action"])) > 1
 
 
+def test_files_with_the_same_rows_have_samples_of_their_own(new, policy, tidelog):
+    shutil.copy("new/mon/rows.csv", "new/mon/again.csv")
+    assert tidelog("act", policy, "--data", "new/mon", "--out", "actions", "--sample", "--seed", 3).code == 0
+    actions = [pl.read_csv(f"actions/{name}.csv")["action"].to_list() for name in ("rows", "again")]
+    assert actions[0] != actions[1]
+
+
 class Jobs(InProcess):
     """Does the jobs of a command in this process, after losing some."""
 

@@ -295,7 +295,7 @@ class Ray:
         if how == UNSEEN:
             raise ConfigError(
                 f"node {one.slot.about.host} does not see {one.job.folder} as this process does, or may not write "
-                "there. fix: move the sweep to a folder that all nodes share under the same path, then resume it there"
+                "there. fix: use a folder that all nodes share under the same path, and go on there"
             )
         self._idle.append(one.slot)
         return Ended(one.job, how)
