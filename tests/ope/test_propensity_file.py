@@ -8,7 +8,7 @@ import tidelog as tl
 from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, mostly, treated
 from tidelog.ope.assumptions.independence import LOGGER, REWARDS, Dependence
 from tidelog.ope.evidence.policy_evidence import PolicyEvidence
-from tidelog.ope.evidence.propensity_file import read_propensities
+from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensities
 from tidelog.ope.verdict.comparison import Comparison, Settings
 
 SETTINGS = Settings(True, None, 0, 1.0, QUICK, None, None)
@@ -131,14 +131,14 @@ def test_estimated_ones_of_a_file_are_trusted_less_and_said_to_be_estimated(log,
     assert found.estimates[0].estimated
 
 
-@pytest.mark.parametrize(("by", "left"), [("file", ["rewards"]), ("network", ["rewards", "the logger's actions"])])
-def test_a_test_of_the_logger_is_about_our_own_models_alone(by, left):
+def test_tests_of_the_logger_are_about_our_own_models_alone():
     tests = tuple(Dependence(outcome, "the last action", 0.0, 0.1, 0.2, True) for outcome in (REWARDS, LOGGER))
-    gathered = PolicyEvidence(
-        bandit(), None, np.zeros(600, int), "tabular", None, None, (), by, history=tests, drift=tests
-    )
-    case = Comparison("one", Told(best_treatments()), True, NOTHING_KNOWN, (), gathered, False).case(SETTINGS)
-    assert [one.outcome for one in case.history] == [one.outcome for one in case.drift] == left
+    gathered = PolicyEvidence(bandit(), None, np.zeros(600, int), "tabular", None, None, history=tests, drift=tests)
+    one = Comparison("one", Told(best_treatments()), True, NOTHING_KNOWN, (), gathered, False)
+    read = FilePropensities(np.full(600, 0.5), True, "p.csv")
+    for source, left in ((read, [REWARDS]), ("estimated", [REWARDS, LOGGER])):
+        case = one.case(SETTINGS._replace(propensities=source))
+        assert [test.outcome for test in case.history] == [test.outcome for test in case.drift] == left
 
 
 @pytest.mark.full

@@ -59,7 +59,7 @@ def read_ogbench(path: str | Path) -> Log:
 
 def read_robomimic(path: str | Path) -> Log:
     """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem."""
-    return replace(Log.from_raw(raw_robomimic(path)), origin=_origin(path, None))
+    return replace(Log.from_raw(raw_robomimic(Path(path))), origin=_origin(path, None))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:

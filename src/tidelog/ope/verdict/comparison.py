@@ -19,6 +19,7 @@ from tidelog.ope.estimators.risk import ALPHA
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
+from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.target import ExternalPolicy, is_sampled
 from tidelog.ope.verdict.checks import (
     NOT_CLOSER,
@@ -79,7 +80,7 @@ class Comparison:
         if self.gathered is None:
             raise ConfigError(f"no evidence was gathered for {self.name}")
         history, drift = self.gathered.history, self.gathered.drift
-        if self.gathered.propensities_by == "file":  # their model may have read what ours would miss
+        if isinstance(settings.propensities, FilePropensities):  # their model may have read what ours would miss
             history = tuple(one for one in history if one.outcome != LOGGER)
             drift = tuple(one for one in drift if one.outcome != LOGGER)
         case = Case(
