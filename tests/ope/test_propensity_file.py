@@ -5,13 +5,10 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.ope.cases import NOTHING_KNOWN, QUICK, Told, bandit, best_treatments, mostly, treated
-from tidelog.ope.assumptions.independence import LOGGER, REWARDS, Dependence
-from tidelog.ope.evidence.policy_evidence import PolicyEvidence
+from tests.ope.cases import QUICK, Told, best_treatments, mostly, treated
+from tidelog.ope.assumptions.independence import LOGGER, REWARDS
+from tidelog.ope.evidence.policy_evidence import choose_model, logger_model
 from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensities
-from tidelog.ope.verdict.comparison import Comparison, Settings
-
-SETTINGS = Settings(True, None, 0, 1.0, QUICK, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -131,14 +128,14 @@ def test_estimated_ones_of_a_file_are_trusted_less_and_said_to_be_estimated(log,
     assert found.estimates[0].estimated
 
 
-def test_tests_of_the_logger_are_about_our_own_models_alone():
-    tests = tuple(Dependence(outcome, "the last action", 0.0, 0.1, 0.2, True) for outcome in (REWARDS, LOGGER))
-    gathered = PolicyEvidence(bandit(), None, np.zeros(600, int), "tabular", None, None, history=tests, drift=tests)
-    one = Comparison("one", Told(best_treatments()), True, NOTHING_KNOWN, (), gathered, False)
-    read = FilePropensities(np.full(600, 0.5), True, "p.csv")
-    for source, left in ((read, [REWARDS]), ("estimated", [REWARDS, LOGGER])):
-        case = one.case(SETTINGS._replace(propensities=source))
-        assert [test.outcome for test in case.history] == [test.outcome for test in case.drift] == left
+def test_tests_of_the_logger_are_about_our_own_models_alone(log):
+    plan = choose_model(log, "tabular", None, 0)
+    read = FilePropensities(np.asarray(log.propensity, np.float64), True, "p.csv")
+    ours, theirs = (
+        {one.outcome for one in logger_model(log, plan, source, 0).history} for source in ("estimated", read)
+    )
+    assert ours - theirs == {LOGGER}
+    assert REWARDS in theirs
 
 
 @pytest.mark.full

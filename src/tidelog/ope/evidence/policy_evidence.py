@@ -34,6 +34,7 @@ from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, epis
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.propensities import Fit, Propensities, estimates_by_classifier, propensities_of, with_time
+from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.shrinkage import shrunk
 from tidelog.ope.evidence.target import Target, target_of
 from tidelog.ope.models.function_approximation import feature_ratios, network_values
@@ -160,6 +161,8 @@ def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: 
     """Propensities and tests of assumptions; models read the time if the logger changed with it."""
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
+    if isinstance(source, FilePropensities) and source.estimated:  # their model may have read what ours would miss
+        history, drift = (tuple(one for one in part if one.outcome != LOGGER) for part in (history, drift))
     when = relative_time(log)
     changed = any(one.outcome == LOGGER and one.p_value < SUSPECTED for one in drift)
     by_classifier, asked = estimates_by_classifier(source), isinstance(source, str) and source == "estimated"

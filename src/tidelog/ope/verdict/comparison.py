@@ -13,13 +13,11 @@ from typing import Any, NamedTuple
 from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
-from tidelog.ope.assumptions.independence import LOGGER
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.risk import ALPHA
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
-from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.target import ExternalPolicy, is_sampled
 from tidelog.ope.verdict.checks import (
     NOT_CLOSER,
@@ -79,10 +77,6 @@ class Comparison:
         """Input of the decision; ConfigError if no evidence was gathered."""
         if self.gathered is None:
             raise ConfigError(f"no evidence was gathered for {self.name}")
-        history, drift = self.gathered.history, self.gathered.drift
-        if isinstance(settings.propensities, FilePropensities):  # their model may have read what ours would miss
-            history = tuple(one for one in history if one.outcome != LOGGER)
-            drift = tuple(one for one in drift if one.outcome != LOGGER)
         case = Case(
             self.gathered.policy,
             self.gathered.cloning,
@@ -91,8 +85,8 @@ class Comparison:
             settings.seed,
             deterministic=self.can_sample and not self.sample,
             densities=self.densities,
-            history=history,
-            drift=drift,
+            history=self.gathered.history,
+            drift=self.gathered.drift,
             widening=widening,
         )
         clone = case.cloning
