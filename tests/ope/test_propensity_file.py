@@ -126,6 +126,10 @@ def test_estimated_ones_of_a_file_are_trusted_less_and_said_to_be_estimated(log,
     assert f"read from {path}, estimated by a model that is not known here" in " ".join(found.reasons)
     assert "They miss the logged decisions, which their model may have seen, by" in found.paragraph
     assert found.estimates[0].estimated
+    recorded, numbers = (
+        tl.judge(policy, log, propensities=one, first_steps=2, **options) for one in (None, np.asarray(log.propensity))
+    )
+    assert numbers.difference == recorded.difference
 
 
 def test_tests_of_the_logger_are_about_our_own_models_alone(log):
