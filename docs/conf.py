@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tempfile
 import tomllib
 from pathlib import Path
@@ -86,8 +87,13 @@ def list_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lin
 def hide_arguments(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
 ) -> Any:
-    """Leave out `(*args, **kwargs)`, which a class made by `hyperparameters` or one with its own builder shows."""
-    return ("(**settings)", returns) if (signature or "").startswith("(*args") else None
+    """Leave out `(*args, **kwargs)`, which a class made by `hyperparameters` or one with its own builder shows.
+
+    A default that is no Python, such as `<factory>`, would leave the signature unread, with the raw names of types.
+    """
+    if (signature or "").startswith("(*args"):
+        return "(**settings)", returns
+    return (re.sub(r"<[^<>]*>", "...", signature), returns) if signature else None
 
 
 def setup(app: Sphinx) -> None:

@@ -145,6 +145,13 @@ def judge(
     False for silence, None for a line on a terminal, a bar in a notebook and lines elsewhere. Raises
     SpecError if policy and log do not fit, SpaceError if memory does not suffice, ConfigError for numbers out of range,
     CheckpointError for a damaged ledger.
+
+    Example:
+        >>> train, held_out = tl.collect("treatment", episodes=2_000, seed=0).split(0.5, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), train, steps=20).policy()
+        >>> verdict = tl.judge(policy, held_out, sample=True, model="tabular")
+        >>> verdict.decision
+        'no difference shown'
     """
     check_kind(log)
     check_seed(seed)
