@@ -72,6 +72,13 @@ def test_public_names_on_every_page_exist(page: Path) -> None:
     assert {name for name in re.findall(r"\btl\.([A-Za-z]\w*)", page.read_text()) if not hasattr(tl, name)} == set()
 
 
+def test_every_public_name_is_in_a_guide() -> None:
+    """The reference alone does not count: a reader arrives there from a page that says what a name is for."""
+    pages = "\n".join(page.read_text() for page in PAGES if page.parent.name != "reference")
+    named = set(re.findall(r"\btl\.([A-Za-z]\w*)", pages))
+    assert set(tl.__all__) - named == set()
+
+
 def test_ci_runs_the_readmes_own_test_command() -> None:
     readme, script = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
     assert 'pip install -e ".[test]" && pytest' in readme
