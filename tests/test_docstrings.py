@@ -13,10 +13,9 @@ import pytest
 
 import tidelog as tl
 from tests.first_hour.blocks import agrees
-from tests.test_site import reference
+from tests.test_site import DOCS, needs_site, reference, shown
 from tidelog.algorithms.core import registry
 
-PAGE = Path(__file__).resolve().parents[1] / "docs/reference/index.md"
 BEFORE = "import numpy as np\nimport polars as pl\nimport tidelog as tl\n"  # on the page, once for all examples
 RESULT = "a result; what returns it has the example"
 CONTRACT = "a contract; docs/environments.md has a class that meets it"
@@ -95,7 +94,7 @@ def test_every_public_name_that_is_called_has_an_example_or_a_reason() -> None:
     assert [name for name in NO_EXAMPLE if name not in CALLED or examples(name)] == []
     assert len(SHOWN) > 75
     assert set(SHOWN) > SLOW
-    assert BEFORE in PAGE.read_text(encoding="utf-8")
+    assert BEFORE in (DOCS / "reference/index.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -128,20 +127,29 @@ def test_the_example_prints_what_it_shows(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    shown, names = examples(name), {"tl": tl, "np": np, "pl": pl}
-    if shown[0].source in made:
-        names["log"] = made[shown.pop(0).source]
-    elif re.match(r"log = tl\.collect\(", shown[0].source):
-        exec(shown[0].source, names)
-        made[shown[0].source] = names["log"]
-        del shown[0]
-    test = doctest.DocTest(shown, names, name, None, None, None)
+    statements, names = examples(name), {"tl": tl, "np": np, "pl": pl}
+    if statements[0].source in made:
+        names["log"] = made[statements.pop(0).source]
+    elif re.match(r"log = tl\.collect\(", statements[0].source):
+        exec(statements[0].source, names)
+        made[statements[0].source] = names["log"]
+        del statements[0]
+    test = doctest.DocTest(statements, names, name, None, None, None)
     runner = doctest.DocTestRunner(checker=Checker(), optionflags=doctest.REPORT_NDIFF, verbose=False)
     said: list[str] = []
     failed, tried = runner.run(test, out=said.append, clear_globs=False)
     assert tried
     assert not failed, "".join(said)
     assert os.getcwd() == str(tmp_path)
+
+
+@needs_site
+@pytest.mark.full
+def test_examples_of_docstrings_are_on_the_pages_of_the_reference() -> None:
+    for source in sorted((DOCS / "reference").glob("*.md")):
+        names = re.findall(r"^\.\. auto(?:function|class):: (\S+)$", source.read_text(encoding="utf-8"), re.M)
+        statements = sum(len(examples(name)) for name in set(names) & {*SHOWN})
+        assert shown(f"reference/{source.stem}.html").count(">>> ") == statements, source.name
 
 
 def test_a_wrong_example_is_seen(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The site: every public name has its place, tutorials show what they promise, and a browser can use what was built."""
 
+import html
 import importlib
 import re
 import shutil
@@ -135,6 +136,21 @@ def test_no_page_is_wider_than_a_phone(tmp_path: Path) -> None:
     frame.write_text(MEASURE.replace("PAGES", str(addresses)))
     said = browse(tmp_path / "profile", "--virtual-time-budget=60000", "--dump-dom", frame.as_uri())
     assert re.search(r"<title>wide: (.*?)</title>", said)[1].split() == [f"{broken.as_uri()}=600"]
+
+
+def shown(page: str) -> str:
+    """The text of a page of the built site, in one line."""
+    text = re.sub(r"<[^>]+>", "", (SITE / page).read_text(encoding="utf-8"))
+    return " ".join(html.unescape(text).split())
+
+
+@needs_site
+@pytest.mark.full
+def test_the_shops_service_answers_in_its_tutorial() -> None:
+    page = shown("tutorials/shop.html")
+    answer = re.search(r"\{'items': \[(.*?)\], 'scores': \[(.*?)\]\}", page)
+    assert len(answer[1].split(",")) == len(answer[2].split(",")) == 3
+    assert "(422, {'error': \"history 0 has the unknown item 'loud dramma'; did you mean 'loud drama'?\"})" in page
 
 
 COLOURS = """<!DOCTYPE html><title></title><body><iframe src="PAGE"></iframe></body><script>
