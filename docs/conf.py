@@ -29,7 +29,7 @@ extensions = [
     "sphinx.ext.autodoc",  # the reference, from docstrings
     "sphinx.ext.viewcode",  # a link from each name of the reference to its source
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "tutorials/*.ipynb"]  # notebooks that jupytext pairs with the pages
 html_theme = "sphinx_book_theme"
 html_title = "tidelog"
 html_static_path = ["_static"]

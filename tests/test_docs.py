@@ -128,6 +128,7 @@ def test_the_readmes_python_runs(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert sum(bool(line) for line in code.splitlines()) <= 15
     monkeypatch.chdir(demo_folder)
     exec(compile(code.replace("suggestion.steps", "20"), "README.md", "exec"), {})
     space = tl.load_policy("policy").spec.action

@@ -1,9 +1,12 @@
 """The site: every public name has its place, tutorials show what they promise, and a browser can use what was built."""
 
+import contextlib
 import html
 import importlib
+import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import tomllib
 from pathlib import Path
@@ -142,6 +145,29 @@ def shown(page: str) -> str:
     """The text of a page of the built site, in one line."""
     text = re.sub(r"<[^>]+>", "", (SITE / page).read_text(encoding="utf-8"))
     return " ".join(html.unescape(text).split())
+
+
+@needs_site
+@pytest.mark.full
+def test_no_tutorial_ran_for_three_minutes() -> None:
+    with contextlib.closing(sqlite3.connect(DOCS / "_build/jupyter/global.db")) as cache:
+        rows = cache.execute("SELECT uri, data FROM nbcache ORDER BY pk").fetchall()
+    seconds = {Path(page).stem: json.loads(data)["execution_seconds"] for page, data in rows}
+    assert sorted(seconds) == [page.stem for page in TUTORIALS]
+    assert max(seconds.values()) < 180, seconds
+
+
+@pytest.mark.full
+def test_a_tutorial_becomes_a_notebook_and_the_same_page_again(tmp_path: Path) -> None:
+    jupytext = pytest.importorskip("jupytext")
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8")
+        notebook = jupytext.reads(text, fmt="md:myst")
+        assert notebook.metadata["jupytext"]["formats"] == "md:myst,ipynb"
+        jupytext.write(notebook, tmp_path / f"{page.stem}.ipynb")
+        again = jupytext.read(tmp_path / f"{page.stem}.ipynb")
+        assert jupytext.writes(again, fmt="md:myst").split("---\n", 2)[2] == text.split("---\n", 2)[2], page.name
+        assert sum(cell.cell_type == "code" for cell in again.cells) == text.count("```{code-cell}")
 
 
 @needs_site
