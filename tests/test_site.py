@@ -149,6 +149,15 @@ def shown(page: str) -> str:
 
 @needs_site
 @pytest.mark.full
+def test_what_the_simulator_taught_is_better_than_chance() -> None:
+    """A reward that is a cost at each step taught PPG to end the episode, and the page showed it without a word."""
+    found = re.search(r"PPG: ([\d.-]+) IQL from its log: ([\d.-]+) random: ([\d.-]+)", shown("tutorials/simulator.html"))
+    learnt, offline, random = (float(one) for one in found.groups())
+    assert min(learnt, offline) > 2 * random > 0
+
+
+@needs_site
+@pytest.mark.full
 def test_no_tutorial_ran_for_three_minutes() -> None:
     with contextlib.closing(sqlite3.connect(DOCS / "_build/jupyter/global.db")) as cache:
         rows = cache.execute("SELECT uri, data FROM nbcache ORDER BY pk").fetchall()
