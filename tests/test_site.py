@@ -151,7 +151,8 @@ def shown(page: str) -> str:
 @pytest.mark.full
 def test_what_the_simulator_taught_is_better_than_chance() -> None:
     """A reward that is a cost at each step taught PPG to end the episode, and the page showed it without a word."""
-    found = re.search(r"PPG: ([\d.-]+) IQL from its log: ([\d.-]+) random: ([\d.-]+)", shown("tutorials/simulator.html"))
+    page = shown("tutorials/simulator.html")
+    found = re.search(r"PPG: ([\d.-]+) IQL from its log: ([\d.-]+) random: ([\d.-]+)", page)
     learnt, offline, random = (float(one) for one in found.groups())
     assert min(learnt, offline) > 2 * random > 0
 
