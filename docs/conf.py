@@ -91,6 +91,8 @@ def hide_arguments(
 
     A default that is no Python, such as `<factory>`, would leave the signature unread, with the raw names of types.
     """
+    if getattr(obj, "_is_protocol", False):  # nobody calls a contract
+        return "", None
     if (signature or "").startswith("(*args"):
         return "(**settings)", returns
     return (re.sub(r"<[^<>]*>", "...", signature), returns) if signature else None
