@@ -29,6 +29,10 @@ BAND_COLUMNS = (
     "CVaR, tail below the log included",
     "a CVaR difference of the wrong sign",
 )
+OLDER = (
+    "Measured before intervals reached as far as [permutations](judging.md#rare-clicks) do: today's are as long or "
+    "longer, so no more is called *better* or *worse*, and no less is covered."
+)
 
 
 def _header(*columns: str) -> str:
@@ -44,7 +48,7 @@ def calibration() -> str:
     return f"""## How often verdicts are right
 
 One verdict, at the defaults, for each log and each policy of known worth; the difference is from whoever made the log.
-Coverage and errors are counts of verdicts; 95% intervals of shares are Wilson's.
+Coverage and errors are counts of verdicts; 95% intervals of shares are Wilson's. {OLDER}
 
 | problem | propensities | episodes | policy | true difference | unsupported | better | worse | interval covers |
 |---|---|---|---|---|---|---|---|---|
@@ -225,7 +229,7 @@ def adversarial() -> str:
 wrong in at most {found["promised"]:.1%} of its logs, up to the error of the simulation (exact binomial test, 1%), or
 where every wrong verdict says in its own words what the log cannot show. {kept_cells} of {len(cells)} cells keep it
 ({promises.get("kept by its words", 0)} of them by words); {_broken(cells)}.
-When the worlds were written, the judge of then did not keep {_count(before)}.
+When the worlds were written, the judge of then did not keep {_count(before)}. {OLDER}
 
 Worlds in which a log can show the truth; shares are of the worst cell:
 
