@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from benchmarks.keep import keep, kept, seed_interval
+from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from benchmarks.recommender import BCQ, EARLIER, REAL, K
 from tidelog.recommend.metrics.baselines import Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
@@ -141,24 +141,32 @@ def combinations(grid: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
 
 
 def sasrec_study(name: str, python: str) -> None:
-    """Choose SASRec's size and epochs, measure it with all seeds beside the kept study, and keep the result."""
-    earlier, data = REAL[name](earlier=True), REAL[name]()
-    tried: list[dict[str, Any]] = []
+    """Choose SASRec's size and epochs, and measure it with all seeds beside the kept study.
+
+    What is found is kept after each training, of which some take an hour: a stopped study goes on there.
+    """
+    file = f"recommender_rectools_{name}"
+    found = kept(file) if (RESULTS / f"{file}.json").exists() else {"tried": [], "rows": []}
+    tried, rows = found["tried"], found["rows"]
+
+    def keep_all(**facts: Any) -> None:
+        facts |= {"k": K, "versions": {"RecTools": "0.19.0", "torch": "2.13.0"}, "tried": tried}
+        command = f"python -m benchmarks.recommender_peers {name} --peers rectools --peer-python PYTHON"
+        keep(file, command, facts, rows=rows)
+
     for settings in combinations(SASREC[name]):
-        for epochs, row in zip(EPOCHS[name], sasrec(python, settings, EPOCHS[name], earlier, CHOICE_SEED), strict=True):
-            tried.append({"settings": settings, "epochs": epochs} | row)
-            print(name, tried[-1], flush=True)
+        if not any(one["settings"] == settings for one in tried):
+            each = sasrec(python, settings, EPOCHS[name], REAL[name](earlier=True), CHOICE_SEED)
+            tried += [{"settings": settings, "epochs": n} | row for n, row in zip(EPOCHS[name], each, strict=True)]
+            keep_all()
     best = max(tried, key=lambda one: one["ndcg"])
-    each = [
-        sasrec(python, best["settings"], [best["epochs"]], data, seed)[0] for seed in range(min(SEEDS, len(ours(name))))
-    ]
-    rows = [{"ranker": "SASRec", "seed": seed} | one for seed, one in enumerate(each)]
-    facts = {
-        "k": K, "chosen": {**best["settings"], "epochs": best["epochs"]}, "tried": tried, "cases": len(data[1]),
-        "versions": {"RecTools": "0.19.0", "torch": "2.13.0"},
-    }  # fmt: skip
-    command = f"python -m benchmarks.recommender_peers {name} --peers rectools --peer-python PYTHON"
-    keep(f"recommender_rectools_{name}", command, facts, rows=rows, gains=gains_over(name, "SASRec", each))
+    chosen, data = {**best["settings"], "epochs": best["epochs"]}, REAL[name]()
+    for seed in range(len(rows), min(SEEDS, len(ours(name)))):
+        rows.append(
+            {"ranker": "SASRec", "seed": seed} | sasrec(python, best["settings"], [best["epochs"]], data, seed)[0]
+        )
+        keep_all(chosen=chosen, cases=len(data[1]))
+    keep_all(chosen=chosen, cases=len(data[1]), gains=gains_over(name, "SASRec", rows))
 
 
 def implicit_study(name: str) -> None:
