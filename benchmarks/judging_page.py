@@ -140,7 +140,8 @@ to one answer in a hundred, the one nearest to the limits that stood was taken:
 def _verdict_speed(name: str, case: dict) -> str:
     bound = "" if case["bound_seconds"] is None else f"{case['bound_seconds']:.0f}"
     median, model = case["median"], case["rows"][0]["model"]
-    return f"| {name} | {model} | {median['seconds']:.1f} | {bound} | {median['megabytes']:,.0f} MB |"
+    used = f"{median['processor_seconds']:.1f}" if "processor_seconds" in median else ""
+    return f"| {name} | {model} | {median['seconds']:.1f} | {used} | {bound} | {median['megabytes']:,.0f} MB |"
 
 
 def _calibrated(group: dict) -> str:
@@ -180,10 +181,11 @@ probabilities and model values; the median of {len(next(iter(cases["cases"].valu
 |---|---|---|---|---|
 {rows}
 
-A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held:
+A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held. Processor
+seconds stand where other work shared the two cores:
 
-| log | model | seconds | bound | memory |
-|---|---|---|---|---|
+| log | model | seconds | processor seconds | bound | memory |
+|---|---|---|---|---|---|
 {whole}
 {_fqe()}
 Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.

@@ -20,6 +20,7 @@ from tidelog.data.sources import ARRAYS, ENDINGS_TEXT, ending_of, is_table_file,
 from tidelog.data.sources.arrays import raw_d4rl, raw_npz, raw_ogbench
 from tidelog.data.sources.files import files_of, recorded_source
 from tidelog.data.sources.reagent import raw_reagent
+from tidelog.data.sources.robomimic import raw_robomimic
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.folders import MANIFEST
 
@@ -86,6 +87,11 @@ def read_ogbench(path: str | Path) -> Log:
         Log(3 steps, 2 episodes, observation {observation: Vector}, action Continuous)
     """
     return replace(Log.from_raw(raw_ogbench(path)), origin=_origin(path, None))
+
+
+def read_robomimic(path: str | Path) -> Log:
+    """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem."""
+    return replace(Log.from_raw(raw_robomimic(path)), origin=_origin(path, None))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
@@ -174,7 +180,10 @@ def read_any(
     elif ending_of(path, ARRAYS) is not None:
         log = read_file(path)
     elif path.exists() and not path.is_dir():
-        raise LogError(f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}")
+        raise LogError(
+            f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}. fix: give a table of text the ending "
+            ".csv, or set `separator` in a mapping"
+        )
     else:
         log = read_minari(str(source))
     return replace(log, origin=_origin(source, None))

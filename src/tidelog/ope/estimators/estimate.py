@@ -21,6 +21,7 @@ from tidelog.ope.estimators.support import Estimate, Estimates, Support, occupan
 from tidelog.ope.evidence.episodes import check_kind, check_seed
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.policy_evidence import evidence_of
+from tidelog.ope.evidence.propensities import with_file_read
 from tidelog.ope.evidence.target import as_policy, is_sampled
 
 IMPOSSIBLE = "outside the range that an episode can earn"
@@ -150,7 +151,7 @@ def estimate(
         log,
         sample=is_sampled(known, sample),
         discount=discount,
-        propensities=propensities,
+        propensities=with_file_read(propensities, log),
         model=model_of(model, "model" in needed),
         seed=seed,
         bandwidth=bandwidth,

@@ -15,7 +15,7 @@ from tidelog.data.core.registry import report_of
 from tidelog.data.core.report import Report
 from tidelog.data.io.readers import open_log, read_any
 from tidelog.data.log import Log
-from tidelog.data.sources import is_table_file, table_of
+from tidelog.data.sources import is_table_file, table_with
 from tidelog.data.sources.files import recorded_source, source_text
 from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows, write_other_rows
 from tidelog.errors import LogError
@@ -105,11 +105,11 @@ def validate_by_roles(
         if target is not None:
             delete_older(target)
         return report
-    results = findings(raw)
+    results, named = findings(raw), list(roles.used().values())
     if target is not None:
-        write_faulty_rows(table_of(source), results, target, csv_safe)
+        write_faulty_rows(table_with(source, named), results, target, csv_safe)
     if kept is not None:
-        write_other_rows(table_of(source), results, kept, None, csv_safe)
+        write_other_rows(table_with(source, named), results, kept, None, csv_safe)
     return report_of(raw, results)
 
 
