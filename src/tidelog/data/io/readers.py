@@ -90,8 +90,19 @@ def read_ogbench(path: str | Path) -> Log:
 
 
 def read_robomimic(path: str | Path) -> Log:
-    """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem."""
-    return replace(Log.from_raw(raw_robomimic(path)), origin=_origin(path, None))
+    """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem.
+
+    Example:
+        >>> import h5py
+        >>> with h5py.File("lift.hdf5", "w") as file:
+        ...     for number in range(2):
+        ...         demonstration = file.create_group(f"data/demo_{number}")
+        ...         demonstration["obs/arm"], demonstration["actions"] = np.zeros((3, 4)), np.eye(3)[:, :2]
+        ...         demonstration["rewards"], demonstration["dones"] = np.ones(3), [0, 0, 1]
+        >>> tl.read_robomimic("lift.hdf5")
+        Log(6 steps, 2 episodes, observation {arm: Vector}, action Continuous)
+    """
+    return replace(Log.from_raw(raw_robomimic(Path(path))), origin=_origin(path, None))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
