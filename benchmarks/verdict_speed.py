@@ -23,19 +23,18 @@ from tidelog.bench.speed import synthetic_log
 
 COMMAND = "python -m benchmarks.verdict_speed"
 REPEATS = 3
-LEARNT = 10_000  # steps before those that are judged
 BOUNDS = {"10,000 episodes of 10 steps": 30.0, "1,000,000 one-step rows": 20.0}  # seconds
 
 
 def by_networks(kind: str, steps: int, length: int) -> tuple[tl.Log, Any, dict[str, Any]]:
-    """Steps on which nothing is known of the logger, and a policy that learnt from others of the same logger."""
+    """Episodes of this length, nothing known of the logger, and a policy that learnt from others of the same logger."""
     whole = synthetic_log(kind == "discrete")
     row = np.arange(whole.steps)
     log = tl.Log.from_arrays(**{**whole.to_arrays(), "episode": row // length, "truncated": row % length == length - 1})
-    first = LEARNT // length
-    policy = tl.fit(tl.BC(), log.take_episodes(range(first)), 100, progress=False).policy()
-    others = log.take_episodes(range(first, first + steps // length))
-    return others, policy, {"sample": True, "propensities": "estimated"}
+    policy = tl.fit(
+        tl.BC(), log.take_episodes(range(90_000 // length, 100_000 // length)), 100, progress=False
+    ).policy()
+    return log.take_episodes(range(steps // length)), policy, {"sample": True, "propensities": "estimated"}
 
 
 def ten_steps(episodes: int = 10_000) -> tuple[tl.Log, Any, dict[str, Any]]:

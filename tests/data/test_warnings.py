@@ -125,6 +125,17 @@ def test_rows_without_a_bootstrap_target_are_counted_once_per_truncated_episode(
     ).report.warnings
 
 
+@pytest.mark.parametrize(
+    ("rewarded", "blind"), [(ENDS, True), (np.arange(ROWS) % 2 == 0, False), (ENDS & False, False)]
+)
+def test_rewards_that_value_learning_cannot_see_are_said(rewarded: Any, blind: bool) -> None:
+    """An outcome on the last row, whose end is named as a truncation: IQL would learn from zeros."""
+    log = Log.from_arrays(**{**CLEAN, "reward": rewarded.astype(np.float32), "terminated": None, "truncated": ENDS})
+    problem = next(one for one in log.report.warnings if one.check == "no bootstrap target")
+    assert ("every reward other than 0 is in one of them, so value learning sees none" in problem.found) == blind
+    assert problem.fix.startswith("if nothing followed, name that flag as terminated=") == blind
+
+
 def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}

@@ -128,6 +128,15 @@ def estimate(
     estimator; `sample` None evaluates a policy
     in its declared way of acting, else by its most likely actions. Raises ConfigError for an unknown name, SpecError if
     policy and log do not fit or a named estimator cannot be computed on this log.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> found = tl.estimate(policy, log, ["wis", "dr"], sample=True, model="tabular")
+        >>> [row.name for row in found]
+        ['wis', 'dr']
+        >>> found["wis"].low < found["wis"].estimate < found["wis"].high
+        True
     """
     chosen = check_names([names] if isinstance(names, str) else names)
     check_seed(seed)

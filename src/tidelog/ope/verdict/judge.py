@@ -128,26 +128,36 @@ def judge(
 ) -> Verdict | Verdicts:
     """Judge whether a policy is better than the logger, on episodes that the policy never saw.
 
-    `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
-    declared, else by its most likely actions), any object with `probabilities(observation, mask)` [B, A], judged by
-    these, or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. This
-    declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless it
-    carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`).
-    A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
-    `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N], or
-    the path of a table of them, by episode and step (docs/judging.md).
-    "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
-    other episodes better.
-    `first_steps` judges the return of that many first decisions of an episode, another quantity than the whole return.
-    `bandwidth`, as a share of half of each action's range, adds noise to deterministic continuous actions.
-    `verdict.risk` holds the distribution of returns: `cvar` is the share of worst episodes whose mean is reported,
-    `bad_outcome` a return whose probability is reported. `ledger` is the file that counts looks at these episodes, None
-    for the default files, False for none; later looks use a stricter level. `learnt_from="other data"` states that the
-    policy never learnt from these episodes if no record shows it. `context` is stored with the verdict. A question that
-    the log cannot answer gives "unsupported" with reasons. `progress` is a function of the current part and its share,
-    False for silence, None for a line on a terminal, a bar in a notebook and lines elsewhere. Raises
-    SpecError if policy and log do not fit, SpaceError if memory does not suffice, ConfigError for numbers out of range,
-    CheckpointError for a damaged ledger.
+    This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless
+    it carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`). A question that
+    the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit, SpaceError if
+    memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
+
+    - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
+      declared, else by its most likely actions); any object with `probabilities(observation, mask)` [B, A], judged by
+      these; or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. A list of
+      policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
+    - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
+      or the path of a table of them, by episode and step (docs/judging.md). "trees" (extra `trees`) or a classifier of
+      scikit-learn estimates them by it, "best" by trees where these predict other episodes better.
+    - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
+      return.
+    - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
+    - `cvar`, `bad_outcome`: `verdict.risk` has the mean of this share of worst episodes, and the probability of a
+      return as low as this.
+    - `ledger`: the file that counts looks at these episodes, None for the default files, False for none; later looks
+      use a stricter level.
+    - `learnt_from`: "other data" states that the policy never learnt from these episodes if no record shows it.
+    - `context`: stored with the verdict.
+    - `progress`: a function of the current part and its share, False for silence, None for a line on a terminal, a bar
+      in a notebook and lines elsewhere.
+
+    Example:
+        >>> train, held_out = tl.collect("treatment", episodes=2_000, seed=0).split(0.5, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), train, steps=20).policy()
+        >>> verdict = tl.judge(policy, held_out, sample=True, model="tabular")
+        >>> verdict.decision
+        'no difference shown'
     """
     check_kind(log)
     check_seed(seed)

@@ -36,6 +36,11 @@ def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: 
     1. `reward_unit`: the unit of rewards, such as "EUR", which reports show. `session`, `session_gap`: ends of
     sessions. `propensity`, `slate`: the probability of the item, and the shown items. `item_features`, `user_features`:
     tables with one row per id. Raises LogError with the report of every problem, ConfigError for an invalid argument.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> tl.read_interactions(table, user="user", item="item", time="time")
+        Interactions(3 events of 2 users, 2 items; event)
     """
     return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
@@ -55,12 +60,26 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
 
 
 def open_interactions(path: str | Path) -> Interactions:
-    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file."""
+    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> tl.read_interactions(table, user="user", item="item", time="time").save("clicks.tidelog")
+        >>> tl.open_interactions("clicks.tidelog")
+        Interactions(3 events of 2 users, 2 items; event)
+    """
     return Interactions(**saved_fields(path))
 
 
 def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:
-    """Validate a table of interactions and return the report; does not raise for bad data."""
+    """Validate a table of interactions and return the report; does not raise for bad data.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a"], "item": ["tea", None], "time": [1, 2]})
+        >>> report = tl.validate_interactions(table, user="user", item="item", time="time")
+        >>> print(report.text().splitlines()[1])
+        error: empty cell in 'item', 1 row: 2
+    """
     return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
 
