@@ -306,6 +306,18 @@ def test_a_step_that_counts_nothing_is_left_out() -> None:
     assert tomllib.loads(right.toml)["step"] == "step"
 
 
+def test_an_empty_column_and_a_long_recording_are_said() -> None:
+    frame = pl.DataFrame({
+        "weight": pl.Series([None] * 6, dtype=pl.String), "timestamp": [f"2024-01-01 0{hour}:00:00" for hour in range(6)],
+        "x": [1.5, 2.5, 3.5] * 2, "action": ["a", "b"] * 3, "reward": [1.0, 2.0] * 3,
+    })  # fmt: skip
+    notes = describe_table(frame).notes
+    assert "'weight' has the name of a weight, but has no value" in notes
+    assert any(note.endswith("add a column that names the part of each row, such as the day") for note in notes)
+    drawn = describe_table(frame.with_columns(propensity=pl.Series([0.5, 0.4] * 3)))
+    assert not any(note.endswith("such as the day") for note in drawn.notes), "a bandit needs no episodes"
+
+
 def test_numbers_of_columns_are_a_header(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("0,1,2\n3,4,5\n6,7,8\n")
     assert [one.name for one in describe_table(tmp_path / "a.csv").fields] == ["0", "1", "2"]
