@@ -308,7 +308,8 @@ def test_a_step_that_counts_nothing_is_left_out() -> None:
 
 def test_an_empty_column_and_a_long_recording_are_said() -> None:
     frame = pl.DataFrame({
-        "weight": pl.Series([None] * 6, dtype=pl.String), "timestamp": [f"2024-01-01 0{hour}:00:00" for hour in range(6)],
+        "weight": pl.Series([None] * 6, dtype=pl.String),
+        "timestamp": [f"2024-01-01 0{hour}:00:00" for hour in range(6)],
         "x": [1.5, 2.5, 3.5] * 2, "action": ["a", "b"] * 3, "reward": [1.0, 2.0] * 3,
     })  # fmt: skip
     notes = describe_table(frame).notes
