@@ -104,8 +104,8 @@ _ACTION = (
 _LIST = re.compile(r"\w\s*[,;|]\s*\w|^\[.*\]$|^\(.*\)$")  # names of allowed actions in one cell
 _MASK = {"mask", "allowed", "available", "legal", "admissible", "feasible", "valid", "possible"}
 _NEXT = {"next", "new", "following"}
-_SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
-         "covariates", "affinity"}  # fmt: skip
+_OBSERVATION_WORDS = {"obs", "observation", "observations", "state", "states", "feature", "features", "context",
+                      "covariate", "covariates", "affinity"}  # fmt: skip
 _LETTERS = ("x", "s")  # names of observations, alone or with a number; elsewhere s are seconds
 _CODED = {
     "id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward", "state",
@@ -161,7 +161,7 @@ def infer_columns(
     named = [one for one in fields if one.name and not (_plain(one) in index and one.unique == rows)]
     proposal = Proposal()
     _ends(named, rows, ends, repeats, proposal)
-    _steps(named, repeats, counts, proposal)
+    _steps(named, rows, repeats, counts, proposal)
     _cluster(named, rows, nested, proposal)
     _masks(named, proposal)
     _actions(named, weighed, proposal)
@@ -319,6 +319,7 @@ def _is_interaction(named: Sequence[Field]) -> bool:
 
 def _steps(
     named: Sequence[Field],
+    rows: int,
     repeats: Callable[[str, str], int],
     counts: Callable[[str, str], bool],
     proposal: Proposal,
@@ -345,9 +346,14 @@ def _steps(
         proposal.notes.append(f"'{step}' is not used as step: no column says which rows form an episode")
         return
     count = repeats(episode, step)
-    if count:
-        del proposal.mapping["step"]
-        proposal.notes.append(f"'{step}' is not used as step: {count:,} rows repeat a step of their '{episode}'")
+    if not count:
+        return
+    those = f"{count:,} {'row repeats' if count == 1 else 'rows repeat'} a step of their '{episode}'"
+    if count <= _MOST_COPIES * rows:
+        proposal.notes.append(f"{those}: remove copied rows, or change `step` if it is no count of rows")
+        return
+    del proposal.mapping["step"]
+    proposal.notes.append(f"'{step}' is not used as step: {those}")
 
 
 def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
@@ -388,6 +394,7 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
     ]
 
 
+_MOST_COPIES = 0.02  # share of rows; more rows with the same step are no copies
 _MOST_ENDS = 0.5  # share of episodes
 _FEWEST_ENDS = 5  # last rows with a flag that no other row has, from which on it is no chance
 
@@ -419,7 +426,8 @@ def _cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], boo
 def _misfit(role: str, one: Field) -> str:
     if role == "episode":
         return f"'{one.name}' differs in every row or is not an identifier: it cannot mark which rows belong together"
-    return f"'{one.name}' has the name of a {role}, but holds {one.kind}s"
+    content = {"empty": "has no value", "objects": "holds objects"}.get(one.kind, f"holds {one.kind}s")
+    return f"'{one.name}' has the name of a {role}, but {content}"
 
 
 def _several(named: Iterable[Field], proposal: Proposal, belongs: Callable[[list[str], Field], bool]) -> list[Field]:
@@ -530,7 +538,7 @@ def _observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None
         named_outcomes = _some([f"'{one.name}'" for one in outcomes])
         proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
     later = _several(readable, proposal, lambda words, one: bool(_NEXT & {*words[:1], *words[-1:]}) and len(words) > 1)
-    now = [one for one in _several(readable, proposal, lambda words, one: _is_seen(words)) if one not in later]
+    now = [one for one in _several(readable, proposal, lambda words, one: _is_observation(words)) if one not in later]
     if not now:
         left = _several(readable, proposal, lambda words, one: not _is_identity(one, rows) and not _is_person(one))
         now = [one for one in left if one not in later]
@@ -638,9 +646,9 @@ def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal)
         proposal.notes.append(f"next observations are not used: {_some(missing)} has no next column")
 
 
-def _is_seen(words: Sequence[str]) -> bool:
+def _is_observation(words: Sequence[str]) -> bool:
     lettered = bool(words) and words[0] in _LETTERS and all(word.isdigit() for word in words[1:])
-    return lettered or not _SEEN.isdisjoint(words)
+    return lettered or not _OBSERVATION_WORDS.isdisjoint(words)
 
 
 def _is_identity(one: Field, rows: int) -> bool:
