@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -370,6 +370,16 @@ def _show_result(
         other = " (--mode takes its most likely action again)" if ways == [DOES["sample"]] else ""
         if ways:
             print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
+        if isinstance(result, Verdicts) and result.recommended is not None:
+            print_line(f"next: {_export_command(named_policies, result.recommended)}")
+
+
+def _export_command(named_policies: Sequence[_NamedPolicy], name: str) -> str:
+    """The command that saves the policy with this name; every command takes a run's first member otherwise."""
+    one = next(one for one in named_policies if one.name == name)
+    source = one.run or Path(one.name)
+    member = one.short.partition("member-")[2]
+    return f"tidelog export {shlex.quote(str(source))}{f' --member {member}' if member else ''} --to zip"
 
 
 def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
