@@ -235,7 +235,7 @@ def _members(path: Path) -> list[zipfile.ZipInfo]:
     except BROKEN as error:
         if path.suffix == ".onnx":
             raise CheckpointError(
-                f"{path}: an ONNX file, which other programs run with ONNX Runtime (docs/artefact.md); expected a saved "
+                f"{path}: an ONNX file, which programs without tidelog run with ONNX Runtime; expected a saved "
                 "policy. fix: name the run it was exported from, or export the policy with --to zip"
             ) from error
         raise CheckpointError(f"{path}: not a folder or valid zip ({error}). fix: export the policy again") from error
