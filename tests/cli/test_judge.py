@@ -110,6 +110,11 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
     one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
     assert whole["verdicts"]["member-1"] == one
     assert done.out.split("\n")[0] == whole["advice"] == one["context"]["together"]["advice"]
+    assert whole["recommended"] is None
+    assert ", of which the log shows most:\n- " in done.out
+    assert next(line for line in done.out.split("\n") if line.startswith("Next: ")) in [
+        verdict["paragraph"][verdict["paragraph"].index("Next: ") :] for verdict in whole["verdicts"].values()
+    ]
     details = tidelog("judge", run, "--all-members", "--sample", "--details", *QUICK)
     assert "\nmember-0: " in details.out
     assert all(reason in details.out for reason in one["reasons"])

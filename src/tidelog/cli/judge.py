@@ -352,7 +352,7 @@ def _show_result(
     if isinstance(result, Verdict):
         _show(result, named_policies[0].name, which, options.details, options.bad_outcome)
     else:
-        _show_table(result, which)
+        _show_table(result, which, options.details)
         for name, verdict in result.items() if options.details else ():
             print_line("")
             _show(verdict, name, which, True, options.bad_outcome)
@@ -391,7 +391,7 @@ def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
     )
 
 
-def _show_table(verdicts: Verdicts, which: str) -> None:
+def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     print_line(f"{verdicts.advice}\n")
     rows = []
     for row in verdicts.table:
@@ -413,6 +413,17 @@ def _show_table(verdicts: Verdicts, which: str) -> None:
     for reason in verdicts[0].reasons:
         if reason in shared:
             print_line(f"- {reason}")
+    if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
+        shares = [row["effective_sample_size"] for row in verdicts.table]
+        name, one = list(verdicts.items())[
+            max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
+        ]
+        print_line(f"{name}, of which the log shows most:")
+        for reason in one.reasons:
+            if reason not in shared:
+                print_line(f"- {reason}")
+        if one.next_step:
+            print_line(one.next_step)
 
 
 def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: float | None) -> None:
