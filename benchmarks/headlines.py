@@ -82,7 +82,8 @@ def _recommenders(found: Found) -> str:
 
 
 def _verdict_speed(found: Found) -> str:
-    seconds = [one["median"]["seconds"] for one in found["cases"].values()]
+    medians = [one["median"] for one in found["cases"].values()]
+    seconds = [one.get("processor_seconds", one["seconds"]) for one in medians]
     return f"a whole verdict in {min(seconds):.0f} to {max(seconds):.0f} s"
 
 

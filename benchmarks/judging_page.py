@@ -29,6 +29,10 @@ BAND_COLUMNS = (
     "CVaR, tail below the log included",
     "a CVaR difference of the wrong sign",
 )
+OLDER = (
+    "Measured before intervals reached as far as [permutations](judging.md#rare-clicks) do: today's are as long or "
+    "longer, so no more is called *better* or *worse*, and no less is covered."
+)
 
 
 def _header(*columns: str) -> str:
@@ -44,7 +48,7 @@ def calibration() -> str:
     return f"""## How often verdicts are right
 
 One verdict, at the defaults, for each log and each policy of known worth; the difference is from whoever made the log.
-Coverage and errors are counts of verdicts; 95% intervals of shares are Wilson's.
+Coverage and errors are counts of verdicts; 95% intervals of shares are Wilson's. {OLDER}
 
 | problem | propensities | episodes | policy | true difference | unsupported | better | worse | interval covers |
 |---|---|---|---|---|---|---|---|---|
@@ -136,7 +140,8 @@ to one answer in a hundred, the one nearest to the limits that stood was taken:
 def _verdict_speed(name: str, case: dict) -> str:
     bound = "" if case["bound_seconds"] is None else f"{case['bound_seconds']:.0f}"
     median, model = case["median"], case["rows"][0]["model"]
-    return f"| {name} | {model} | {median['seconds']:.1f} | {bound} | {median['megabytes']:,.0f} MB |"
+    used = f"{median['processor_seconds']:.1f}" if "processor_seconds" in median else ""
+    return f"| {name} | {model} | {median['seconds']:.1f} | {used} | {bound} | {median['megabytes']:,.0f} MB |"
 
 
 def _calibrated(group: dict) -> str:
@@ -176,10 +181,11 @@ probabilities and model values; the median of {len(next(iter(cases["cases"].valu
 |---|---|---|---|---|
 {rows}
 
-A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held:
+A whole verdict, of {verdict["repeats"]} fresh processes the median; memory is all that the process held. Processor
+seconds stand where other work shared the two cores:
 
-| log | model | seconds | bound | memory |
-|---|---|---|---|---|
+| log | model | seconds | processor seconds | bound | memory |
+|---|---|---|---|---|---|
 {whole}
 {_fqe()}
 Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["command"]}`.
@@ -225,7 +231,7 @@ def adversarial() -> str:
 wrong in at most {found["promised"]:.1%} of its logs, up to the error of the simulation (exact binomial test, 1%), or
 where every wrong verdict says in its own words what the log cannot show. {kept_cells} of {len(cells)} cells keep it
 ({promises.get("kept by its words", 0)} of them by words); {_broken(cells)}.
-When the worlds were written, the judge of then did not keep {_count(before)}.
+When the worlds were written, the judge of then did not keep {_count(before)}. {OLDER}
 
 Worlds in which a log can show the truth; shares are of the worst cell:
 

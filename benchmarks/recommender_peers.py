@@ -1,32 +1,47 @@
-"""ALS and BM25 item-kNN of the package `implicit` on the two real logs, on the users of `benchmarks/recommender.py`.
+"""Rankers of other packages on the two real logs, on the users of `benchmarks/recommender.py`.
 
-`python -m benchmarks.recommender_peers [entree] [online_retail]` needs `pip install implicit` (0.7.3), which is no part
-of tidelog; with OPENBLAS_NUM_THREADS=1 its threads do not disturb each other. Settings of both are chosen by ndcg on
-the earlier cut of the log (`EARLIER` in `benchmarks/recommender.py`), with a seed that is not reported. A user's vector
-is computed from the whole history of the case, as for the other rankers. A difference is recommender BCQ of the kept
-study minus the peer, seed by seed: a 95% interval over seeds holds the users fixed.
+`python -m benchmarks.recommender_peers [entree] [online_retail] --peers implicit` is ALS and BM25 item-kNN of
+`implicit` (0.7.3), which is no part of tidelog and must be installed; with OPENBLAS_NUM_THREADS=1 its threads do not
+disturb each other. `--peers rectools --peer-python PYTHON` is SASRec of RecTools, where PYTHON is that of an
+environment for `benchmarks/recommender_rectools.py`. Settings are chosen by ndcg on the earlier cut of the log
+(`EARLIER` in `benchmarks/recommender.py`), with a seed that is not reported. A user's lists are computed from the whole
+history of the case, as for the other rankers; SASRec reads its latest items and no kinds of events. A difference is
+recommender BCQ of the kept study minus the peer, seed by seed: a 95% interval over seeds holds the users fixed.
 """
 
+import argparse
 import itertools
+import json
+import subprocess
 import sys
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from benchmarks.keep import keep, kept, seed_interval
+from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from benchmarks.recommender import BCQ, EARLIER, REAL, K
 from tidelog.recommend.metrics.baselines import Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
 
-COMMAND = "OPENBLAS_NUM_THREADS=1 python -m benchmarks.recommender_peers {}"
+COMMAND = "OPENBLAS_NUM_THREADS=1 python -m benchmarks.recommender_peers {} --peers implicit"
 SEEDS, CHOICE_SEED = 5, 100
 MEASURES = ("hit rate", "ndcg", "mrr")
 GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "ALS": {"factors": (64, 256), "regularization": (0.01, 1.0), "alpha": (1.0, 10.0)},
     "BM25 item-kNN": {"K": (20, 200), "B": (0.2, 0.8)},
 }
+SASREC: dict[
+    str, dict[str, tuple[Any, ...]]
+] = {  # everything else is RecTools' default: 2 blocks, 4 heads, dropout 0.2, softmax over all items, 1e-3
+    "entree": {"n_factors": (64, 256), "session_max_len": (15,), "batch_size": (512,)},
+    "online_retail": {"n_factors": (64, 256), "session_max_len": (50,), "batch_size": (128,)},
+}
+EPOCHS = {"entree": (5, 10, 20, 40), "online_retail": (5, 10, 20, 40)}
+SASREC_SCRIPT = Path(__file__).with_name("recommender_rectools.py")
 
 
 class Peer:
@@ -73,26 +88,100 @@ def scores(peer: str, settings: dict[str, Any], data: tuple[Any, Any, Any], seed
     return {measure: row.scores[measure].estimate for measure in MEASURES} | {"seconds": seconds}
 
 
-def study(name: str) -> None:
+class Lists:
+    """Lists of a peer as a ranker: one for every history."""
+
+    def __init__(self, histories: Any, lists: Any) -> None:
+        self._lists = {history.tobytes(): row for history, row in zip(np.int32(histories), lists, strict=True)}
+
+    def rank(self, histories: Any, events: Any, k: int, allowed: Any = None, users: Any = None) -> Any:
+        """Return items and scores [B, k] for histories [B, H]."""
+        items = np.stack([self._lists[history.tobytes()][:k] for history in np.int32(histories)])
+        return items, np.broadcast_to(-np.arange(k, dtype=np.float32), items.shape)
+
+
+def sasrec(
+    python: str, settings: dict[str, Any], epochs: Any, data: tuple[Any, Any, Any], seed: int
+) -> list[dict[str, float]]:
+    """The measures of SASRec on all cases after each number of epochs, and the processor seconds until then."""
+    log, cases, _ = data
+    with TemporaryDirectory() as folder:
+        source, target = Path(folder) / "arrays.npz", Path(folder) / "lists.npz"
+        words = json.dumps({**settings, "epochs": list(epochs), "seed": seed})
+        np.savez(source, user=log.user, item=log.item, histories=cases.history, settings=words)
+        subprocess.run([python, str(SASREC_SCRIPT), str(source), str(target)], check=True, stderr=subprocess.DEVNULL)
+        found = np.load(target)
+    counts, measured = Popularity.of(log).counts, []
+    for lists, seconds in zip(found["lists"], found["seconds"], strict=True):
+        row = compare({"SASRec": Lists(cases.history, lists)}, cases, counts, K).row("SASRec")
+        measured.append({one: row.scores[one].estimate for one in MEASURES} | {"seconds": float(seconds)})
+    return measured
+
+
+def ours(name: str) -> list[dict[str, Any]]:
+    """The measures of recommender BCQ in the kept study, seed by seed."""
+    rows = kept(f"recommender_{name}")["rows"]
+    return [row["scores"] for row in rows if (row["ranker"], row["kind"]) == (BCQ, "all")]
+
+
+def gains_over(name: str, peer: str, each: list[dict[str, float]]) -> list[dict[str, Any]]:
+    """Recommender BCQ minus a peer, by measure; a peer without random numbers has one row."""
+    gains = []
+    for measure in MEASURES:
+        pairs = zip(ours(name), itertools.cycle(each) if len(each) == 1 else each, strict=False)
+        gain = seed_interval([mine[measure][0] - other[measure] for mine, other in pairs])
+        gains.append({"over": peer, "measure": measure, "gain": list(gain)})
+        print(f"{name}, {BCQ} minus {peer}, {measure}: {gain}", flush=True)
+    return gains
+
+
+def combinations(grid: dict[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """Every combination of the values of a grid."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def sasrec_study(name: str, python: str) -> None:
+    """Choose SASRec's size and epochs, and measure it with all seeds beside the kept study.
+
+    What is found is kept after each training, of which some take an hour: a stopped study goes on there.
+    """
+    file = f"recommender_rectools_{name}"
+    found = kept(file) if (RESULTS / f"{file}.json").exists() else {"tried": [], "rows": []}
+    tried, rows = found["tried"], found["rows"]
+
+    def keep_all(**facts: Any) -> None:
+        facts |= {"k": K, "versions": {"RecTools": "0.19.0", "torch": "2.13.0"}, "tried": tried}
+        command = f"python -m benchmarks.recommender_peers {name} --peers rectools --peer-python PYTHON"
+        keep(file, command, facts, rows=rows)
+
+    for settings in combinations(SASREC[name]):
+        if not any(one["settings"] == settings for one in tried):
+            each = sasrec(python, settings, EPOCHS[name], REAL[name](earlier=True), CHOICE_SEED)
+            tried += [{"settings": settings, "epochs": n} | row for n, row in zip(EPOCHS[name], each, strict=True)]
+            keep_all()
+    best = max(tried, key=lambda one: one["ndcg"])
+    chosen, data = {**best["settings"], "epochs": best["epochs"]}, REAL[name]()
+    for seed in range(len(rows), min(SEEDS, len(ours(name)))):
+        rows.append(
+            {"ranker": "SASRec", "seed": seed} | sasrec(python, best["settings"], [best["epochs"]], data, seed)[0]
+        )
+        keep_all(chosen=chosen, cases=len(data[1]))
+    keep_all(chosen=chosen, cases=len(data[1]), gains=gains_over(name, "SASRec", rows))
+
+
+def implicit_study(name: str) -> None:
     """Choose the settings of each peer, measure it with all seeds beside the kept study, and keep the result."""
     earlier, data = REAL[name](earlier=True), REAL[name]()
-    ours = [
-        row["scores"] for row in kept(f"recommender_{name}")["rows"] if (row["ranker"], row["kind"]) == (BCQ, "all")
-    ]
     rows, gains, chosen = [], [], {}
     for peer, grid in GRIDS.items():
-        tried = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        tried = combinations(grid)
         found = [scores(peer, settings, earlier, CHOICE_SEED)["ndcg"] for settings in tried]
         chosen[peer] = tried[int(np.argmax(found))]
         print(f"{name}, {peer}: {chosen[peer]}, ndcg {max(found):.4f} before {EARLIER[name]} of {found}", flush=True)
         seeds = range(SEEDS if peer == "ALS" else 1)  # BM25 has no random numbers
         each = [scores(peer, chosen[peer], data, seed) for seed in seeds]
         rows += [{"ranker": peer, "seed": seed} | one for seed, one in zip(seeds, each, strict=True)]
-        for measure in MEASURES:
-            pairs = zip(ours, itertools.cycle(each), strict=False)
-            gain = seed_interval([mine[measure][0] - other[measure] for mine, other in pairs])
-            gains.append({"over": peer, "measure": measure, "gain": list(gain)})
-            print(f"{name}, {BCQ} minus {peer}, {measure}: {gain}", flush=True)
+        gains += gains_over(name, peer, each)
     facts = {
         "k": K,
         "chosen": chosen,
@@ -102,6 +191,19 @@ def study(name: str) -> None:
     keep(f"recommender_peers_{name}", COMMAND.format(name), facts, rows=rows, gains=gains)
 
 
+def main() -> None:
+    """Run the studies that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("logs", nargs="*", metavar="LOG", default=list(REAL))
+    parser.add_argument("--peers", nargs="+", choices=("implicit", "rectools"), default=["implicit"])
+    parser.add_argument("--peer-python", default=sys.executable)
+    asked = parser.parse_args()
+    for name in asked.logs:
+        if "implicit" in asked.peers:
+            implicit_study(name)
+        if "rectools" in asked.peers:
+            sasrec_study(name, asked.peer_python)
+
+
 if __name__ == "__main__":
-    for log_name in sys.argv[1:] or REAL:
-        study(log_name)
+    main()

@@ -3,8 +3,9 @@
 `python -m benchmarks.suite_mutants [--only WORDS] [--jobs 2]` copies the checkout once a job, applies a mutation, and
 runs the tests of the default tier near it; those that pass are then tried with the other tiers near it, and then with
 every test, until one fails. What was found is kept in `benchmarks/results/suite_mutants.json` after each mutation, so
-that a stopped run goes on there. The test that fails is run again without the mutation:
-if it fails there too, it proves nothing, and the mutation stays open. The whole takes hours.
+that a stopped run goes on there. A mutation whose test has moved to another tier, or is gone, is tried again. The test
+that fails is run again without the mutation: if it fails there too, it proves nothing, and the mutation stays open. The
+whole takes hours.
 """
 
 import argparse
@@ -105,12 +106,28 @@ def first_failure(folder: Path, near: list[str], near_only: bool) -> tuple[str |
     return None, None
 
 
-class Table:
-    """What is known of the mutations: kept after each one, so that a stopped study goes on, on another machine too."""
+def tests_of(marks: str) -> set[str]:
+    """The names of the tests of a tier of this checkout."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", "-m", marks]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return {line for line in done.stdout.splitlines() if "::" in line}
 
-    def __init__(self, *, again: bool) -> None:
-        there = (RESULTS / f"{NAME}.json").exists() and not again
-        self.rows = {row["mutation"]: row for row in (kept(NAME)["rows"] if there else ())}
+
+class Table:
+    """What is known of the mutations: kept after each one, so that a stopped study goes on, on another machine too.
+
+    What was found of a mutation is forgotten where its test is no longer in that tier, or where `again` names it.
+    """
+
+    def __init__(self, again: str | None) -> None:
+        rows = kept(NAME)["rows"] if (RESULTS / f"{NAME}.json").exists() else []
+        tests = {tier: tests_of(marks) for tier, marks in TIERS.items()}
+        self.rows = {
+            row["mutation"]: row
+            for row in rows
+            if (again is None or again not in f"{row['mutation']} {row['path']}")
+            and (row["caught"] is None or "::" not in row["by"] or row["by"] in tests[row["caught"]])
+        }
         self._lock = Lock()
 
     def open(self) -> list[Mutation]:
@@ -141,9 +158,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="words that the name or the path of a mutation holds")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--again", action="store_true", help="forget what an earlier run found")
+    parser.add_argument("--again", action="store_true", help="forget what an earlier run found of these")
     asked = parser.parse_args()
-    table = Table(again=asked.again)
+    table = Table(asked.only if asked.again else None)
     folders: SimpleQueue[Path] = SimpleQueue()
     for number in range(asked.jobs):
         folders.put(copy(number))

@@ -72,7 +72,7 @@ class SimulatedCluster:
 
     def submit(self, job: Job) -> None:
         self.jobs += 1
-        self._running.add((job.trial, job.attempt))
+        self._running.add((job.number, job.attempt))
         draw, seconds = self._dice.random(), min(600.0, 60.0 * self._dice.lognormvariate(1.0, 0.5))
         if draw < self._frozen:
             return
@@ -92,9 +92,9 @@ class SimulatedCluster:
         while self._events and self._events[0][0] <= until:
             at, _, job, how = heapq.heappop(self._events)
             until = min(until, max(at, self.now))
-            if (job.trial, job.attempt) not in self._running:
+            if (job.number, job.attempt) not in self._running:
                 continue
-            self._running.remove((job.trial, job.attempt))
+            self._running.remove((job.number, job.attempt))
             if how == "ended with code 0":
                 self._finish(job)
             else:
@@ -107,28 +107,28 @@ class SimulatedCluster:
 
     def cancel(self, job: Job) -> None:
         self.cancelled += 1
-        self._running.discard((job.trial, job.attempt))
+        self._running.discard((job.number, job.attempt))
 
     def close(self) -> None:
         self._running.clear()
 
     def _finish(self, job: Job) -> None:
         """Write what an attempt leaves: reports, and the status."""
-        folder = trial_folder(Path(job.sweep), job.trial)
+        folder = trial_folder(Path(job.folder), job.number)
         if newest_attempt(folder) != job.attempt:
             self.writes_of_older += 1
             return
-        if diverges(self._seed, job.trial):
+        if diverges(self._seed, job.number):
             write_status(folder, Status(job.attempt, "diverged", 1, "a loss became NaN"))
             return
         self._report(job, job.until)
         write_status(folder, Status(job.attempt, "complete" if job.until == STEPS else "standing", job.until))
 
     def _report(self, job: Job, update: int) -> None:
-        run = trial_folder(Path(job.sweep), job.trial) / "run"
+        run = trial_folder(Path(job.folder), job.number) / "run"
         make_folders(run)
         with (run / "metrics.jsonl").open("a") as file:
-            loss = loss_of(self._seed, job.trial, job.until)
+            loss = loss_of(self._seed, job.number, job.until)
             file.write(json.dumps({"update": update, "member": 0, "seed": 0, METRIC: loss}) + "\n")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import tempfile
 import tomllib
 from pathlib import Path
@@ -28,7 +29,7 @@ extensions = [
     "sphinx.ext.autodoc",  # the reference, from docstrings
     "sphinx.ext.viewcode",  # a link from each name of the reference to its source
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "tutorials/*.ipynb"]  # notebooks that jupytext pairs with the pages
 html_theme = "sphinx_book_theme"
 html_title = "tidelog"
 html_static_path = ["_static"]
@@ -86,8 +87,15 @@ def list_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lin
 def hide_arguments(
     app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: Any
 ) -> Any:
-    """Leave out `(*args, **kwargs)`, which a class made by `hyperparameters` or one with its own builder shows."""
-    return ("(**settings)", returns) if (signature or "").startswith("(*args") else None
+    """Leave out `(*args, **kwargs)`, which a class made by `hyperparameters` or one with its own builder shows.
+
+    A default that is no Python, such as `<factory>`, would leave the signature unread, with the raw names of types.
+    """
+    if getattr(obj, "_is_protocol", False):  # nobody calls a contract
+        return "", None
+    if (signature or "").startswith("(*args"):
+        return "(**settings)", returns
+    return (re.sub(r"<[^<>]*>", "...", signature), returns) if signature else None
 
 
 def setup(app: Sphinx) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,32 @@ def test_public_names_on_every_page_exist(page: Path) -> None:
     assert {name for name in re.findall(r"\btl\.([A-Za-z]\w*)", page.read_text()) if not hasattr(tl, name)} == set()
 
 
+def test_every_public_name_is_in_a_guide() -> None:
+    """The reference alone does not count: a reader arrives there from a page that says what a name is for."""
+    pages = "\n".join(page.read_text() for page in PAGES if page.parent.name != "reference")
+    named = set(re.findall(r"\btl\.([A-Za-z]\w*)", pages))
+    assert set(tl.__all__) - named == set()
+
+
+def test_the_badges_say_what_the_project_says() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    prefix = "Programming Language :: Python :: 3."
+    versions = [one.split(" :: ")[-1] for one in project["project"]["classifiers"] if one.startswith(prefix)]
+    badges = {
+        "licence": project["project"]["license"],
+        "python": " | ".join(versions),
+        "types": "mypy strict" if project["tool"]["mypy"]["strict"] else "mypy",
+    }
+    shown = dict(
+        re.findall(r"\[!\[(\w+): [^]]*\]\(docs/figures/badge_(\w+)\.svg\)\]", (ROOT / "README.md").read_text())
+    )
+    assert shown == {name: name for name in [*badges, "docs"]}
+    for name, text in badges.items():
+        picture = (ROOT / f"docs/figures/badge_{name}.svg").read_text(encoding="utf-8")
+        assert f"<title>{name}: {text}</title>" in picture
+        assert f">{text}</text>" in picture
+
+
 def test_ci_runs_the_readmes_own_test_command() -> None:
     readme, script = (ROOT / "README.md").read_text(), (ROOT / ".ci/run").read_text()
     assert 'pip install -e ".[test]" && pytest' in readme
@@ -101,6 +128,7 @@ def test_the_readmes_python_runs(
     demo_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert sum(bool(line) for line in code.splitlines()) <= 15
     monkeypatch.chdir(demo_folder)
     exec(compile(code.replace("suggestion.steps", "20"), "README.md", "exec"), {})
     space = tl.load_policy("policy").spec.action

@@ -218,7 +218,8 @@ def test_importing_is_cheap(tmp_path: Path) -> None:
     """One process: each step says which of the heavy packages are loaded after it."""
     script = """
 import sys, pathlib
-heavy = ("jax", "equinox", "optax", "polars", "numpy", "gymnasium", "minari", "h5py", "matplotlib", "rich", "tyro")
+heavy = ("jax", "equinox", "optax", "polars", "numpy", "gymnasium", "minari", "h5py", "matplotlib", "rich", "tyro",
+         "scipy")
 def loaded():
     print(",".join(name for name in heavy if name in sys.modules))
 import tidelog; loaded()
@@ -226,15 +227,17 @@ import tidelog.data; table = pathlib.Path(sys.argv[1]); table.write_text("x,a\\n
 tidelog.validate(table, {"observation": ["x"], "action": "a", "terminated": True}).text(); loaded()
 from tidelog.cli import main; loaded()
 import tidelog.cli.serve; loaded()
+import tidelog.cli.train; loaded()
 """
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "t.csv")], capture_output=True, text=True, check=True
     )
-    first, second, third, fourth = done.stdout.split("\n")[:4]
+    first, second, third, fourth, fifth = done.stdout.split("\n")[:5]
     assert first == ""
     assert second == third == "polars,numpy"
     assert "jax" not in fourth
     assert "equinox" not in fourth
+    assert "scipy" not in fifth, "a training starts in a quarter of a second less without it"
 
 
 @pytest.mark.parametrize("name", tidelog.__all__)

@@ -1,8 +1,12 @@
 """The site: every public name has its place, tutorials show what they promise, and a browser can use what was built."""
 
+import contextlib
+import html
 import importlib
+import json
 import re
 import shutil
+import sqlite3
 import subprocess
 import tomllib
 from pathlib import Path
@@ -135,6 +139,54 @@ def test_no_page_is_wider_than_a_phone(tmp_path: Path) -> None:
     frame.write_text(MEASURE.replace("PAGES", str(addresses)))
     said = browse(tmp_path / "profile", "--virtual-time-budget=60000", "--dump-dom", frame.as_uri())
     assert re.search(r"<title>wide: (.*?)</title>", said)[1].split() == [f"{broken.as_uri()}=600"]
+
+
+def shown(page: str) -> str:
+    """The text of a page of the built site, in one line."""
+    text = re.sub(r"<[^>]+>", "", (SITE / page).read_text(encoding="utf-8"))
+    return " ".join(html.unescape(text).split())
+
+
+@needs_site
+@pytest.mark.full
+def test_what_the_simulator_taught_is_better_than_chance() -> None:
+    """A reward that is a cost at each step taught PPG to end the episode, and the page showed it without a word."""
+    page = shown("tutorials/simulator.html")
+    found = re.search(r"PPG: ([\d.-]+) IQL from its log: ([\d.-]+) random: ([\d.-]+)", page)
+    learnt, offline, random = (float(one) for one in found.groups())
+    assert min(learnt, offline) > 2 * random > 0
+
+
+@needs_site
+@pytest.mark.full
+def test_no_tutorial_ran_for_three_minutes() -> None:
+    with contextlib.closing(sqlite3.connect(DOCS / "_build/jupyter/global.db")) as cache:
+        rows = cache.execute("SELECT uri, data FROM nbcache ORDER BY pk").fetchall()
+    seconds = {Path(page).stem: json.loads(data)["execution_seconds"] for page, data in rows}
+    assert sorted(seconds) == [page.stem for page in TUTORIALS]
+    assert max(seconds.values()) < 180, seconds
+
+
+@pytest.mark.full
+def test_a_tutorial_becomes_a_notebook_and_the_same_page_again(tmp_path: Path) -> None:
+    jupytext = pytest.importorskip("jupytext")
+    for page in TUTORIALS:
+        text = page.read_text(encoding="utf-8")
+        notebook = jupytext.reads(text, fmt="md:myst")
+        assert notebook.metadata["jupytext"]["formats"] == "md:myst,ipynb"
+        jupytext.write(notebook, tmp_path / f"{page.stem}.ipynb")
+        again = jupytext.read(tmp_path / f"{page.stem}.ipynb")
+        assert jupytext.writes(again, fmt="md:myst").split("---\n", 2)[2] == text.split("---\n", 2)[2], page.name
+        assert sum(cell.cell_type == "code" for cell in again.cells) == text.count("```{code-cell}")
+
+
+@needs_site
+@pytest.mark.full
+def test_the_shops_service_answers_in_its_tutorial() -> None:
+    page = shown("tutorials/shop.html")
+    answer = re.search(r"\{'items': \[(.*?)\], 'scores': \[(.*?)\]\}", page)
+    assert len(answer[1].split(",")) == len(answer[2].split(",")) == 3
+    assert "(422, {'error': \"history 0 has the unknown item 'loud dramma'; did you mean 'loud drama'?\"})" in page
 
 
 COLOURS = """<!DOCTYPE html><title></title><body><iframe src="PAGE"></iframe></body><script>

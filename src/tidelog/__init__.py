@@ -67,6 +67,7 @@ __all__ = [
     "read_npz",
     "read_ogbench",
     "read_reagent",
+    "read_robomimic",
     "refit",
     "register",
     "resume",
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
         read_npz,
         read_ogbench,
         read_reagent,
+        read_robomimic,
         validate,
     )
     from tidelog.data.log import Log
@@ -168,6 +170,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "read_npz",
         "read_ogbench",
         "read_reagent",
+        "read_robomimic",
         "validate",
     ),
     "recommend.interactions.readers": ("open_interactions", "read_interactions", "validate_interactions"),

@@ -258,5 +258,5 @@ def _estimates(run: Run, log: Log) -> str | None:
     chances = np.asarray(policy.probabilities(seen, mask, _memory(policy, seen)))
     if not np.allclose(chances.sum(axis=1), 1.0, atol=1e-4):
         return "probabilities do not sum to 1"
-    value = estimate(policy, log, ["wis"])["wis"].estimate
+    value = estimate(policy, log, ["wis"], sample=True)["wis"].estimate  # most likely actions may be in no episode
     return None if np.isfinite(value) else f"wis is {value}"

@@ -101,7 +101,12 @@ class Users:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `n` actions, `[...]` int32; `names` are the labels of the actions, if the log has any."""
+    """One of `n` actions, `[...]` int32; `names` are the labels of the actions, if the log has any.
+
+    Example:
+        >>> tl.collect("treatment", episodes=200, seed=0).spec.action
+        Discrete(n=6, names=('none', 'low', 'high', 'none+support', 'low+support', 'high+support'))
+    """
 
     n: int
     names: tuple[str, ...] = ()
@@ -109,7 +114,14 @@ class Discrete:
 
 @dataclass(frozen=True)
 class MultiDiscrete:
-    """Several discrete choices at once, `[..., len(sizes)]` int32."""
+    """Several discrete choices at once, `[..., len(sizes)]` int32.
+
+    Example:
+        >>> actions, rewards = np.array([[0, 2], [1, 0], [1, 1]]), np.zeros(3, np.float32)
+        >>> log = tl.Log.from_arrays(observation=np.eye(3, dtype=np.float32), action=actions, reward=rewards)
+        >>> log.spec.action
+        MultiDiscrete(sizes=(2, 3))
+    """
 
     sizes: tuple[int, ...]
 
@@ -134,7 +146,12 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Continuous:
-    """A vector within bounds, `[..., A]` float32; `low` and `high` have one finite number per dimension."""
+    """A vector within bounds, `[..., A]` float32; `low` and `high` have one finite number per dimension.
+
+    Example:
+        >>> tl.Continuous(low=(-1.0, 0.0), high=(1.0, 5.0), names=("turn", "speed")).size
+        2
+    """
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -198,7 +215,16 @@ def in_words(part: Leaf | ActionSpace) -> str:
 
 @dataclass(frozen=True)
 class Spec:
-    """The observation leaves by name, the action space, the number of reward components, and whether masks exist."""
+    """The observation leaves by name, the action space, the number of reward components, and whether masks exist.
+
+    `masked`: each observation comes with a mask `[A]` of the allowed actions. A log has it if it has `action_mask`; an
+    environment declares it, and then returns a mask with every observation. A recipe is docs/gallery/masks.md.
+
+    Example:
+        >>> spec = tl.types.Spec({"observation": tl.types.Vector(2)}, tl.Discrete(3), masked=True)
+        >>> tl.types.Spec.from_json(spec.to_json()) == spec
+        True
+    """
 
     observation: Mapping[str, Leaf]
     action: ActionSpace

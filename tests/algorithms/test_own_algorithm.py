@@ -120,6 +120,14 @@ def test_a_built_in_algorithm_conforms_with_a_memory_too():
     assert {"continuous", "discrete"} <= {one.rsplit("(", 1)[1].split()[0] for one in passed}
 
 
+@pytest.mark.full
+def test_a_policy_whose_most_likely_actions_no_episode_holds_still_conforms():
+    log = tl.testing._random_log("discrete")
+    run = tl.fit(tl.BC(hidden=(16,)), log, 12, progress=False)
+    assert np.isnan(tl.estimate(run.policy(), log, ["wis"])["wis"].estimate)
+    assert tl.testing._estimates(run, log) is None
+
+
 def no_gradient(self, state, batch, key):
     return {"actor": 0.0 * jnp.sum(state.actor)}, {}
 

@@ -121,6 +121,21 @@ def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.
     assert not (tmp_path / "more.csv").exists()
 
 
+def test_validate_keeps_the_other_rows_beside_the_quarantine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = str(write(put("p", (4, 7), (9, 0))(visits()), tmp_path / "a.csv"))
+    bad, good = tmp_path / "bad.csv", tmp_path / "good.csv"
+    words = ["data", "validate", "--data", source, "--columns", mapped(tmp_path)]
+    assert main([*words, "--keep", str(good)]) == 2
+    assert "fix: add --quarantine FILE" in flat(capsys.readouterr().err)
+    assert main([*words, "--quarantine", str(bad), "--keep", str(good)]) == 2
+    assert f"written: {bad} written: {good}" in flat(capsys.readouterr().out)
+    broken = set(visits()["patient"].gather([3, 8]).to_list())
+    assert pl.read_csv(good)["patient"].to_list() == [one for one in visits()["patient"] if one not in broken]
+    assert main(["data", "validate", "--data", str(good), "--columns", mapped(tmp_path)]) == 0
+
+
 def test_validate_of_a_clean_file_writes_no_quarantine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     visits().write_csv(tmp_path / "a.csv")
     bad = tmp_path / "bad.csv"

@@ -65,5 +65,12 @@ def test_inspect_names_the_training_of_a_log_without_a_mapping(tidelog, tmp_path
     assert "next: tidelog train bc --data a.npz --held-out 0.5" in tidelog("data", "inspect", "--data", "a.npz").said
     np.savez("b.npz", **arrays, reward=np.arange(4.0))
     assert "next: tidelog train iql --data b.npz" in tidelog("data", "inspect", "--data", "b.npz").said
+    np.savez("c.npz", **arrays, reward=np.ones(4))  # training refuses to learn from equal rewards
+    assert "next: tidelog train bc --data c.npz" in tidelog("data", "inspect", "--data", "c.npz").said
+    (tmp_path / "clicks.dat").write_text("1,2\n3,4\n")
+    for words in ([], ["--write", "b.toml"]):
+        refused = tidelog("data", "inspect", "--data", "clicks.dat", *words)
+        assert "unknown ending '.dat'" in refused.said
+        assert "fix: give a table of text the ending .csv" in refused.said
     refused = tidelog("data", "inspect", "--data", "b.npz", "--write", "b.toml")
     assert (refused.code, refused.said) == (2, "tidelog: --write needs a table without a mapping. fix: drop --write")

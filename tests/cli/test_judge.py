@@ -5,6 +5,7 @@ import json
 import shlex
 import shutil
 
+import polars as pl
 import pytest
 
 import tidelog as tl
@@ -46,6 +47,19 @@ def run(trained, kept_log, tmp_path):
 
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
+
+
+def test_a_run_is_judged_by_propensities_from_a_file_about_its_whole_log(run, kept_log, tidelog, tmp_path):
+    tl.open_log(kept_log).to_parquet(tmp_path / "log.parquet")
+    file = tmp_path / "p.csv"
+    pl.read_parquet(tmp_path / "log.parquet").select("episode", "step", "propensity").write_csv(file)
+    done = tidelog("judge", run, "--member", 0, "--sample", "--propensities", file, *QUICK)
+    assert done.code == 0, done.err
+    assert f"the probabilities of the recorded decisions were read from {file}, as recorded; " in done.said
+    content = json.loads((run / "verdicts" / "member-0-sampled-1.json").read_text())
+    assert content["context"]["propensities_file"]["file"] == str(file)
+    done = tidelog("judge", run, "--propensities", "tree", *QUICK)
+    assert (done.code, "did you mean 'trees'?" in done.said) == (2, True)
 
 
 def test_a_run_is_judged_on_what_it_held_out(run, tidelog):

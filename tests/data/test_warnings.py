@@ -126,14 +126,25 @@ def test_rows_without_a_bootstrap_target_are_counted_once_per_truncated_episode(
     ).report.warnings
 
 
+@pytest.mark.parametrize(
+    ("rewarded", "blind"), [(ENDS, True), (np.arange(ROWS) % 2 == 0, False), (ENDS & False, False)]
+)
+def test_rewards_that_value_learning_cannot_see_are_said(rewarded: Any, blind: bool) -> None:
+    """An outcome on the last row, whose end is named as a truncation: IQL would learn from zeros."""
+    log = Log.from_arrays(**{**CLEAN, "reward": rewarded.astype(np.float32), "terminated": None, "truncated": ENDS})
+    problem = next(one for one in log.report.warnings if one.check == "no bootstrap target")
+    assert ("every reward other than 0 is in one of them, so value learning sees none" in problem.found) == blind
+    assert problem.fix.startswith("if nothing followed, name that flag as terminated=") == blind
+
+
 def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}
 
 
 def test_one_action_is_named_by_its_label_and_one_thing_is_singular():
-    frame = pl.DataFrame({"x": [0.5], "drug": ["pill"], "benefit": [1.0]})
-    columns = Columns(observation="x", action="drug", reward="benefit")
+    frame = pl.DataFrame({"x": [0.5, 1.5], "drug": ["pill"] * 2, "benefit": [1.0, 2.0], "who": ["p"] * 2})
+    columns = Columns(observation="x", action="drug", reward="benefit", episode="who")
     found = {one.check: one.found for one in validate(frame, columns).problems}
     assert found["one action only"] == "every action is 'pill'"
     assert found["actions inferred"] == "1 action, inferred from the log"

@@ -1,5 +1,6 @@
 """Permutations of weights against residuals: their moments, and how often chance is called worse."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
@@ -55,7 +56,7 @@ def test_the_difference_is_linear_in_the_residuals():
 
 
 def test_the_moments_are_those_of_all_permutations(monkeypatch):
-    monkeypatch.setattr(permutation, "ROWS", 3)  # sums of triples in several pieces
+    monkeypatch.setattr(permutation, "PRODUCTS", 3 * STEPS**2)  # sums of triples in several pieces
     evidence = unequal_episodes()
     evidence = Evidence(**{**vars(evidence), "model_target": evidence.model})  # no advantage, no error of its own
     weights, residuals = step_weights(evidence), residuals_of(evidence)
@@ -64,6 +65,22 @@ def test_the_moments_are_those_of_all_permutations(monkeypatch):
     deviation = all_of_them.std()
     low, high = pearson3.ppf([0.025, 0.975], (all_of_them**3).mean() / deviation**3)
     assert permutation_arms(evidence, Confidence()) == pytest.approx((high * deviation, -low * deviation))
+
+
+def test_two_policies_are_compared_over_the_same_permutations():
+    evidence = unequal_episodes()
+    evidence = Evidence(**{**vars(evidence), "model_target": evidence.model})
+    other = Evidence(**{**vars(evidence), "target": np.random.default_rng(5).random(evidence.starts[-1]),
+                        "model": 0.5 * evidence.model, "model_target": 0.5 * evidence.model})  # fmt: skip
+    pairs = [(step_weights(one), residuals_of(one)) for one in (evidence, other)]
+    ours, theirs = (np.array([(weights * residuals[list(order)]).sum() for order in permutations(range(EPISODES))])
+                    for weights, residuals in pairs)  # fmt: skip
+    drawn = (ours - theirs) - (ours - theirs).mean()
+    low, high = pearson3.ppf([0.025, 0.975], (drawn**3).mean() / drawn.std() ** 3)
+    assert permutation_arms(evidence, Confidence(), other) == pytest.approx((high * drawn.std(), -low * drawn.std()))
+    assert permutation_arms(evidence, Confidence(), evidence) == pytest.approx((0.0, 0.0), abs=1e-6)
+    below, above = permutation_arms(evidence, Confidence(), other)
+    assert permutation_arms(other, Confidence(), evidence) == pytest.approx((above, below))
 
 
 def test_with_occupancy_ratios_single_steps_are_paired():
@@ -130,6 +147,12 @@ def test_a_difference_that_chance_makes_often_is_not_shown(logs):
     found = case.difference(case.deciding)
     assert found.estimate < 0 < found.high == pytest.approx(found.estimate + above)
     assert found.low <= found.estimate - below
+    policy = case.policy
+    copy_of_the_logger = replace(policy, target=policy.behaviour, occupancy=np.ones(len(policy.reward)))
+    gain = case._replace(cloning=copy_of_the_logger).from_cloning()
+    assert gain == pytest.approx(found)
+    mirrored = case._replace(policy=copy_of_the_logger, cloning=policy).from_cloning()
+    assert mirrored.low == pytest.approx(-found.high)
 
 
 @pytest.mark.full

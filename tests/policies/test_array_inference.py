@@ -5,7 +5,7 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import world
-from tests.training.runs import bc, begin, finish
+from tests.training.runs import bc, begin, finish, iql
 from tidelog import ConfigError, LogError, SpecError, collect
 from tidelog.envs.toys import chain
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
@@ -37,6 +37,14 @@ def test_every_row_gets_the_action_of_its_leaves(policy, log, arrays, tmp_path):
     assert objects == []
     assert "propensity" not in acted
     assert "q" not in acted  # cloning has no critic
+
+
+def test_whoever_acts_can_log_chances_values_and_the_chance_of_a_sample(log, arrays, tmp_path):
+    critic = begin(iql(hidden=(8,)), log).policy(0).with_acting("sample")
+    acted, _ = act_on_arrays(critic, put(tmp_path, arrays), seed=1, probabilities=True)
+    np.testing.assert_allclose(acted["q"], critic.q_values(log.transitions.observation), rtol=1e-5)
+    chances = acted["probabilities"][np.arange(log.steps), acted["action"]]
+    np.testing.assert_allclose(acted["propensity"], chances, rtol=1e-5)
 
 
 def test_what_was_written_and_rewarded_is_a_log_again(tmp_path):
@@ -88,6 +96,10 @@ def test_a_recurrent_policy_follows_episodes_in_any_order(tmp_path):
             "the arrays observation/numeric, observation/cat",
         ),
         (lambda a: {}, "has no arrays: expected"),
+        (
+            lambda a: {"obs": a["observation/numeric"], "acts": np.zeros(3)},
+            "fix: `tidelog data convert --data .*, then",
+        ),
         (lambda a: {name: leaf[:0] for name, leaf in a.items()}, "has no rows"),
         (lambda a: a | {"observation/numeric": a["observation/numeric"][:-1]}, r"different numbers of rows \(numeric"),
         (lambda a: a | {"episode": np.zeros(2)}, r"different numbers of rows \(.*episode 2"),

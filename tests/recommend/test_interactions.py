@@ -323,6 +323,22 @@ def test_a_split_by_time_keeps_the_future_out_of_the_past() -> None:
     assert str(dated.split("2001-09-09 01:50").at) == "2001-09-09T01:50:00.000000"
 
 
+def test_text_without_a_header_is_read_by_the_numbers_of_its_columns(tmp_path):
+    frame = clicks().select("u", "i", "t")
+    frame.write_csv(tmp_path / "bare.csv", include_header=False)
+    frame.write_csv(tmp_path / "named.csv")
+    roles = {"user": "column_1", "item": "column_2", "time": "column_3"}
+    log = tl.read_interactions(tmp_path / "bare.csv", **roles)
+    named = tl.read_interactions(tmp_path / "named.csv", user="u", item="i", time="t")
+    assert log.fingerprint() == named.fingerprint()
+    assert reopen_any(log.origin).fingerprint() == named.fingerprint()
+    renamed = frame.rename({"u": "column_1", "i": "column_2", "t": "column_3"})
+    renamed.write_csv(tmp_path / "numbered.csv")
+    assert tl.read_interactions(tmp_path / "numbered.csv", **roles).fingerprint() == named.fingerprint()
+    report = tl.validate_interactions(tmp_path / "named.csv", **{**roles, "time": "t"})
+    assert {one.column for one in report.errors} == {"column_1", "column_2"}
+
+
 @pytest.mark.parametrize("gap", ["30min", "1800s", "0.5h", timedelta(minutes=30), 1_800_000])
 def test_a_gap_with_a_unit_is_the_same_pause_in_every_unit_of_the_times(gap: Any) -> None:
     minutes = [0, 10, 50, 55, 0, 31]

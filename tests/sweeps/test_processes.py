@@ -134,7 +134,7 @@ class Unreachable(Here):
         self.forgotten = []
 
     def cancel(self, job):
-        one = self._running.pop((job.trial, job.attempt))
+        one = self._running.pop((job.number, job.attempt))
         self.forgotten.append(one)
         self._idle.append(one.cores)
 

@@ -231,7 +231,7 @@ def test_jobs_have_cores_of_their_own(ray, job):
     engine._trials = 2
     engine.wait(0.0)
     for trial in (0, 1):
-        engine.submit(msgspec.structs.replace(job, trial=trial))
+        engine.submit(msgspec.structs.replace(job, number=trial))
     assert [len(one) for one in cores] == [2, 2]
     assert sorted(cores[0] + cores[1]) == [0, 1, 2, 3]
     assert [one.how for one in engine.wait(0.0)] == ["ended with code 0"] * 2
@@ -358,7 +358,7 @@ def test_a_worker_looks_at_its_folder_first(origin, tmp_path, monkeypatch):
             raise outcome[0]
         return outcome[0]
 
-    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", attempt)
+    monkeypatch.setattr("tidelog.sweeps.work.run_attempt", attempt)
     worker, sha256 = Worker(), engine_module.checksum(plan)
     assert worker.run(job, str(plan), "0") == NO_SHARED_FOLDER
     assert worker.run(job, str(tmp_path / "sweep.json"), sha256) == NO_SHARED_FOLDER

@@ -116,11 +116,11 @@ def test_an_interrupted_sweep_goes_on_and_decides_the_same(jobs, halved, log, tm
 
 def test_lost_attempts_are_repeated_until_there_are_too_many(log, tmp_path):
     algorithms = [bc(), bc(learning_rate=1e-3)]
-    engine = InProcess(lost=lambda job: job.trial == 0 or job.attempt == 1)
+    engine = InProcess(lost=lambda job: job.number == 0 or job.attempt == 1)
     sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms, steps=2, every=1, seeds=1)
     assert [row["state"] for row in sweep.table] == ["failed", "complete"]
     assert f"lost {MOST_LOSSES} times" in sweep.table[0]["reason"]
-    assert [job.attempt for job in engine.jobs if job.trial == 0] == [1, 2, 3]
+    assert [job.attempt for job in engine.jobs if job.number == 0] == [1, 2, 3]
     again = tl.resume(tmp_path / "sweep", on=InProcess(), progress=False)
     assert [row["state"] for row in again.table] == ["complete", "complete"]
     assert not again.failed
@@ -453,7 +453,7 @@ def test_the_end_of_an_attempt_that_was_taken_over_changes_nothing(log, tmp_path
         def wait(self, seconds):
             ended = super().wait(seconds)
             older = [Ended(msgspec.structs.replace(one.job, attempt=0), "killed by signal 9") for one in ended]
-            unknown = [Ended(msgspec.structs.replace(one.job, trial=1), "killed by signal 9") for one in ended]
+            unknown = [Ended(msgspec.structs.replace(one.job, number=1), "killed by signal 9") for one in ended]
             return [*older, *unknown, *ended]
 
     engine = Late()
@@ -484,7 +484,7 @@ def test_a_worker_keeps_to_the_cores_of_its_job(cores, monkeypatch):
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(msgspec.json.encode(job) + b"\n")))
     monkeypatch.setattr(worker, "_end_with_driver", lambda: None)
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores), raising=False)
-    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: jobs.append(job) or 5)
+    monkeypatch.setattr("tidelog.sweeps.work.run_attempt", lambda job: jobs.append(job) or 5)
     assert worker.main() == 5
     assert jobs == [job]
     assert chosen == ([] if cores is None else [cores])

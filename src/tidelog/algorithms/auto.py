@@ -128,6 +128,13 @@ def suggest(
     For an algorithm that learns in an environment, `source` is anything that `learn` takes, and the settings are those
     of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an
     algorithm that does not learn from such a source.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> found = tl.suggest(tl.IQL, log, hidden=(16,))
+        >>> print(found.lines()[0])
+        steps 1,000: 333 passes over 769 training decisions
+        >>> run = tl.fit(found.algorithm, log, found.steps, train=False)
     """
     if learns_online(cls) and not isinstance(source, Log | Interactions):
         return _for_environment(cls, source, settings)

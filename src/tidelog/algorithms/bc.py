@@ -104,7 +104,14 @@ def init(config: BC, spec: Spec, key: jax.Array, updates: int) -> State:
 @register("bc")
 @hyperparameters
 class BC:
-    """Behaviour cloning: imitates the logged actions, reads no reward."""
+    """Behaviour cloning: imitates the logged actions, reads no reward.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> policy.probabilities(log.features()).shape == (len(log.action), 6)
+        True
+    """
 
     batch_size: int = fields.batch_size(256)
     learning_rate: float = fields.learning_rate(3e-4, group=MAIN)

@@ -245,7 +245,14 @@ def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
 @register("bcq")
 @hyperparameters
 class BCQ:
-    """Batch-constrained Q-learning: the best candidate near the logged actions by the critics (arXiv:1812.02900)."""
+    """Batch-constrained Q-learning: the best candidate near the logged actions by the critics (arXiv:1812.02900).
+
+    Example:
+        >>> log = tl.collect("point-mass", episodes=50, seed=0)
+        >>> run = tl.fit(tl.BCQ(latent_clip=0.5, hidden=(16,)), log, steps=20)
+        >>> run.policy().mode(log.observation).shape[1] == log.spec.action.size
+        True
+    """
 
     phi: float = number(0.05, least=0.0, most=2.0, help="largest perturbation of an action, in half ranges", group=MAIN)
     mix: float = number(0.75, least=0.0, most=1.0, help="weight of the smallest critic in targets; rest: the largest")

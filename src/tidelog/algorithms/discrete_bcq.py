@@ -243,7 +243,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 @register("discrete-bcq")
 @hyperparameters
 class DiscreteBCQ:
-    """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708)."""
+    """Discrete batch-constrained Q-learning: the best of the actions that the log supports (arXiv:1910.01708).
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.DiscreteBCQ(threshold=0.3, hidden=(16,)), log, steps=20)
+        >>> set(run.policy().mode(log.features()).labels) <= set(log.spec.action.names)
+        True
+    """
 
     threshold: float = number(
         0.3,

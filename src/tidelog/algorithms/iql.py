@@ -242,7 +242,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 @register("iql")
 @hyperparameters
 class IQL:
-    """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169)."""
+    """Implicit Q-learning: in-sample expectile values, advantage-weighted policy (arXiv:2110.06169).
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.IQL(temperature=10.0, hidden=(16,)), log, steps=20).policy()
+        >>> policy.q_values(log.features()).shape == (len(log.action), 6)
+        True
+    """
 
     expectile: float = number(
         0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns", group=MAIN

@@ -29,6 +29,30 @@ def register(name: str) -> Callable[[C], C]:
 
     `docs/write-your-own.md` shows which methods it needs. Raises ConfigError for an invalid or taken name, and for a
     class that lacks a method.
+
+    Example:
+        >>> from typing import NamedTuple
+        >>> from tidelog.networks.actor import Actor
+        >>> from tidelog.networks.mlp import host_generator
+        >>> class Networks(NamedTuple):
+        ...     actor: Actor
+        >>> @tl.register("imitate")
+        ... @tl.hyperparameters
+        ... class Imitate:
+        ...     takes = (tl.Discrete,)
+        ...
+        ...     def init(self, spec, key):
+        ...         return Networks(Actor.create(host_generator(key), spec, hidden=(16,)))
+        ...
+        ...     def loss(self, state, batch, key):
+        ...         chosen = self.distribution(state, batch.data.observation).log_probability(batch.data.action)
+        ...         return {"actor": -batch.mean(chosen)}, {}
+        ...
+        ...     def distribution(self, params, observation, mask=None):
+        ...         return params.actor(observation, mask=mask)
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> tl.fit(Imitate(), log, steps=20).policy().spec.action.n
+        6
     """
     return registry.register(name)
 

@@ -282,7 +282,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 @register("off-policy-ppg")
 @hyperparameters
 class OffPolicyPPG:
-    """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store."""
+    """Phasic policy gradient over replayed segments: V-trace, decoupled clipping, an auxiliary phase over the store.
+
+    Example:
+        >>> algorithm = tl.OffPolicyPPG(environments=64, rollout_steps=4, hidden=(16,))
+        >>> run = tl.learn(algorithm, "jax:treatment", steps=1_024, train=False)  # `run.stream()` trains it
+        >>> run.policy().spec.action.n
+        6
+    """
 
     update_per_collect: int = static(5, least=1, help="updates of policy and value after each collection", group=MAIN)
     minibatch: int = static(64, least=1, help="segments per update from each store")

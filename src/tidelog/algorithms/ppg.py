@@ -276,7 +276,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 @register("ppg")
 @hyperparameters
 class PPG:
-    """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it."""
+    """Phasic policy gradient: a policy phase with clipped ratios, an auxiliary phase that distils values into it.
+
+    Example:
+        >>> algorithm = tl.PPG(environments=8, rollout_steps=16, hidden=(16,), policy_iterations=4)
+        >>> run = tl.learn(algorithm, "jax:treatment", steps=1_024)
+        >>> run.done, run.unit
+        (1024, 'decisions')
+    """
 
     policy_iterations: int = static(32, least=1, help="rounds between two auxiliary phases")
     policy_epochs: int = static(1, least=1, help="passes over a round's decisions that train the policy")
@@ -419,5 +426,12 @@ configure("ppo", PPG, **PPO_SETTINGS)
 
 
 def PPO(**settings: Any) -> PPG:  # noqa: N802 - the common name
-    """Return PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed."""
+    """Return PPG without an auxiliary phase, with one trunk and three epochs; every setting can be changed.
+
+    Example:
+        >>> algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(16,))
+        >>> policy = tl.learn(algorithm, "jax:treatment", steps=1_000).policy()
+        >>> tl.rollout(policy, "treatment", episodes=50, sample=True).shape
+        (50,)
+    """
     return PPG(**{**PPO_SETTINGS, **settings})

@@ -114,6 +114,8 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     if options.columns is None and is_table(source):
         return _describe(options, source)
     if options.write is not None:
+        if options.columns is None:
+            read_any(source)  # what cannot be read has its own error
         unwanted = "--write" if options.columns is None else "--columns or --write"
         raise ConfigError(f"--write needs a table without a mapping. fix: drop {unwanted}")
     log = read_any(source, options.columns)

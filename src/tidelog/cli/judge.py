@@ -69,9 +69,10 @@ class Judge:
     """for a run folder: the member, counted from 0 as in `tidelog evaluate`"""
     all_members: bool = False
     """for run folders: judge all members at once"""
-    propensities: Literal["logged", "estimated", "trees", "best"] | None = None
+    propensities: Annotated[str, "logged|estimated|trees|best|FILE"] | None = None
     """require the log's propensities, or always estimate them: by the default model, by boosted trees (extra `trees`),
-    or by the one that predicts other episodes better; default: those of the log if it has any"""
+    or by the one that predicts other episodes better; or read them from a table with the columns `episode`, `step` and
+    `propensity` or `estimated_propensity`; default: those of the log if it has any"""
     bandwidth: float | None = None
     """smooth deterministic continuous actions with noise of this share of half of each action's range"""
     discount: float = 1.0

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tidelog.cli.output import print_line
 from tidelog.errors import ConfigError
 from tidelog.recommend.metrics.advice import Advice, K, advise_lists
 from tidelog.recommend.metrics.rules import word_of
@@ -17,6 +18,19 @@ from tidelog.types import Catalogue
 
 MOST_EVENTS = 2_000_000  # events of a log whose rules are counted at the end of a training
 OWN = "your table of histories and its columns replace the words in capitals"
+
+
+def print_next(run: Run) -> None:
+    """Print whether to use the lists of a run's policy, and the next commands."""
+    rule = None
+    for line in lists_advice(run):
+        if isinstance(line, Advice):
+            rule = None if line.use_policy else line.rule
+        else:
+            print_line(line)
+    print_line(f"next: {next_command(run, rule)}")
+    if rule is not None:
+        print_line(f"then: tidelog serve {shlex.quote(str(run.folder))} --rule {word_of(rule)}")
 
 
 def next_command(run: Run, rule: str | None = None) -> str:

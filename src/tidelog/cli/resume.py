@@ -8,10 +8,10 @@ from pathlib import Path
 import tyro
 
 from tidelog.cli.environment_flags import SinkName
-from tidelog.cli.flags import EnvNames, RunFolder, parse
+from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, parse
 from tidelog.cli.output import json_only, print_json, print_line
 from tidelog.cli.run_result import run_facts, train_and_show
-from tidelog.cli.sweep import OnEngine, drive_and_show
+from tidelog.cli.sweep import drive_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.sinks import open_sink

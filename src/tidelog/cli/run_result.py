@@ -9,14 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tidelog.cli.next_lists import lists_advice, next_command
 from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.wrapping import wrapped
 from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError
 from tidelog.policies.policy import has_density
-from tidelog.recommend.metrics.advice import Advice
-from tidelog.recommend.metrics.rules import word_of
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
@@ -72,15 +69,9 @@ def show_run(run: Run) -> None:
                 f"{_number(chosen.value)}; every command uses it.{early}"
             )
         print_notes((run.policy() if chosen is None else run.best_policy()).notes())
-        rule = None
-        for line in lists_advice(run):
-            if isinstance(line, Advice):
-                rule = None if line.use_policy else line.rule
-            else:
-                print_line(line)
-        print_line(f"next: {next_command(run, rule)}")
-        if rule is not None:
-            print_line(f"then: tidelog serve {shlex.quote(str(run.folder))} --rule {word_of(rule)}")
+        from tidelog.cli.next_lists import print_next  # reads the metrics of lists, which start slowly
+
+        print_next(run)
         return
     if run.record.options.log_out is not None:
         print_line(f"log of all decisions: {_short(run.record.options.log_out)}")

@@ -20,7 +20,7 @@ from tidelog.algorithms.auto import suggest
 from tidelog.algorithms.core.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
 from tidelog.cli.environment_flags import free_folder
-from tidelog.cli.flags import File, Folder, Sources, options_in, parse, peek, read_config, verb_flags
+from tidelog.cli.flags import File, Folder, OnEngine, Sources, options_in, parse, peek, read_config, verb_flags
 from tidelog.cli.output import json_only, print_line, table
 from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons
 from tidelog.cli.wrapping import wrapped
@@ -32,7 +32,6 @@ from tidelog.sweeps.sweep import Sweep, engine_of, sweep
 from tidelog.sweeps.trials import draws, grid
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
-OnEngine: TypeAlias = Annotated[str, tyro.conf.arg(metavar="ENGINE")]
 Axis: TypeAlias = Annotated[str, "NAME=VALUES"]
 Axes: TypeAlias = Annotated[tuple[tuple[Axis, ...], ...], tyro.conf.UseAppendAction]  # `--grid A B --grid C`
 

@@ -24,6 +24,11 @@ def concat(logs: Sequence[Log]) -> Log:
     An identifier that several logs use stands for different episodes: then all episodes are numbered anew from 0, with
     a note. Clusters have no names in a log: those of different logs are different clusters. To continue episodes or
     clusters from one file in another, read the files together, as in `read_log([first, second], columns)`.
+
+    Example:
+        >>> logs = [tl.collect("treatment", episodes=200, seed=seed) for seed in (0, 1)]
+        >>> len(tl.concat(logs).starts) - 1
+        400
     """
     if isinstance(logs, Log):
         raise LogError("concat needs a list of logs. fix: write concat([log, other])")

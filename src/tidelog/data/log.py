@@ -33,7 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Log(LogColumns):
-    """Recorded decisions: `N` steps of `E` episodes over `M` stored observations. Never changed in place."""
+    """Recorded decisions: `N` steps of `E` episodes over `M` stored observations. Never changed in place.
+
+    Example:
+        >>> log = tl.Log.from_arrays(
+        ...     observation=np.array([[3.0], [2.0], [4.0]], np.float32),
+        ...     action=np.array([0, 1, 0]),
+        ...     reward=np.array([0.0, 1.0, 0.0], np.float32),
+        ...     episode=np.array([7, 7, 8]),
+        ...     terminated=np.array([False, True, True]),
+        ... )
+        >>> log
+        Log(3 steps, 2 episodes, observation {observation: Vector}, action Discrete)
+        >>> train, held_out = log.split(0.5, seed=0)
+    """
 
     @classmethod
     def from_raw(cls, raw: RawLog) -> Log:

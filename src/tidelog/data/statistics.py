@@ -77,6 +77,14 @@ def episode_returns(log: LogColumns) -> Values | None:
     return returns
 
 
+def rewards_are_equal(log: LogColumns) -> bool:
+    """Whether all rewards and all returns are equal, so that nothing can be learnt from them; False without rewards."""
+    if log.reward is None or log.reward.min() != log.reward.max():
+        return False
+    lengths = np.diff(log.starts)
+    return float(log.reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
+
+
 def stored(log: LogColumns) -> int:
     """M: the number of stored observations."""
     return int(log.next_position[-1]) + 1

@@ -80,7 +80,18 @@ def begin(functional: Functional, count: int, key: Array) -> World:
 
 
 def advance(functional: Functional, world: World, action: Array, key: Array) -> BatchStep:
-    """Step every copy and restart ended copies; pure, for `jit` and `scan`. `action` is `[W, ...]`."""
+    """Step every copy and restart ended copies; pure, for `jit` and `scan`. `action` is `[W, ...]`.
+
+    Example:
+        >>> import jax
+        >>> from tidelog.envs import functional
+        >>> from tidelog.envs.functional_problems import CartPole
+        >>> cart, key = CartPole(), jax.random.key(0)
+        >>> world = functional.begin(cart, 8, key)
+        >>> step = functional.advance(cart, world, np.ones(8, np.int32), key)
+        >>> step.reward.shape
+        (8,)
+    """
     moving, starting = jax.random.split(key)
     count = action.shape[0]
     moved = jax.vmap(functional.step)(world, action, jax.random.split(moving, count))

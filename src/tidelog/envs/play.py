@@ -62,6 +62,13 @@ def play(
     `act(observed, generator)` returns the actions of all copies and their propensities `[W]` or None.
     `progress(done, wanted)` counts episodes, or decisions if `steps` is set. ConfigError unless exactly one of
     `episodes` and `steps` is set; errors of the environment are not caught.
+
+    Example:
+        >>> from tidelog.envs import make, play
+        >>> def never(observed, generator):
+        ...     return np.zeros(8, np.int32), None
+        >>> play(make("treatment", 8), never, episodes=20, seed=0).returns.shape
+        (20,)
     """
     if (episodes is None) == (steps is None):
         raise ConfigError(f"play: episodes = {episodes}, steps = {steps}: expected exactly one. fix: set only one")

@@ -45,6 +45,13 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     or a function that makes one, a `Tabular`, a `Functional`, or, with that many copies, a `gymnasium.vector.VectorEnv`
     or an `Environment`.
     ConfigError for unknown names, with the nearest known name.
+
+    Example:
+        >>> from tidelog.envs import make
+        >>> environment = make("treatment", 4)  # four copies
+        >>> observed = environment.reset(seed=0)
+        >>> environment.step(np.zeros(4, np.int32)).reward.shape
+        (4,)
     """
     if isinstance(name_or_env, str):
         return _named(name_or_env, count)

@@ -58,7 +58,17 @@ def features_view(features: NDArray[Any], names: tuple[str, ...] = ()) -> View:
 
 @dataclass(frozen=True)
 class Tabular:
-    """A finite Markov decision process; ConfigError if the arrays do not describe one."""
+    """A finite Markov decision process; ConfigError if the arrays do not describe one.
+
+    Example:
+        >>> from tidelog.envs import Tabular
+        >>> transition = np.zeros((2, 2, 2))  # [S, A, S]: action 0 stays, action 1 ends the episode in state 1
+        >>> transition[0, 0, 0] = transition[0, 1, 1] = transition[1, :, 1] = 1.0
+        >>> reward, initial = np.array([[0.0, 1.0], [0.0, 0.0]]), np.array([1.0, 0.0])
+        >>> problem = Tabular(transition, reward, initial, final=np.array([False, True]), horizon=5)
+        >>> tl.collect(problem, episodes=3, seed=0)
+        Log(5 steps, 3 episodes, observation {observation: Codes}, action Discrete)
+    """
 
     transition: Floats  # [S, A, S]
     reward: Floats  # [S, A, S] or [S, A]

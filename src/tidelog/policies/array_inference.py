@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -71,7 +72,11 @@ def _leaves(arrays: Mapping[str, NDArray[Any]], expected: Mapping[str, Leaf], so
     if set(found) != set(expected):
         wanted = [_ONE] if len(expected) == 1 else [f"{_MANY}{name}" for name in expected]
         has = ", ".join(arrays) or "no arrays"
-        raise SpecError(f"{source} has {has}: expected the arrays {', '.join(wanted)}. fix: add or rename them")
+        fix = "add or rename them"
+        if "obs" in arrays or "observations" in arrays:  # layouts of demonstrations, D4RL and OGBench
+            convert = shlex.join(["tidelog", "data", "convert", "--data", source, "--out", "rows.npz"])
+            fix = f"`{convert}`, then use rows.npz"
+        raise SpecError(f"{source} has {has}: expected the arrays {', '.join(wanted)}. fix: {fix}")
     return {name: _rows(found[name], leaf) for name, leaf in expected.items()}
 
 

@@ -79,7 +79,17 @@ def _q_values(algorithm: Any, params: Any, leaves: Any, mask: Any, action: None,
 
 
 class Policy(Acts):
-    """Acts on raw observations: one, a batch, a mapping by name, or a data frame."""
+    """Acts on raw observations: one, a batch, a mapping by name, or a data frame.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> observation = {"severity": 3, "strain": 1, "toxicity": 0, "hour": 8, "kidneys": "impaired"}
+        >>> policy.probabilities(observation).shape
+        (6,)
+        >>> print(policy(observation, mask=[True, False, False, False, False, False]))
+        none
+    """
 
     def __init__(
         self,
@@ -351,6 +361,12 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
 
     `algorithm` is needed only for custom modules; `key` is the public key that must have signed the policy. Raises
     CheckpointError where it is missing, of another kind, changed, incomplete, or not signed with this key.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> path = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy().save("policy")
+        >>> tl.load_policy("policy").spec.action.n
+        6
     """
     saved = Saved(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
     if key is not None:

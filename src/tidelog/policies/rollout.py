@@ -46,6 +46,12 @@ def rollout(
     `sample` None acts in the declared way, else by the most likely actions; another way than the declared one
     warns. `env` is a name (built-in or gymnasium), a gymnasium environment or a function that makes one. SpecError if
     the environment's observations differ from the policy's.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> tl.rollout(policy, "treatment", episodes=50, seed=0, sample=True).shape
+        (50,)
     """
     environment = make(env, copies or min(episodes, COPIES))
     try:
@@ -70,6 +76,11 @@ def collect(
     Set `episodes`, or `steps` for the smallest number of episodes with this number of decisions. Without a policy all
     allowed actions have equal probability. `sample` None acts in the policy's declared way, else it samples. The log's
     spec is the environment's.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> len(log.starts) - 1, sorted(log.observation)
+        (200, ['categorical', 'numeric'])
     """
     environment = make(env, copies or min(episodes or COPIES, COPIES))
     try:

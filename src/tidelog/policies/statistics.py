@@ -26,7 +26,13 @@ class Interval(NamedTuple):
 
 
 def mean(scores: NDArray[Any]) -> float:
-    """Return the mean over all scores."""
+    """Return the mean over all scores.
+
+    Example:
+        >>> from tidelog.policies.statistics import mean
+        >>> mean(np.array([1.0, 2.0, 3.0, 10.0]))
+        4.0
+    """
     return float(_scores(scores).mean())
 
 
@@ -34,6 +40,11 @@ def iqm(scores: NDArray[Any]) -> float:
     """Return the interquartile mean: the mean without the lowest and the highest `floor(n / 4)` scores.
 
     As in rliable (`scipy.stats.trim_mean` at 0.25 over all runs and tasks), whole scores are left out.
+
+    Example:
+        >>> from tidelog.policies.statistics import iqm
+        >>> iqm(np.array([1.0, 2.0, 3.0, 10.0]))
+        2.5
     """
     ordered = np.sort(_scores(scores), axis=None)
     cut = ordered.size // 4
@@ -41,18 +52,36 @@ def iqm(scores: NDArray[Any]) -> float:
 
 
 def median(scores: NDArray[Any]) -> float:
-    """Return the median over tasks of the mean over runs; for `[runs]`, the median over runs."""
+    """Return the median over tasks of the mean over runs; for `[runs]`, the median over runs.
+
+    Example:
+        >>> from tidelog.policies.statistics import median
+        >>> median(np.array([[1.0, 4.0, 9.0], [3.0, 6.0, 9.0]]))  # 2 runs of 3 tasks
+        5.0
+    """
     scores = _scores(scores)
     return float(np.median(scores if scores.ndim == 1 else scores.mean(0)))
 
 
 def optimality_gap(scores: NDArray[Any], target: float = 1.0) -> float:
-    """Return the mean shortfall of the scores from `target`; scores above it count as `target`."""
+    """Return the mean shortfall of the scores from `target`; scores above it count as `target`.
+
+    Example:
+        >>> from tidelog.policies.statistics import optimality_gap
+        >>> optimality_gap(np.array([0.5, 0.75, 1.25]))
+        0.25
+    """
     return float(target - np.minimum(_scores(scores), target).mean())
 
 
 def normalised(score: NDArray[Any] | float, random: float, expert: float) -> NDArray[np.float64]:
-    """Return the score on D4RL's scale: `random` is 0 and `expert` is 100 (Fu et al. 2020, arXiv:2004.07219)."""
+    """Return the score on D4RL's scale: `random` is 0 and `expert` is 100 (Fu et al. 2020, arXiv:2004.07219).
+
+    Example:
+        >>> from tidelog.policies.statistics import normalised
+        >>> normalised(np.array([100.0, 500.0]), random=100.0, expert=900.0)
+        array([ 0., 50.])
+    """
     if random == expert:
         raise ConfigError(f"random = expert = {random}: expected two different references. fix: correct one of them")
     return np.asarray(100.0 * (np.asarray(score, np.float64) - random) / (expert - random))
@@ -71,6 +100,11 @@ def bootstrap_interval(
 
     Each column is resampled by itself. Columns that are episodes of the same run are not strata: `whole_runs` then
     resamples runs and keeps the episodes of each together.
+
+    Example:
+        >>> from tidelog.policies.statistics import bootstrap_interval
+        >>> bootstrap_interval(np.arange(20.0))
+        Interval(estimate=9.5, low=6.1, high=12.9)
     """
     scores = _scores(scores)
     generator = np.random.default_rng(seed)
@@ -79,7 +113,13 @@ def bootstrap_interval(
 
 
 def paired_interval(differences: NDArray[Any], level: float = 0.95, replicates: int = 2000, seed: int = 0) -> Interval:
-    """Percentile bootstrap of the mean of paired differences, `[pairs]`."""
+    """Percentile bootstrap of the mean of paired differences, `[pairs]`.
+
+    Example:
+        >>> from tidelog.policies.statistics import paired_interval
+        >>> paired_interval(np.array([0.5, 1.0, 1.5, 1.0]))
+        Interval(estimate=1.0, low=0.625, high=1.375)
+    """
     return bootstrap_interval(np.ravel(_scores(differences)), mean, level, replicates, seed)
 
 
@@ -100,6 +140,12 @@ def simultaneous_differences(
     differences are resampled together; the intervals are as many standard errors long as the largest error of each
     replicate asks for (Romano & Wolf 2005, doi:10.1111/j.1468-0262.2005.00615.x). ConfigError for fewer than two runs
     or episodes.
+
+    Example:
+        >>> from tidelog.policies.statistics import simultaneous_differences
+        >>> returns = np.random.default_rng(0).normal([[0.0], [0.0], [1.0]], 1.0, (3, 50))  # 3 runs, 50 episodes
+        >>> [(one, other) for one, other, found in simultaneous_differences(returns) if found.high < 0]
+        [(0, 2), (1, 2)]
     """
     scores = _scores(scores)
     if scores.ndim != 2 or min(scores.shape) < 2:
@@ -126,6 +172,11 @@ def probability_of_improvement(x: NDArray[Any], y: NDArray[Any]) -> float:
     """Return the probability that a run of `x` beats a run of `y`; ties count half; the mean over tasks.
 
     The Mann-Whitney statistic over the number of pairs; `[runs]` or `[runs, tasks]`, the runs may differ in number.
+
+    Example:
+        >>> from tidelog.policies.statistics import probability_of_improvement
+        >>> probability_of_improvement(np.array([2.0, 3.0]), np.array([1.0, 2.0]))
+        0.875
     """
     x, y = _scores(x), _scores(y)
     if x.shape[1:] != y.shape[1:]:

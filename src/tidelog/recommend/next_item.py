@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import sparse
 
 from tidelog.algorithms.core.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
@@ -446,6 +445,8 @@ def at_random(log: Interactions, size: int, seed: int) -> None:
 
 def from_factors(log: Interactions, size: int, seed: int) -> np.ndarray[Any, Any]:
     """Return the singular vectors [N, D] of the user-item matrix; items with the same users are similar."""
+    from scipy import sparse
+
     users, items = len(log.users), len(log.items)
     matrix = sparse.csr_matrix((np.ones(len(log)), (log.user, log.item - 1)), shape=(users, items))
     matrix.data = np.log1p(matrix.data)

@@ -12,7 +12,7 @@ import polars as pl
 from tidelog.data.io.readers import Source
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table
-from tidelog.data.sources import table_of
+from tidelog.data.sources import table_of, table_with
 from tidelog.errors import SpecError, nearest
 from tidelog.recommend.interactions.tables import id_text, word_lists
 from tidelog.runtime.recommender import Profiles, Recommends
@@ -45,7 +45,7 @@ def recommend_for_table(
     `choices` are those of `Policy.recommend`. Raises LogError where a table cannot be read, SpecError for a missing
     column, a missing user or time, or an unknown item, event or user.
     """
-    table = table_of(source, [name for name in (user, item, time, event) if name is not None])
+    table = table_with(source, [name for name in (user, item, time, event) if name is not None])
     users, items = id_text(_column(table, user)), id_text(_column(table, item))
     _check_complete(user, users.is_null().to_numpy())
     if not len(users):

@@ -402,7 +402,16 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
 @register("recommender-bcq")
 @hyperparameters
 class RecommenderBCQ:
-    """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value."""
+    """Batch-constrained Q-learning over a catalogue: ranks items that the log supports by their value.
+
+    Example:
+        >>> users, items = np.repeat(range(40), 25), np.mod(7 * np.arange(1_000), 12)
+        >>> table = pl.DataFrame({"user": users, "item": items, "time": np.tile(range(25), 40)})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> policy = tl.fit(tl.RecommenderBCQ(history=10, size=8), log, steps=5).policy()
+        >>> policy.recommend([[3, 10, 5]], k=2).items.shape
+        (1, 2)
+    """
 
     generator: Propose = static(most_likely, choices=GENERATORS, help="candidate generator for Q", group=MAIN)
     threshold: float = number(

@@ -49,6 +49,13 @@ def load(path: str | Path) -> Policy | Recommender:
     """Load a saved folder or zip: a policy that acts, or one that ranks items.
 
     Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
+
+    Example:
+        >>> from tidelog import runtime  # imports NumPy and safetensors, not JAX
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> path = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy().save("policy.zip")
+        >>> runtime.load("policy.zip").mode(log.features()).shape == log.action.shape
+        True
     """
     return load_saved(Saved(path))
 

@@ -28,7 +28,7 @@ from tidelog.training.runs.run import Run
 
 def run_attempt(job: Job) -> int:
     """Run one attempt; the exit code is 0 if the trial's status was written."""
-    folder = trial_folder(Path(job.sweep), job.trial)
+    folder = trial_folder(Path(job.folder), job.number)
 
     def check_writer() -> None:
         newest = newest_attempt(folder)
@@ -64,8 +64,8 @@ def _run(job: Job, folder: Path) -> Run:
     """Return the trial's run where it stands, or a new one."""
     for module in job.modules:
         load_plugin(module, "the sweep")
-    plan = Plan.read(Path(job.sweep))
-    trial, out = plan.trials[job.trial], folder / "run"
+    plan = Plan.read(Path(job.folder))
+    trial, out = plan.trials[job.number], folder / "run"
     log = _log(plan)
     tidy(folder)
     delete(out / lock.FILE)  # of an older attempt that may be frozen and hold it: this one has taken the trial over

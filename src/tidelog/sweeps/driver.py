@@ -165,22 +165,22 @@ class Driver:
 
     def _end(self, job: Job, how: str, screen: Screen) -> None:
         """Read how a trial stands after its job has ended."""
-        one = self._running.get(job.trial)
+        one = self._running.get(job.number)
         if one is None or one.job.attempt != job.attempt:
             return  # it was taken over
-        status = read_status(self._of(job.trial))
-        del self._running[job.trial]
+        status = read_status(self._of(job.number))
+        del self._running[job.number]
         if status is None or status.attempt != job.attempt:
             self._lose(one, how, screen)
             return
-        self._set_status(job.trial, status)
-        self._losses[job.trial] = 0
+        self._set_status(job.number, status)
+        self._losses[job.number] = 0
         if status.state in ("diverged", "failed"):
-            screen.note(f"trial {job.trial} {status.state} at update {status.update:,}: {status.reason}")
+            screen.note(f"trial {job.number} {status.state} at update {status.update:,}: {status.reason}")
 
     def _lose(self, one: _Running, how: str, screen: Screen) -> None:
         """Count an attempt that ended without a status; too many without progress are a failure of the trial."""
-        trial = one.job.trial
+        trial = one.job.number
         lost = 1 if self._sign(trial) != one.begin else self._losses.get(trial, 0) + 1
         self._losses[trial] = lost
         if lost < MOST_LOSSES:

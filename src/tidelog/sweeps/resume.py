@@ -39,6 +39,15 @@ def resume(
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
     last. A sweep, on the engine `on` with `workers` jobs at once, as in `tl.sweep`: trials that failed are tried again;
     a diverged or stopped trial stays as it is.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, every=5, out="runs/bc", train=False)
+        >>> for now in run.stream():
+        ...     if now.update == 10:
+        ...         break
+        >>> tl.resume("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
+        20
     """
     if not (Path(folder) / FILE).is_file():
         return resume_run(

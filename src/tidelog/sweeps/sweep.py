@@ -254,6 +254,12 @@ def sweep(
     checkpoint for `stall_seconds` is replaced. `tl.resume(out)` continues a sweep that was interrupted, or begins one
     that was only written (`train=False`). Raises ConfigError, SpecError, SpaceError, LogError before anything is
     written.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> sweep = tl.sweep(tl.grid(tl.BC(hidden=(16,)), learning_rate=(1e-3, 1e-4)), log, steps=20, out="sweeps/bc")
+        >>> [row["state"] for row in sweep.table]
+        ['complete', 'complete']
     """
     folder, listed, shares = _checked(algorithms, log, out, data_share)
     plan_halving = _halving(halving, steps, best, held_out, selection_share, patience, isinstance(log, Interactions))

@@ -23,6 +23,11 @@ def grid(algorithm: Any, **axes: Sequence[Any]) -> list[Any]:
 
     An axis is a hyper-parameter with the list of its values: `tl.grid(tl.IQL(), temperature=(1, 3, 10))`. Raises
     ConfigError for an unknown hyper-parameter, an invalid value, and an axis without values.
+
+    Example:
+        >>> trials = tl.grid(tl.IQL(), temperature=(1.0, 3.0), hidden=((32,), (64, 64)))
+        >>> [(float(one.temperature), one.hidden) for one in trials]
+        [(1.0, (32,)), (1.0, (64, 64)), (3.0, (32,)), (3.0, (64, 64))]
     """
     (base,) = as_algorithms(algorithm)
     for name, values in axes.items():
@@ -42,6 +47,11 @@ def draws(algorithm: Any, count: int, seed: int = 0, **ranges: Sequence[Any]) ->
     A range is `(low, high)`, `(low, high, "log")` for a uniform logarithm, or a list (in square brackets) of values
     that are equally likely. Whole numbers are drawn for settings that hold them, both ends included. Raises
     ConfigError for an unknown hyper-parameter and an invalid range or value.
+
+    Example:
+        >>> trials = tl.draws(tl.IQL(), 3, seed=0, temperature=(0.3, 30.0, "log"), hidden=[(32,), (64, 64)])
+        >>> [round(float(one.temperature), 1) for one in trials]
+        [5.6, 0.4, 0.3]
     """
     (base,) = as_algorithms(algorithm)
     count = whole("count", count)

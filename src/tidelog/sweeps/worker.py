@@ -1,4 +1,4 @@
-"""A job's process, `python -m tidelog.sweeps.worker`: it reads the job from standard input and trains.
+"""A job's process, `python -m tidelog.sweeps.worker`: it reads the job from standard input and does it.
 
 The cores are set before JAX is imported. Standard input stays open as long as the driver lives; at its end the process
 saves and ends.
@@ -16,14 +16,14 @@ from tidelog.sweeps.engines import Job
 
 
 def main() -> int:
-    """Run one attempt and return its exit code."""
+    """Do one job and return the exit code."""
     job = decode(sys.stdin.buffer.readline(), Job, "the job")
     if job.cores is not None:
         os.sched_setaffinity(0, job.cores)
     threading.Thread(target=_end_with_driver, daemon=True).start()
-    from tidelog.sweeps.attempt import run_attempt
+    from tidelog.sweeps.work import run_job
 
-    return run_attempt(job)
+    return run_job(job)
 
 
 def _end_with_driver() -> None:

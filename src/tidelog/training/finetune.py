@@ -77,6 +77,13 @@ def finetune(
     the decisions between updates. `training/runs/options.py` describes the other options. `overwrite` replaces the run
     in `out`. `train=False` returns the run
     before its first decision. Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.IQL(hidden=(16,)), log, steps=20)
+        >>> tuned = tl.finetune(run, "treatment", steps=70)
+        >>> tuned.done, tuned.unit
+        (70, 'decisions')
     """
     use_cache()
     if not isinstance(run, Run):

@@ -81,6 +81,13 @@ def fit(
     network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns the run
     before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError,
     SpaceError, LogError, DivergenceError.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> population = [tl.BC(hidden=(16,), learning_rate=rate) for rate in (1e-3, 1e-4)]
+        >>> run = tl.fit(population, log, steps=20, seeds=2, held_out=0.2)
+        >>> len(run.members)
+        4
     """
     use_cache()
     algorithms = as_algorithms(algorithm)

@@ -81,6 +81,12 @@ def learn(
     fresh members are distilled from it on these. `evaluate` acts deterministically; `"sampled:NAME"` samples the
     actions. `train=False` returns the run before its first decision. Raises ConfigError, SpecError, SpaceError,
     EnvironmentFailure, DivergenceError.
+
+    Example:
+        >>> algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(16,))
+        >>> run = tl.learn(algorithm, "jax:treatment", steps=1_024)
+        >>> run.metrics[-1]["decisions"]
+        1024
     """
     use_cache()
     out, log_out = as_path("out", out), as_path("log_out", log_out)

@@ -48,6 +48,12 @@ def refit(
     parts. The number of updates is that of the policy; nothing is held out, chosen or evaluated. Without `out` nothing
     is written; `overwrite` replaces the run in `out`; `train=False` returns the run before its first update. Raises
     ConfigError, CheckpointError, SpecError, LogError, DivergenceError.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, held_out=0.5)
+        >>> tl.refit(run, log=log).update
+        20
     """
     use_cache()
     record, policy, folder = _chosen(run, member, algorithm)

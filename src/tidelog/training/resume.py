@@ -59,7 +59,14 @@ def load(
     checkpoint: int | None = None,
     together: bool | None = None,
 ) -> Run:
-    """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy."""
+    """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, out="runs/bc")
+        >>> tl.load("runs/bc", log=log).update  # a log that was read from a file is found again without `log=`
+        20
+    """
     use_cache()
     path = Path(folder)
     record = Record.read(path)

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+import tidelog as tl
 from tests.data.sources.test_hostile import OUTSIDE, elsewhere, refused
 from tidelog.data.io.readers import read_any, validate
 from tidelog.errors import LogError
@@ -38,6 +39,7 @@ def demonstrations(path: Path, *, without: tuple[str, ...] = (), dones: dict[int
 
 def test_demonstrations_are_episodes_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     log = read_any(demonstrations(tmp_path / "a.hdf5"))
+    assert tl.read_robomimic(tmp_path / "a.hdf5").fingerprint() == log.fingerprint()
     assert (log.steps, log.starts.tolist()) == (9, [0, 3, 7, 9])
     assert sorted(log.observation) == ["eef_pos", "object"]
     np.testing.assert_allclose(

@@ -41,6 +41,15 @@ def number(
 
     With `leaf=False` it belongs to the compiled program or to the schedule: all members of a population share it.
     `role` names the rule by which it follows a log (`algorithms/auto.py`).
+
+    Example:
+        >>> @tl.hyperparameters
+        ... class Settings:
+        ...     rate: float = tl.number(0.1, least=0.0, most=1.0, open_ends=True)
+        >>> Settings(rate=1.0)
+        Traceback (most recent call last):
+            ...
+        tidelog.errors.ConfigError: Settings.rate = 1.0: expected a finite number in (0, 1)
     """
     metadata = {"leaf": leaf, "range": (least, most, open_ends), "help": help, "group": group, "role": role}
     return dataclasses.field(default=default, metadata=metadata)
@@ -58,6 +67,15 @@ def static(
     """Declare a value of the compiled program; `choices` maps the names usable in files to their values.
 
     `least` is the minimum of a whole number; 0 allows an empty list. `role` is that of `number`.
+
+    Example:
+        >>> @tl.hyperparameters
+        ... class Settings:
+        ...     size: int = tl.static(64, least=1)
+        >>> Settings(size=0)
+        Traceback (most recent call last):
+            ...
+        tidelog.errors.ConfigError: Settings.size = 0: expected a whole number of at least 1
     """
     metadata = {"leaf": False, "least": least, "choices": choices, "help": help, "group": group, "role": role}
     return dataclasses.field(default=default, metadata=metadata)
@@ -76,6 +94,16 @@ def hyperparameters(cls: type[T]) -> type[T]:
 
     Every field needs an annotation and a default. A plain `float` default is a `number` without limits; a plain `int`,
     `bool`, `str` or tuple default is `static`. Raises ConfigError for a field of another type or without a default.
+
+    Example:
+        >>> @tl.hyperparameters
+        ... class Settings:
+        ...     weight: float = tl.number(1.0, least=0.0, help="weight of the second loss")
+        ...     batch_size: int = 64
+        >>> Settings(wieght=2.0)
+        Traceback (most recent call last):
+            ...
+        tidelog.errors.ConfigError: Settings has no hyper-parameter 'wieght': did you mean 'weight'?
     """
     _declare_fields(cls)
     cls = dataclasses.dataclass(frozen=True, repr=False)(cls)

@@ -82,6 +82,18 @@ class Columns:
     the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
     in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
     cluster.
+
+    Example:
+        >>> columns = tl.Columns(
+        ...     episode="patient",
+        ...     observation=["severity"],
+        ...     action="dose",
+        ...     reward="score",
+        ...     terminated=True,
+        ... )
+        >>> table = {"patient": [7, 7, 8], "severity": [3, 2, 4], "dose": ["low", "high", "low"], "score": [0, 1, 0]}
+        >>> tl.read_log(pl.DataFrame(table), columns).spec.action.names
+        ('high', 'low')
     """
 
     observation: Names

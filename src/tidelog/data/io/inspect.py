@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 from tidelog.data.core.columns import Columns, TextForm
 from tidelog.data.core.registry import examine, unreadable
 from tidelog.data.core.report import Report
-from tidelog.data.io.infer_columns import Field, Proposal, field_of, infer_columns, roles_of
+from tidelog.data.io.infer_columns import infer_columns
+from tidelog.data.io.proposal import Proposal, roles_of
+from tidelog.data.io.table_fields import Field, field_of
 from tidelog.data.log import Log
 from tidelog.data.parsing.column import date_formats
 from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
-from tidelog.data.sources.tables import has_decimal_commas, unusual_separator
+from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
+from tidelog.data.statistics import rewards_are_equal
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -61,8 +64,9 @@ def inspect_log(log: Log) -> Inspection:
 
 
 def training_command(source: Any, columns: str | None, log: Log) -> str:
-    """The next command for a log that can be read: cloning without rewards, else reinforcement learning."""
-    words = ["bc" if log.reward is None else "iql", "--data", *([source] if isinstance(source, str) else source)]
+    """The next command for a log that can be read: cloning where rewards tell nothing, else reinforcement learning."""
+    algorithm = "bc" if log.reward is None or rewards_are_equal(log) else "iql"
+    words = [algorithm, "--data", *([source] if isinstance(source, str) else source)]
     words += [] if columns is None else ["--columns", columns]
     return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
 
@@ -173,7 +177,6 @@ class Description:
 
 
 LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
-TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"

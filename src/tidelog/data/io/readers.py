@@ -20,6 +20,7 @@ from tidelog.data.sources import ARRAYS, ENDINGS_TEXT, ending_of, is_table_file,
 from tidelog.data.sources.arrays import raw_d4rl, raw_npz, raw_ogbench
 from tidelog.data.sources.files import files_of, recorded_source
 from tidelog.data.sources.reagent import raw_reagent
+from tidelog.data.sources.robomimic import raw_robomimic
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.folders import MANIFEST
 
@@ -36,36 +37,98 @@ def read_log(source: Any, columns: Columns | Mapping[str, Any] | str | Path) -> 
     A folder of tables, a glob such as `logs/2026-*/part-*.parquet`, or a list of paths, folders and globs is one log of
     several files, which are read in the order of their names. Raises LogError with the report of every problem,
     ConfigError if the mapping itself is wrong.
+
+    Example:
+        >>> table = pl.DataFrame({"patient": [7, 7, 8], "severity": [3, 2, 4], "dose": [0, 1, 0], "cured": [0, 1, 0]})
+        >>> table.write_csv("visits.csv")
+        >>> columns = tl.Columns(
+        ...     episode="patient", observation=["severity"], action="dose", reward="cured", terminated=True
+        ... )
+        >>> tl.read_log("visits.csv", columns)
+        Log(3 steps, 2 episodes, observation {numeric: Vector}, action Discrete)
     """
     mapping = Columns.of(columns)
     return replace(Log.from_raw(_raw(source, mapping)), origin=_origin(source, mapping))
 
 
 def read_npz(path: str | Path) -> Log:
-    """Read arrays named as in `Log.from_arrays` from an npz file; LogError with the report of every problem."""
+    """Read arrays named as in `Log.from_arrays` from an npz file; LogError with the report of every problem.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> log.to_npz("visits.npz")
+        >>> tl.read_npz("visits.npz")
+        Log(769 steps, 200 episodes, observation {numeric: Vector, categorical: Codes}, action Discrete)
+    """
     return replace(Log.from_raw(raw_npz(path)), origin=_origin(path, None))
 
 
 def read_d4rl(path: str | Path) -> Log:
-    """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem."""
+    """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem.
+
+    Example:
+        >>> import h5py
+        >>> with h5py.File("walk.hdf5", "w") as file:
+        ...     file["observations"], file["actions"] = np.zeros((4, 3)), np.eye(4)[:, :2]
+        ...     file["rewards"], file["terminals"] = np.ones(4), [False, True, False, True]
+        >>> tl.read_d4rl("walk.hdf5")
+        Log(4 steps, 2 episodes, observation {observation: Vector}, action Continuous)
+    """
     return replace(Log.from_raw(raw_d4rl(path)), origin=_origin(path, None))
 
 
 def read_ogbench(path: str | Path) -> Log:
-    """Read an npz file in any of OGBench's three layouts; LogError with the report of every problem."""
+    """Read an npz file in any of OGBench's three layouts; LogError with the report of every problem.
+
+    Example:
+        >>> ends = np.array([0.0, 0.0, 1.0, 0.0, 1.0])  # T + 1 rows for T decisions of an episode
+        >>> np.savez("walk.npz", observations=np.zeros((5, 3)), actions=np.eye(5)[:, :2], terminals=ends)
+        >>> tl.read_ogbench("walk.npz")
+        Log(3 steps, 2 episodes, observation {observation: Vector}, action Continuous)
+    """
     return replace(Log.from_raw(raw_ogbench(path)), origin=_origin(path, None))
+
+
+def read_robomimic(path: str | Path) -> Log:
+    """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem.
+
+    Example:
+        >>> import h5py
+        >>> with h5py.File("lift.hdf5", "w") as file:
+        ...     for number in range(2):
+        ...         demonstration = file.create_group(f"data/demo_{number}")
+        ...         demonstration["obs/arm"], demonstration["actions"] = np.zeros((3, 4)), np.eye(3)[:, :2]
+        ...         demonstration["rewards"], demonstration["dones"] = np.ones(3), [0, 0, 1]
+        >>> tl.read_robomimic("lift.hdf5")
+        Log(6 steps, 2 episodes, observation {arm: Vector}, action Continuous)
+    """
+    return replace(Log.from_raw(raw_robomimic(Path(path))), origin=_origin(path, None))
 
 
 def read_reagent(path: str | Path, missing: str = "mean+flag") -> Log:
     """Read ReAgent's JSON, one decision per line, plain, gzipped or bzip2; LogError with the report of every problem.
 
     `missing` ("error", "mean+flag" or "forward") is the rule for features that a line does not have.
+
+    Example:
+        >>> line = '{"mdp_id": "7", "sequence_number": 0, "state_features": {"1": 3.0}, "action": "low", "reward": 1.0}'
+        >>> with open("log.json", "w") as file:
+        ...     print(line, file=file)
+        >>> tl.read_reagent("log.json")
+        Log(1 steps, 1 episodes, observation {numeric: Vector}, action Discrete)
     """
     return Log.from_raw(raw_reagent(path, missing))
 
 
 def read_minari(source: Any) -> Log:
-    """Read a Minari data set: its id, its folder, or the object; LogError if it does not exist or is invalid."""
+    """Read a Minari data set: its id, its folder, or the object; LogError if it does not exist or is invalid.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> log.to_minari("clinic/visits-v0")
+        >>> len(tl.read_minari("clinic/visits-v0").starts) - 1
+        200
+    """
     from tidelog.data.sources.minari import raw_minari
 
     return Log.from_raw(raw_minari(source))
@@ -80,6 +143,12 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
     """Read a folder of `Log.save`; LogError names the file that is foreign, truncated or changed.
 
     `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
+
+    Example:
+        >>> tl.collect("treatment", episodes=200, seed=0).save("visits.tidelog")
+        >>> log = tl.open_log("visits.tidelog", memory_map=True)
+        >>> type(log.action).__name__
+        'memmap'
     """
     return Log(**saved_columns(path, memory_map))
 
@@ -122,7 +191,10 @@ def read_any(
     elif ending_of(path, ARRAYS) is not None:
         log = read_file(path)
     elif path.exists() and not path.is_dir():
-        raise LogError(f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}")
+        raise LogError(
+            f"{source} has the unknown ending '{path.suffix}': expected {ADVICE}. fix: give a table of text the ending "
+            ".csv, or set `separator` in a mapping"
+        )
     else:
         log = read_minari(str(source))
     return replace(log, origin=_origin(source, None))
@@ -146,6 +218,15 @@ def validate(source: Any, columns: Columns | Mapping[str, Any] | str | Path | No
     """Validate a source and return the report; does not raise for bad data.
 
     Without a mapping, the source is a file that needs none (by its ending) or a Minari data set.
+
+    Example:
+        >>> table = pl.DataFrame({"patient": [7, 7], "severity": [3, None], "dose": [0, 1], "cured": [0, 1]})
+        >>> columns = tl.Columns(
+        ...     episode="patient", observation=["severity"], action="dose", reward="cured", terminated=True
+        ... )
+        >>> report = tl.validate(table, columns)
+        >>> print(report.text().splitlines()[1])
+        error: missing value in 'severity', 1 row: 2
     """
     try:
         raw = _raw_file(source) if columns is None else _raw(source, Columns.of(columns))

@@ -15,10 +15,10 @@ from tidelog.data.core.raw import RawLog
 from tidelog.data.sources.arrays import raw_archive, raw_d4rl
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.robomimic import is_robomimic, raw_robomimic
-from tidelog.data.sources.several import is_table_file, table_of
+from tidelog.data.sources.several import is_table_file, table_of, table_with
 from tidelog.data.sources.tables import ENDINGS_TEXT, SOURCES, Reader, ending_of
 
-__all__ = ["ARRAYS", "ENDINGS_TEXT", "SOURCES", "Reader", "ending_of", "is_table_file", "table_of"]
+__all__ = ["ARRAYS", "ENDINGS_TEXT", "SOURCES", "Reader", "ending_of", "is_table_file", "table_of", "table_with"]
 
 
 def raw_hdf5(path: Path) -> RawLog:

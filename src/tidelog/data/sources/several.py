@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from tidelog.data.core.report import Problem, Report
 from tidelog.data.parsing.column import spelled
 from tidelog.data.parsing.tables import Table, duplicates
 from tidelog.data.sources.files import files_of
-from tidelog.data.sources.tables import DOCUMENTS, SOURCES, ending_of, is_document, one_table
+from tidelog.data.sources.tables import DOCUMENTS, SOURCES, TEXT_ENDINGS, ending_of, is_document, one_table
 from tidelog.errors import LogError
 
 _SHOWN = 8
@@ -50,6 +51,19 @@ def table_of(source: Any, columns: Sequence[str] | None = None, form: TextForm =
     fix = "nothing, if this order is right where no step or time orders the rows"
     notes.append(("several files", Finding(None, None, found, "a log", fix)))
     return joined(_read(files.paths, columns, files.source, form), files.source, notes)
+
+
+def table_with(source: Any, columns: Sequence[str]) -> Table:
+    """Read a table in which these columns are named; text without a header has `column_1`, `column_2`, ...
+
+    Text is read without a header where these names say so and its first line does not have them.
+    """
+    table = table_of(source, columns)
+    numbered = all(re.fullmatch(r"column_[1-9]\d*", name) for name in columns)
+    is_text = all(one.source.lower().endswith(TEXT_ENDINGS) for one in table.parts or (table,))
+    if numbered and is_text and not set(columns) & set(table.columns):
+        return table_of(source, columns, TextForm(header=False))
+    return table
 
 
 def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, form: TextForm) -> list[Table]:

@@ -619,6 +619,7 @@ SOURCES: dict[str, Reader] = {
     ".feather": read_arrow,
     ".ipc": read_arrow,
 }
+TEXT_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".csv", ".tsv")))
 ENDINGS_TEXT = (
     f"{', '.join([*_OF_TEXT, DOCUMENTS[0]])} (each also {', '.join(_PACKED)}), "
     f"{', '.join(ending for ending in SOURCES if ending.count('.') == 1 and ending not in (*_OF_TEXT, DOCUMENTS[0]))}"

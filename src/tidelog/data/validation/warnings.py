@@ -124,7 +124,18 @@ def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
     if unknown.any():
         found = f"{_amount(int(unknown.sum()), 'row')} for cloning and statistics only, not for value learning"
         advice = "add a next_observation column, or the following row"
+        if _rewards_only_in(raw, unknown):
+            found += "; every reward other than 0 is in one of them, so value learning sees none"
+            advice = f"if nothing followed, name that flag as terminated= (or terminated=True); else {advice}"
         yield Finding(None, raw.order.rows[unknown], found, "the observation after a truncated row", advice)
+
+
+def _rewards_only_in(raw: RawLog, rows: Values) -> bool:
+    """Whether every reward other than 0 is in these rows, which are a mask in the order of the log."""
+    if not raw.reward:
+        return False
+    rewarded = (raw.order.sort(clip_finite(side_by_side(raw.reward))) != 0).any(axis=1)
+    return bool(rewarded.any() and not (rewarded & ~rows).any())
 
 
 @check("terminations ignored", "warning")

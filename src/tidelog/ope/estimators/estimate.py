@@ -21,6 +21,7 @@ from tidelog.ope.estimators.support import Estimate, Estimates, Support, occupan
 from tidelog.ope.evidence.episodes import check_kind, check_seed
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.policy_evidence import evidence_of
+from tidelog.ope.evidence.propensities import with_file_read
 from tidelog.ope.evidence.target import as_policy, is_sampled
 
 IMPOSSIBLE = "outside the range that an episode can earn"
@@ -127,6 +128,15 @@ def estimate(
     estimator; `sample` None evaluates a policy
     in its declared way of acting, else by its most likely actions. Raises ConfigError for an unknown name, SpecError if
     policy and log do not fit or a named estimator cannot be computed on this log.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> found = tl.estimate(policy, log, ["wis", "dr"], sample=True, model="tabular")
+        >>> [row.name for row in found]
+        ['wis', 'dr']
+        >>> found["wis"].low < found["wis"].estimate < found["wis"].high
+        True
     """
     chosen = check_names([names] if isinstance(names, str) else names)
     check_seed(seed)
@@ -141,7 +151,7 @@ def estimate(
         log,
         sample=is_sampled(known, sample),
         discount=discount,
-        propensities=propensities,
+        propensities=with_file_read(propensities, log),
         model=model_of(model, "model" in needed),
         seed=seed,
         bandwidth=bandwidth,

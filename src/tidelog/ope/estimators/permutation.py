@@ -26,32 +26,31 @@ from tidelog.ope.estimators.ratios import required_part
 from tidelog.ope.estimators.sequential import CELLS, discounts, step_weights
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
-ROWS = 2_048  # episodes whose products of three steps are in memory together
+PRODUCTS = 5_000_000  # products of two steps that are in memory together
 SYMMETRIC = 1e-4  # skewness below which the distribution is normal
 
 
-def permutation_arms(evidence: Evidence, confidence: Confidence, *, visits: bool = False) -> tuple[float, float]:
+def permutation_arms(
+    evidence: Evidence, confidence: Confidence, against: Evidence | None = None, *, visits: bool = False
+) -> tuple[float, float]:
     """Distances of the lower and the upper end from an estimated difference: (below, above), both at least 0.
 
     The difference is that of the weighted doubly robust estimate, with `visits` of double reinforcement learning, from
-    the logger's mean. If weights and residuals are independent, it is above `below` or under `-above` with half the
-    error of `confidence` each. (0, 0) where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
+    the logger's mean, or from the same estimate of another policy on the same episodes (`against`). If weights and
+    residuals are independent, it is above `below` or under `-above` with half the error of `confidence` each. (0, 0)
+    where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
     """
     episodes, horizon = evidence.episodes, evidence.horizon
     if episodes < 3 or episodes * horizon > CELLS:
         return 0.0, 0.0
-    rated, value = required_part(evidence, "model"), required_part(evidence, "model_target")
-    after = np.append(value[1:], 0.0)
-    after[evidence.starts[1:] - 1] = 0.0
-    discount, gaps = discounts(evidence), evidence.reward + evidence.discount * after - rated
-    if visits:
-        weights, residuals = required_part(evidence, "occupancy")[:, None] / episodes, gaps[:, None]  # [N, 1]
-        weights = weights - discount[:, None] / episodes
-    else:
-        weights, residuals = step_weights(evidence), np.zeros((episodes, horizon))  # [E, T], 0 after the end
-        residuals[np.arange(horizon) < evidence.lengths[:, None]] = discount * gaps
+    weights, residuals, advantages = _parts(evidence, visits)
+    if against is not None:  # two columns for each step: the pairs of the other policy count against this one's
+        others = _parts(against, visits)
+        weights, residuals = np.hstack([weights, others[0]]), np.hstack([residuals, -others[1]])
+        advantages = advantages - others[2]
+    elif visits:
+        weights = weights - discounts(evidence)[:, None] / episodes
     deviation, skewness = _moments(weights - weights.mean(0), residuals - residuals.mean(0))
-    advantages = np.add.reduceat(discount * (value - rated), evidence.starts[:-1])
     error = float(advantages.std(ddof=1)) / np.sqrt(episodes)
     deviate = confidence.widening * float(ndtri((1.0 + confidence.level) / 2.0))
     low, high = pearson_quantiles(skewness, deviate)
@@ -59,6 +58,20 @@ def permutation_arms(evidence: Evidence, confidence: Confidence, *, visits: bool
         float(np.hypot(max(high, 0.0) * deviation, deviate * error)),
         float(np.hypot(max(-low, 0.0) * deviation, deviate * error)),
     )
+
+
+def _parts(evidence: Evidence, visits: bool) -> tuple[Floats, Floats, Floats]:
+    """Weights and residuals of one estimate, [E, T] and 0 after the end, with `visits` [N, 1]; its advantages [E]."""
+    rated, value = required_part(evidence, "model"), required_part(evidence, "model_target")
+    after = np.append(value[1:], 0.0)
+    after[evidence.starts[1:] - 1] = 0.0
+    discount, gaps = discounts(evidence), evidence.reward + evidence.discount * after - rated
+    advantages = np.add.reduceat(discount * (value - rated), evidence.starts[:-1])
+    if visits:
+        return required_part(evidence, "occupancy")[:, None] / evidence.episodes, gaps[:, None], advantages
+    residuals = np.zeros((evidence.episodes, evidence.horizon))
+    residuals[np.arange(evidence.horizon) < evidence.lengths[:, None]] = discount * gaps
+    return step_weights(evidence), residuals, advantages
 
 
 def _moments(weights: Floats, residuals: Floats) -> tuple[float, float]:
@@ -75,8 +88,9 @@ def _triples(values: Floats) -> Floats:
     """Sums over rows of the products of three columns, [T * T, T]."""
     horizon = values.shape[1]
     sums = np.zeros((horizon * horizon, horizon))
-    for begin in range(0, len(values), ROWS):
-        part = values[begin : begin + ROWS]
+    rows = max(1, PRODUCTS // horizon**2)
+    for begin in range(0, len(values), rows):
+        part = values[begin : begin + rows]
         sums += (part[:, :, None] * part[:, None, :]).reshape(len(part), -1).T @ part
     return sums
 

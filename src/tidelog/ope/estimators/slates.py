@@ -120,6 +120,14 @@ def estimate_slates(
     [N, K] marks the slots in the log (None: all); if some are missing, only "independent" can be computed, each slot
     over the lists that logged it. `estimated`: `behaviour` was estimated. Intervals resample lists. Raises ConfigError
     for unknown names, SpecError if arrays do not fit or a named estimator cannot be computed.
+
+    Example:
+        >>> generator = np.random.default_rng(0)
+        >>> reward = (generator.random((500, 3)) < 0.2).astype(float)  # 500 lists of 3 slots
+        >>> same = np.full((500, 3), 0.25)
+        >>> found = tl.estimate_slates(reward, same, same, "independent")["independent"]
+        >>> found.low < 0.6 < found.high
+        True
     """
     chosen = _check_names(names)
     check_seed(seed)
@@ -237,6 +245,15 @@ def slot_model(
     reward plus the model's expected reward of the slots below under the target. Ten pseudo-lists shrink it towards the
     slot's mean. Each list uses the tables of the other folds. `item` [N, K] counts from 0, `target_all` [N, K, A] is
     the target's probability of every item in each slot, given the items above. Raises SpecError if arrays do not fit.
+
+    Example:
+        >>> generator = np.random.default_rng(0)
+        >>> item = generator.integers(4, size=(500, 3))
+        >>> reward = (generator.random((500, 3)) < 0.1 * item).astype(float)
+        >>> uniform = np.full((500, 3, 4), 0.25)
+        >>> model, model_target = tl.slot_model(reward, item, uniform)
+        >>> model.shape
+        (500, 3)
     """
     earned, chosen, chances = np.asarray(reward, np.float64), np.asarray(item), np.asarray(target_all, np.float64)
     if earned.ndim != 2 or chosen.shape != earned.shape or chances.shape[:-1] != earned.shape or chances.ndim != 3:
@@ -305,6 +322,17 @@ def assemble_slates(
     not logged, which requires `incomplete`. `position` orders slots from the top; every list must have every position
     unless `incomplete`. Raises SpecError for a position that is missing or repeated in a list, for columns that do not
     fit, and for propensities that are not above 0 and at most 1.
+
+    Example:
+        >>> slates = tl.assemble_slates(
+        ...     list_id=np.array([0, 0, 1, 1]),
+        ...     position=np.array([0, 1, 0, 1]),
+        ...     reward=np.array([1.0, 0.0, 0.0, 1.0]),
+        ...     propensity=np.array([0.5, 0.5, 0.25, 0.75]),
+        ... )
+        >>> slates.reward
+        array([[1., 0.],
+               [0., 1.]])
     """
     places = np.asarray(position)
     ids = np.arange(len(places)) if list_id is None else np.asarray(list_id)

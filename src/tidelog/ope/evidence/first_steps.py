@@ -18,6 +18,7 @@ from tidelog.data.core.log_columns import PLAIN, STORED
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.evidence.evidence import BY_STEP, Evidence
+from tidelog.ope.evidence.propensity_file import FilePropensities
 
 BY_EPISODE = ("episode_ids",)
 
@@ -57,6 +58,15 @@ def cut_log(log: Log, steps: int) -> Log:
         origin=None,
         **columns,
     )
+
+
+def cut_propensities(source: Any, log: Log, steps: int) -> Any:
+    """Propensities of the first `steps` steps of each episode of a log, if `source` has one for each step."""
+    kept = np.asarray(log.step) < steps
+    if isinstance(source, FilePropensities):
+        return replace(source, values=source.values[kept])
+    numbers = source is not None and not isinstance(source, str) and np.shape(source) == kept.shape
+    return np.asarray(source)[kept] if numbers else source
 
 
 def cut_evidence(evidence: Evidence, steps: int) -> Evidence:

@@ -25,6 +25,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -37,8 +38,9 @@ from scipy.special import log_softmax
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.core.optimisation import cosine
 from tidelog.data.log import Log
+from tidelog.data.sources.tables import SOURCES, ending_of
 from tidelog.data.states import States
-from tidelog.errors import ConfigError, SpecError
+from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.independence import time_basis
@@ -46,12 +48,14 @@ from tidelog.ope.evidence.classifiers import BEST, SMALLEST, TREES, check_classi
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
 from tidelog.ope.evidence.estimator_policy import estimator_name, is_estimator
 from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensities
 from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete, Vector
 
-By = Literal["counts", "network", "trees", "classifier"]
+By = Literal["counts", "network", "trees", "classifier", "file"]
+_WORDS = ("logged", "estimated", TREES, BEST)
 PULLS = np.geomspace(0.1, 1000.0, 25)  # candidates for m
 CALIBRATED = 1.5  # largest mean weight of a uniform choice
 CALIBRATION = 0.2  # share of the training episodes that select the checkpoint and the temperature
@@ -144,14 +148,15 @@ def propensities_of(
 
     `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them;
     "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better than the default
-    model; numbers [N] and earlier `Propensities` of this log with the same folds are used unchanged. Raises ConfigError
-    for anything else, SpecError if it is not possible.
+    model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are used unchanged.
+    Raises ConfigError for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
         return source
     if estimates_by_classifier(source):
         return _by_classifier(log, folds, source, states, seed)
-    recorded = _recorded(log, source)
+    of_file = source if isinstance(source, FilePropensities) else None
+    recorded = _recorded(log, source) if of_file is None else of_file.values
     able = isinstance(log.spec.action, Discrete | Continuous)
     if not able and recorded is None:
         raise SpecError(
@@ -160,7 +165,11 @@ def propensities_of(
         )
     count = int(folds.max()) + 1
     clones = () if not able else _clones(log, folds, range(count), states, seed)
-    return _of_clones(log, folds, clones, recorded, "network" if states is None else "counts")
+    found = _of_clones(log, folds, clones, recorded, "network" if states is None else "counts")
+    if of_file is None or not of_file.estimated:
+        return found
+    fit_of = _fit_of(log, folds, of_file.values, of_file.values) if isinstance(log.spec.action, Discrete) else None
+    return replace(found, estimated=True, by="file", fit=fit_of)
 
 
 def estimates_by_classifier(source: Any) -> bool:
@@ -206,19 +215,21 @@ def _of_clones(log: Log, folds: Ordinals, clones: tuple[Clone, ...], recorded: F
     if recorded is not None:
         return Propensities(recorded, all_actions, False, clones)
     logged = out_of_fold(log, folds, [clone.logged for clone in clones])
-    fit_of = None if all_actions is None else _fit_of(log, folds, all_actions, logged)
+    taken = None if all_actions is None else all_actions[np.arange(log.steps), np.asarray(log.action)]
+    fit_of = None if taken is None else _fit_of(log, folds, taken, logged)
     return Propensities(logged, all_actions, True, clones, by, fit_of)
 
 
-def _fit_of(log: Log, folds: Ordinals, all_actions: Floats, logged: Floats) -> Fit:
-    """How well cross-fitted probabilities [N, A] predict the logged actions; weights divide by `logged` [N]."""
-    action, of = np.asarray(log.action), fold_of_steps(log, folds)
-    counts = np.zeros((int(of.max()) + 1, all_actions.shape[1]))
+def _fit_of(log: Log, folds: Ordinals, taken: Floats, logged: Floats) -> Fit:
+    """How well probabilities [N] predict the logged actions that they are of; weights divide by `logged` [N]."""
+    action, of, space = np.asarray(log.action), fold_of_steps(log, folds), log.spec.action
+    actions = space.n if isinstance(space, Discrete) else 1
+    counts = np.zeros((int(of.max()) + 1, actions))
     np.add.at(counts, (of, action), 1.0)
     others = counts.sum(0) - counts + 1.0  # [F, A]
     shares = others / others.sum(1, keepdims=True)
-    loss = -np.log(all_actions[np.arange(log.steps), action]).mean()
-    possible = all_actions.shape[1] if log.action_mask is None else np.asarray(log.transitions.mask).sum(1)
+    loss = -np.log(taken).mean()
+    possible = actions if log.action_mask is None else np.asarray(log.transitions.mask).sum(1)
     return Fit(float(loss), float(-np.log(shares[of, action]).mean()), float((1.0 / (possible * logged)).mean()))
 
 
@@ -261,13 +272,26 @@ def with_time(
     return log, next((table for table in tables[best:] if suffices(table)), tables[best])
 
 
+def with_file_read(source: Any, log: Log) -> Any:
+    """What `propensities_of` needs of `source` and may take long to find wrong: a file is read, a word is checked."""
+    if isinstance(source, Path) or (isinstance(source, str) and ending_of(source, SOURCES) is not None):
+        return read_propensities(source, log)
+    if isinstance(source, str):
+        _check_word(source)
+    return source
+
+
+def _check_word(source: str | None) -> None:
+    if source not in (None, *_WORDS):
+        raise ConfigError(
+            f"propensities = {source!r}: expected None, {', '.join(map(repr, _WORDS))}, a classifier, the path of "
+            f"a table, or one number per step; {nearest(source, _WORDS)}"
+        )
+
+
 def _recorded(log: Log, source: Any) -> Floats | None:
     if source is None or isinstance(source, str):
-        if source not in (None, "logged", "estimated"):
-            raise ConfigError(
-                f"propensities = {source!r}: expected None, 'logged', 'estimated', 'trees', 'best', a classifier, or "
-                "one number per step"
-            )
+        _check_word(source)
         if source == "logged" and log.propensity is None:
             raise SpecError("this log has no propensities. fix: map their column, or use propensities='estimated'")
         propensities = None if source == "estimated" else log.propensity

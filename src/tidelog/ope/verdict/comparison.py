@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tidelog.algorithms.names import algorithm_name
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
+from tidelog.ope.assumptions.independence import LOGGER
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.risk import ALPHA
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
@@ -77,6 +78,10 @@ class Comparison:
         """Input of the decision; ConfigError if no evidence was gathered."""
         if self.gathered is None:
             raise ConfigError(f"no evidence was gathered for {self.name}")
+        history, drift = self.gathered.history, self.gathered.drift
+        if self.gathered.propensities_by == "file":  # their model may have read what ours would miss
+            history = tuple(one for one in history if one.outcome != LOGGER)
+            drift = tuple(one for one in drift if one.outcome != LOGGER)
         case = Case(
             self.gathered.policy,
             self.gathered.cloning,
@@ -85,8 +90,8 @@ class Comparison:
             settings.seed,
             deterministic=self.can_sample and not self.sample,
             densities=self.densities,
-            history=self.gathered.history,
-            drift=self.gathered.drift,
+            history=history,
+            drift=drift,
             widening=widening,
         )
         clone = case.cloning

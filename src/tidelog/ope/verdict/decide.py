@@ -92,6 +92,10 @@ class Case(NamedTuple):
         """Interval of an estimate, over at most `limits.groups` groups of episodes; rounding errors become 0."""
         confidence = replace(self.confidence, widening=widening)
         ends = interval(ratios.clustered(self.policy.clusters).grouped(self.limits.groups), METHOD, confidence)
+        return self._without_rounding(*ends)
+
+    def _without_rounding(self, *ends: float) -> Interval:
+        """An interval in which numbers that rounding may have made are 0."""
         earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
         least = ROUNDING * float(earned.max())
         return Interval(*(0.0 if abs(number) <= least else number for number in ends))
@@ -104,14 +108,26 @@ class Case(NamedTuple):
         cancel.
         """
         ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
-        if name != self.deciding:
-            return self.between(ratios)
-        found, visits = self.between(ratios, self.widening), ESTIMATORS[name].uses_occupancy
+        return self._with_chance(ratios) if name == self.deciding else self.between(ratios)
+
+    def from_cloning(self) -> Interval | None:
+        """The deciding estimator's difference from cloned behaviour, widened in the same way, if both have evidence."""
+        estimator = ESTIMATORS[self.deciding]
+        if not self.able or self.cloning is None or any(getattr(self.cloning, one) is None for one in estimator.needs):
+            return None
+        ratios = estimator.ratios(self.policy).minus(estimator.ratios(self.cloning))
+        found = self._with_chance(ratios, self.cloning)
+        return found if np.isfinite(found.estimate) else None
+
+    def _with_chance(self, ratios: Ratios, against: Evidence | None = None) -> Interval:
+        """Widened interval of a difference by the deciding estimator, at least as long as permutations make it."""
+        found, visits = self.between(ratios, self.widening), ESTIMATORS[self.deciding].uses_occupancy
         if not np.isfinite(found.estimate) or (visits and not self.rare_rewards):
             return found
         confidence = replace(self.confidence, widening=self.widening)
-        below, above = permutation_arms(self.policy, confidence, visits=visits)
-        return Interval(found.estimate, min(found.low, found.estimate - below), max(found.high, found.estimate + above))
+        below, above = permutation_arms(self.policy, confidence, against, visits=visits)
+        low, high = min(found.low, found.estimate - below), max(found.high, found.estimate + above)
+        return self._without_rounding(found.estimate, low, high)
 
     def bound(self, difference: Interval) -> Interval:
         """Bound of the difference: unshown decisions earn from the worst to the best logged (or stated) return."""
@@ -204,20 +220,12 @@ def decide(case: Case) -> Outcome:
     decision, findings = apply_limits(result, case.limits, case.reuse, deterministic=case.deterministic)
     names = [name for name in ESTIMATORS if is_listed(name, evidence)]
     rows = [row(name, evidence, supports, METHOD, case.confidence, case.limits.groups) for name in names]
-    from_bc, deciding = None, ESTIMATORS[case.deciding]
-    if (
-        case.able
-        and case.cloning is not None
-        and all(getattr(case.cloning, part) is not None for part in deciding.needs)
-    ):
-        gain = case.between(deciding.ratios(evidence).minus(deciding.ratios(case.cloning)), case.widening)
-        from_bc = gain if np.isfinite(gain.estimate) else None
     return Outcome(
         decision,
         findings,
         reported_difference(result, decision),
         case.between(logged_return(evidence)),
-        from_bc,
+        case.from_cloning(),
         Estimates(rows),
         result.support,
         episode_weights(evidence),

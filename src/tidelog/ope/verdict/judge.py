@@ -32,7 +32,9 @@ from tidelog.ope.estimators.risk import ALPHA, Risk, check_risk, risk_of, tail_s
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.evidence.episodes import check_kind, check_log, check_seed
 from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.first_steps import check_first_steps, cut_log
+from tidelog.ope.evidence.first_steps import check_first_steps, cut_log, cut_propensities
+from tidelog.ope.evidence.propensities import with_file_read
+from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import overlap_finding
@@ -126,25 +128,36 @@ def judge(
 ) -> Verdict | Verdicts:
     """Judge whether a policy is better than the logger, on episodes that the policy never saw.
 
-    `policy` is a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
-    declared, else by its most likely actions), any object with `probabilities(observation, mask)` [B, A], judged by
-    these, or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. This
-    declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless it
-    carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`).
-    A list of policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
-    `propensities` None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N].
-    "trees" (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict
-    other episodes better.
-    `first_steps` judges the return of that many first decisions of an episode, another quantity than the whole return.
-    `bandwidth`, as a share of half of each action's range, adds noise to deterministic continuous actions.
-    `verdict.risk` holds the distribution of returns: `cvar` is the share of worst episodes whose mean is reported,
-    `bad_outcome` a return whose probability is reported. `ledger` is the file that counts looks at these episodes, None
-    for the default files, False for none; later looks use a stricter level. `learnt_from="other data"` states that the
-    policy never learnt from these episodes if no record shows it. `context` is stored with the verdict. A question that
-    the log cannot answer gives "unsupported" with reasons. `progress` is a function of the current part and its share,
-    False for silence, None for a line on a terminal, a bar in a notebook and lines elsewhere. Raises
-    SpecError if policy and log do not fit, SpaceError if memory does not suffice, ConfigError for numbers out of range,
-    CheckpointError for a damaged ledger.
+    This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless
+    it carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`). A question that
+    the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit, SpaceError if
+    memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
+
+    - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
+      declared, else by its most likely actions); any object with `probabilities(observation, mask)` [B, A], judged by
+      these; or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. A list of
+      policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
+    - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
+      or the path of a table of them, by episode and step (docs/judging.md). "trees" (extra `trees`) or a classifier of
+      scikit-learn estimates them by it, "best" by trees where these predict other episodes better.
+    - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
+      return.
+    - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
+    - `cvar`, `bad_outcome`: `verdict.risk` has the mean of this share of worst episodes, and the probability of a
+      return as low as this.
+    - `ledger`: the file that counts looks at these episodes, None for the default files, False for none; later looks
+      use a stricter level.
+    - `learnt_from`: "other data" states that the policy never learnt from these episodes if no record shows it.
+    - `context`: stored with the verdict.
+    - `progress`: a function of the current part and its share, False for silence, None for a line on a terminal, a bar
+      in a notebook and lines elsewhere.
+
+    Example:
+        >>> train, held_out = tl.collect("treatment", episodes=2_000, seed=0).split(0.5, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), train, steps=20).policy()
+        >>> verdict = tl.judge(policy, held_out, sample=True, model="tabular")
+        >>> verdict.decision
+        'no difference shown'
     """
     check_kind(log)
     check_seed(seed)
@@ -166,6 +179,9 @@ def judge(
         check_fit(known, log)
     _check_memory(log, len(policies))
     kind = model_of(model, needed=True)
+    propensities = with_file_read(propensities, log)
+    if first_steps is not None:
+        propensities = cut_propensities(propensities, log, first_steps)
     settings = Settings(
         sample, propensities, seed, float(discount), limits, bandwidth, kind, cvar, bad_outcome, first_steps
     )
@@ -223,6 +239,8 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
     }
     if settings.first_steps is not None:
         entries["first_steps"] = settings.first_steps
+    if isinstance(settings.propensities, FilePropensities):
+        entries["propensities_file"] = {"file": settings.propensities.file, "unused_rows": settings.propensities.unused}
     gathered = one.gathered
     if gathered is None:
         return entries
@@ -290,7 +308,9 @@ def _verdict(
     concentrated = {"largest_weight", "effective_sample_size"} & {finding.rule for finding in outcome.findings}
     by_products = concentrated and not ESTIMATORS[deciding].uses_occupancy
     named = verdict_text.dominating(log.episode_ids, lengths, outcome.weights) if by_products else []
-    notes = (*context.get("notes", ()), *context["dependence"], *named, *impossible, *looked.notes, *looser)
+    read = settings.propensities
+    of_file = [verdict_text.propensities_from(read)] if isinstance(read, FilePropensities) else []
+    notes = (*context.get("notes", ()), *of_file, *context["dependence"], *named, *impossible, *looked.notes, *looser)
     unknown = [CAVEAT] if context["overlap_unknown"] else []
     loose = [f"limits looser than the defaults: {len(limits.looser())}"] if looser else []
     first = settings.first_steps
@@ -316,7 +336,7 @@ def _verdict(
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     return Verdict(
         decision=outcome.decision,
-        reasons=(*verdict_text.reasons(outcome.decision, outcome.findings, facts), *looked.reasons),
+        reasons=(*verdict_text.reasons(outcome.decision, outcome.findings, facts), *of_file, *looked.reasons),
         paragraph=verdict_text.paragraph(outcome.decision, outcome.findings, facts),
         estimand=verdict_text.estimand(
             lengths, cut, context["discount"], context["sample"], context["bandwidth"], settings.first_steps

@@ -71,7 +71,14 @@ class RecordedLook(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ledger:
-    """Looks at the episodes of one log, read from several files and written to every writable one."""
+    """Looks at the episodes of one log, read from several files and written to every writable one.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> ledger = tl.Ledger.of(log, "looks.jsonl")
+        >>> len(ledger.looks)
+        0
+    """
 
     files: tuple[Path, ...]
     fingerprint: str

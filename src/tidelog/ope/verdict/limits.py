@@ -14,7 +14,14 @@ from tidelog.ope.estimators.sequential import LONGEST_PRODUCT
 
 @dataclass(frozen=True)
 class Limits:
-    """Conditions that a log must meet before a policy is called better or worse; ConfigError for invalid numbers."""
+    """Conditions that a log must meet before a policy is called better or worse; ConfigError for invalid numbers.
+
+    Example:
+        >>> tl.Limits(effective_episodes=100.0, lowest_return=-10.0).looser()
+        []
+        >>> tl.Limits(effective_episodes=10.0).looser()
+        ['effective_episodes 10 (default 50)']
+    """
 
     effective_episodes: float = 50.0  # smallest effective sample size, in episodes
     effective_share: float = 0.01  # smallest effective sample size, as a share of all episodes

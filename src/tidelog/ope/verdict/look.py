@@ -14,6 +14,7 @@ import numpy as np
 from tidelog.ope.estimators.intervals import Confidence, adaptive_deviate, critical_values, normal_deviate, spent_error
 from tidelog.ope.evidence.classifiers import is_classifier
 from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.verdict.comparison import Comparison, Settings
 from tidelog.ope.verdict.ledger import Ledger, RecordedLook, hashed, policy_identity
 from tidelog.ope.verdict.results import percent
@@ -125,9 +126,13 @@ def _look_settings(settings: Settings) -> dict[str, Any]:
     propensities, first = settings.propensities, settings.first_steps
     if is_classifier(propensities):
         propensities = f"classifier {hashed(repr(propensities))[:32]}"
-    numbers = None if propensities is None or isinstance(propensities, str) else np.asarray(propensities)
+    elif isinstance(propensities, FilePropensities):
+        estimated = "estimated " if propensities.estimated else ""
+        propensities = f"{estimated}{hashed(propensities.values.tolist())[:32]}"
+    elif not (propensities is None or isinstance(propensities, str)):
+        propensities = hashed(np.asarray(propensities).tolist())[:32]
     return {
-        "propensities": propensities if numbers is None else hashed(numbers.tolist())[:32],
+        "propensities": propensities,
         "seed": settings.seed,
         "discount": settings.discount,
         "bandwidth": settings.bandwidth,

@@ -17,6 +17,7 @@ from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
 from tidelog.ope.estimators.sequential import returns
 from tidelog.ope.evidence.propensities import Fit
+from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.verdict.checks import Finding, unshown_text
 from tidelog.ope.verdict.decide import Case, Outcome
 from tidelog.ope.verdict.results import NEXT_STEP, OVERLAP_UNKNOWN, Decision, percent
@@ -28,6 +29,7 @@ HOW = {
     "network": "by a network that was trained to imitate the logger",
     "trees": "by boosted trees that were trained to imitate the logger",
     "classifier": "by a classifier, {name}, that was trained to imitate the logger",
+    "file": "elsewhere",
 }
 
 
@@ -88,10 +90,18 @@ def quality(fit: Fit, by: str) -> str:
         wrong += other if by in ("counts", "network") else ""
     share = 1.0 - fit.loss / fit.constant if fit.constant > 0.0 else 0.0
     known = f"{share:.0%} less than" if share > 0.0 else "no less than"
+    where = "they miss the logged decisions, which their model may have seen," if by == "file" else ""
     return (
-        f"in other episodes they miss the logged decisions by {fit.loss:.2f} nats on average, {known} the "
+        f"{where or 'in other episodes they miss the logged decisions'} by {fit.loss:.2f} nats on average, {known} the "
         f"{fit.constant:.2f} of always stating the same shares{wrong}"
     )
+
+
+def propensities_from(read: FilePropensities) -> str:
+    """The file of the logger's probabilities, what they are, and how many of its rows are about other episodes."""
+    kind = "estimated by a model that is not known here" if read.estimated else "as recorded"
+    others = f"; {read.unused:,} rows are about other episodes" if read.unused else ""
+    return f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"
 
 
 def later(first_steps: int, left_out: int, judged: int) -> str:

@@ -81,6 +81,12 @@ def export(
     with each step and the share that is done before it.
 
     Raises ExportError, and writes nothing, where a runtime differs from JAX by more than the bound for its actions.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20).policy()
+        >>> tl.export(policy, "policy.zip")["numpy"]["holds"]
+        True
     """
     path = Path(path)
     if path.suffix == ".onnx":

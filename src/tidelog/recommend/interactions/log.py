@@ -51,6 +51,12 @@ class Interactions:
 
     Items and kinds of events are counted from 1; 0 means "none". A session that ends terminates at its last event; a
     user's last event is truncated if the log ends before the end of the session is certain.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> log.item_ids(log.item).tolist()
+        ['tea', 'cup', 'tea']
     """
 
     users: Values  # [U] ids, integers or text

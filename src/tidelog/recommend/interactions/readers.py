@@ -15,7 +15,7 @@ from tidelog.data.core.registry import report_of
 from tidelog.data.core.report import Report
 from tidelog.data.io.readers import open_log, read_any
 from tidelog.data.log import Log
-from tidelog.data.sources import is_table_file, table_of
+from tidelog.data.sources import is_table_file, table_with
 from tidelog.data.sources.files import recorded_source, source_text
 from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows, write_other_rows
 from tidelog.errors import LogError
@@ -36,6 +36,11 @@ def read_interactions(source: Any, *, user: str, item: str, time: str, **roles: 
     1. `reward_unit`: the unit of rewards, such as "EUR", which reports show. `session`, `session_gap`: ends of
     sessions. `propensity`, `slate`: the probability of the item, and the shown items. `item_features`, `user_features`:
     tables with one row per id. Raises LogError with the report of every problem, ConfigError for an invalid argument.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> tl.read_interactions(table, user="user", item="item", time="time")
+        Interactions(3 events of 2 users, 2 items; event)
     """
     return read_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
@@ -55,12 +60,26 @@ def read_by_roles(source: Any, roles: Roles) -> Interactions:
 
 
 def open_interactions(path: str | Path) -> Interactions:
-    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file."""
+    """Read a folder of `Interactions.save`; LogError names a foreign, truncated or changed file.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> tl.read_interactions(table, user="user", item="item", time="time").save("clicks.tidelog")
+        >>> tl.open_interactions("clicks.tidelog")
+        Interactions(3 events of 2 users, 2 items; event)
+    """
     return Interactions(**saved_fields(path))
 
 
 def validate_interactions(source: Any, *, user: str, item: str, time: str, **roles: Any) -> Report:
-    """Validate a table of interactions and return the report; does not raise for bad data."""
+    """Validate a table of interactions and return the report; does not raise for bad data.
+
+    Example:
+        >>> table = pl.DataFrame({"user": ["a", "a"], "item": ["tea", None], "time": [1, 2]})
+        >>> report = tl.validate_interactions(table, user="user", item="item", time="time")
+        >>> print(report.text().splitlines()[1])
+        error: empty cell in 'item', 1 row: 2
+    """
     return validate_by_roles(source, Roles(user=user, item=item, time=time, **roles))
 
 
@@ -86,11 +105,11 @@ def validate_by_roles(
         if target is not None:
             delete_older(target)
         return report
-    results = findings(raw)
+    results, named = findings(raw), list(roles.used().values())
     if target is not None:
-        write_faulty_rows(table_of(source), results, target, csv_safe)
+        write_faulty_rows(table_with(source, named), results, target, csv_safe)
     if kept is not None:
-        write_other_rows(table_of(source), results, kept, None, csv_safe)
+        write_other_rows(table_with(source, named), results, kept, None, csv_safe)
     return report_of(raw, results)
 
 

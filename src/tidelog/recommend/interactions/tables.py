@@ -24,7 +24,7 @@ from tidelog.data.core.raw import Column, FileRows, Finding
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table, duplicates, lacking
-from tidelog.data.sources import is_table_file, table_of
+from tidelog.data.sources import is_table_file, table_of, table_with
 from tidelog.data.sources.files import recorded_source
 from tidelog.errors import ConfigError, nearest
 from tidelog.memory import shortage
@@ -172,7 +172,7 @@ class RawInteractions:
 
 def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     """Parse the columns of the roles; LogError if a source cannot be read."""
-    table = table_of(source, list(roles.used().values()))
+    table = table_with(source, list(roles.used().values()))
     columns = {name: role for role, name in roles.used().items()}
     found = [*table.found, *lacking(table, columns)]
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]

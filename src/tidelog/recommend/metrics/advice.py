@@ -81,6 +81,15 @@ def advise_lists(ranker: Ranker, train: Interactions, test: Interactions, name: 
 
     `test` has the held-out events, as in `interactions.split()`; at most 1,000 of them, or of its users' first baskets,
     are compared, in lists of 10 items. They must not have chosen the policy. ConfigError without held-out events.
+
+    Example:
+        >>> from tidelog.recommend.metrics.advice import advise_lists
+        >>> from tidelog.recommend.metrics.baselines import Popularity
+        >>> users, items = np.repeat(range(40), 25), np.mod(7 * np.arange(1_000), 12)
+        >>> table = pl.DataFrame({"user": users, "item": items, "time": np.tile(range(25), 40)})
+        >>> split = tl.read_interactions(table, user="user", item="item", time="time").split()
+        >>> advise_lists(Popularity.of(split.train), split.train, split.test).decision
+        'Do not use these lists: the counting rule last-item Markov is better than this policy. Use that rule.'
     """
     cases = held_out_cases(test, MOST_CASES)
     rankers = {name: ranker, **counting_rules(train)}

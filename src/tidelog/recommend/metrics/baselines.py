@@ -40,7 +40,16 @@ class Ranker(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Popularity:
-    """Recommends the most frequent items to every user."""
+    """Recommends the most frequent items to every user.
+
+    Example:
+        >>> from tidelog.recommend.metrics.baselines import Popularity
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> items, scores = Popularity.of(log).rank(*log.histories([1]), k=2)
+        >>> log.item_ids(items[0]).tolist()
+        ['tea', 'cup']
+    """
 
     counts: NDArray[np.float64]  # [N + 1]
     order: NDArray[np.int64]  # [N] items, the most popular first
@@ -81,7 +90,16 @@ class Popularity:
 
 @dataclass(frozen=True, eq=False)
 class Markov:
-    """Ranks items by how often they followed the last item; with `kinds`, the last item and its kind of event."""
+    """Ranks items by how often they followed the last item; with `kinds`, the last item and its kind of event.
+
+    Example:
+        >>> from tidelog.recommend.metrics.baselines import Markov
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> items, scores = Markov.of(log).rank(*log.histories([1]), k=1)  # what followed tea
+        >>> log.item_ids(items[0]).tolist()
+        ['cup']
+    """
 
     follows: Any  # sparse [keys, N + 1] counts
     kinds: int  # number of distinguished kinds of events, 0 for none
@@ -107,7 +125,16 @@ class Markov:
 
 @dataclass(frozen=True, eq=False)
 class ItemKNN:
-    """Ranks items by the sum of their cosine similarities with the items of the history, over users who took both."""
+    """Ranks items by the sum of their cosine similarities with the items of the history, over users who took both.
+
+    Example:
+        >>> from tidelog.recommend.metrics.baselines import ItemKNN
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> items, scores = ItemKNN.of(log, neighbours=10).rank(*log.histories([1]), k=1)
+        >>> log.item_ids(items[0]).tolist()
+        ['cup']
+    """
 
     similarity: Any  # sparse [N + 1, N + 1], zero diagonal
     window: int  # number of last events that count
@@ -133,7 +160,16 @@ class ItemKNN:
 
 @dataclass(frozen=True, eq=False)
 class OwnFrequency:
-    """Ranks items by how often this user took them before; filled by popularity only if it is set."""
+    """Ranks items by how often this user took them before; filled by popularity only if it is set.
+
+    Example:
+        >>> from tidelog.recommend.metrics.baselines import OwnFrequency
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> items, scores = OwnFrequency.of(log).rank(*log.histories([1]), k=1)
+        >>> log.item_ids(items[0]).tolist()
+        ['tea']
+    """
 
     size: int  # N + 1
     popularity: Popularity | None = None
@@ -170,6 +206,14 @@ class TifuKNN:
 
     A history is cut into groups of equal length. An event counts less the older it is in its group, and a group the
     older it is. The published method decays by baskets; histories here are events, so this one decays by events.
+
+    Example:
+        >>> from tidelog.recommend.metrics.baselines import TifuKNN
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> items, scores = TifuKNN.of(log).rank(*log.histories([1]), k=1)
+        >>> log.item_ids(items[0]).tolist()
+        ['tea']
     """
 
     vectors: Any  # sparse [U, N + 1]: users of the log
@@ -234,7 +278,16 @@ def _decayed(
 
 @dataclass(frozen=True, eq=False)
 class EASE:
-    """Ranks items by a linear model of the items in the history, solved exactly; for catalogues of some thousands."""
+    """Ranks items by a linear model of the items in the history, solved exactly; for catalogues of some thousands.
+
+    Example:
+        >>> from tidelog.recommend.metrics.baselines import EASE
+        >>> table = pl.DataFrame({"user": ["a", "a", "b"], "item": ["tea", "cup", "tea"], "time": [1, 2, 1]})
+        >>> log = tl.read_interactions(table, user="user", item="item", time="time")
+        >>> items, scores = EASE.of(log, regularisation=1.0).rank(*log.histories([1]), k=2)
+        >>> items.shape
+        (1, 2)
+    """
 
     weights: NDArray[np.float32]  # [N + 1, N + 1], zero diagonal
     window: int  # number of last events that count

@@ -143,6 +143,19 @@ def compare(
     With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
     `groups` of cases, masks [C], has one, too. `vectors` [N + 1, D] of items, such as their features, add the measure
     list diversity. ConfigError for a group without cases, and for masks or vectors of another length.
+
+    Example:
+        >>> from tidelog.recommend.interactions.held_out import next_events
+        >>> from tidelog.recommend.metrics.baselines import Markov, Popularity
+        >>> from tidelog.recommend.metrics.ranked_lists import compare
+        >>> users, items = np.repeat(range(40), 25), np.mod(7 * np.arange(1_000), 12)
+        >>> table = pl.DataFrame({"user": users, "item": items, "time": np.tile(range(25), 40)})
+        >>> split = tl.read_interactions(table, user="user", item="item", time="time").split()
+        >>> rules = {"popularity": Popularity.of(split.train), "Markov": Markov.of(split.train)}
+        >>> cases = next_events(split.test, split.test.targets).with_history
+        >>> found = compare(rules, cases, split.train.counts, k=3)
+        >>> found.difference("Markov", "popularity", "hit rate").low > 0
+        True
     """
     confidence = confidence or Confidence()
     if vectors is not None and (np.ndim(vectors) != 2 or len(vectors) != len(counts)):

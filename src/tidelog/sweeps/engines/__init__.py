@@ -1,4 +1,4 @@
-"""Engines: where the jobs of a sweep run. A job is plain JSON; what it did is read from its run folder."""
+"""Engines: where jobs run. A job is plain JSON; what it did is read from its folder."""
 
 from __future__ import annotations
 
@@ -7,21 +7,36 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+PLAN, FILES, JOBS = "sweep.json", "files.json", "jobs"
+
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One attempt at a trial: train its run for `until` updates in all."""
+    """One attempt at a piece of work: a trial of a sweep, or some files of a command that works on many.
 
-    sweep: str  # the absolute path of the sweep's folder
-    trial: int
+    A trial's run is trained for `until` updates in all. `module` is that of the command, `files` are their numbers.
+    """
+
+    folder: str  # the absolute path of the sweep's folder, or of what the command writes
+    number: int  # of the trial, or of the job
     attempt: int  # from 1; an attempt with a larger number takes the trial over
-    until: int
+    until: int = 0
     modules: list[str] = []  # that register algorithms of the user's own
     cores: list[int] | None = None  # that the process may use, set by the engine
+    module: str | None = None  # None: a trial
+    files: list[int] = []
+
+    @property
+    def plan(self) -> Path:
+        """The file that every process of the work must see."""
+        return Path(self.folder) / (PLAN if self.module is None else FILES)
 
     @property
     def output(self) -> Path:
         """The file for what the process prints."""
-        return trial_folder(Path(self.sweep), self.trial) / "output.txt"
+        folder = Path(self.folder)
+        if self.module is not None:
+            return folder / JOBS / f"{self.number:04d}.txt"
+        return trial_folder(folder, self.number) / "output.txt"
 
 
 class Ended(NamedTuple):

@@ -78,7 +78,7 @@ class Here:
         finally:
             os.close(output)
         one = _Running(job, process, cores)
-        self._running[job.trial, job.attempt] = one
+        self._running[job.number, job.attempt] = one
         with contextlib.suppress(BrokenPipeError):  # it has ended already, which `wait` reports
             one.stdin.write(msgspec.json.encode(job) + b"\n")
             one.stdin.flush()  # and stays open: its end tells the process that this one has ended
@@ -95,7 +95,7 @@ class Here:
 
     def cancel(self, job: Job) -> None:
         """Kill a job's process, which ends a stopped one too."""
-        key = (job.trial, job.attempt)
+        key = (job.number, job.attempt)
         if key in self._running:
             self._running[key].process.kill()
             self._remove(key)

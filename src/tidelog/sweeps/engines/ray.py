@@ -75,7 +75,7 @@ class Worker:
     def run(self, text: str, plan: str, sha256: str) -> str:
         """Run a job, and return how it ended; `NO_SHARED_FOLDER` if this node does not see the same `sweep.json`."""
         job = decode(text, Job, "the job")
-        if not Path(plan).is_file() or checksum(Path(plan)) != sha256 or not os.access(job.sweep, os.W_OK):
+        if not Path(plan).is_file() or checksum(Path(plan)) != sha256 or not os.access(job.folder, os.W_OK):
             return NO_SHARED_FOLDER
         os.environ["JAX_PLATFORMS"] = "cpu"
         if job.cores is not None:
@@ -87,9 +87,9 @@ class Worker:
             os.dup2(output, stream)
         os.close(output)
         try:
-            from tidelog.sweeps.attempt import run_attempt
+            from tidelog.sweeps.work import run_job
 
-            return f"ended with code {run_attempt(job)}"
+            return f"ended with code {run_job(job)}"
         except (KeyboardInterrupt, SystemExit):  # it has saved, as it was asked to
             return "ended by a signal"
         except Exception as error:
@@ -165,11 +165,10 @@ class Ray:
         """Send a job to an idle actor."""
         slot = self._idle.pop(0)
         job = msgspec.structs.replace(job, cores=slot.cores)
-        if job.sweep not in self._plans:
-            plan = Path(job.sweep) / "sweep.json"
-            self._plans[job.sweep] = str(plan), checksum(plan)
-        result = slot.actor.run.remote(msgspec.json.encode(job).decode(), *self._plans[job.sweep])
-        self._running[job.trial, job.attempt] = _Running(job, slot, result)
+        if job.folder not in self._plans:
+            self._plans[job.folder] = str(job.plan), checksum(job.plan)
+        result = slot.actor.run.remote(msgspec.json.encode(job).decode(), *self._plans[job.folder])
+        self._running[job.number, job.attempt] = _Running(job, slot, result)
 
     def wait(self, seconds: float) -> list[Ended]:
         """Return the jobs that have ended since the last call, after at most some seconds.
@@ -195,7 +194,7 @@ class Ray:
 
     def cancel(self, job: Job) -> None:
         """Kill the actor of a job; Ray kills its process, and a node that does not answer is one less for Ray soon."""
-        one = self._running.pop((job.trial, job.attempt), None)
+        one = self._running.pop((job.number, job.attempt), None)
         if one is not None:
             self._ray.kill(one.slot.actor)
             self._next_look = 0.0
@@ -296,8 +295,8 @@ class Ray:
             return Ended(one.job, f"{_cause_of_loss(error)} on node {one.slot.about.host}")
         if ending == NO_SHARED_FOLDER:
             raise ConfigError(
-                f"node {one.slot.about.host} does not see {one.job.sweep} as this process does, or may not write "
-                "there. fix: move the sweep to a folder that all nodes share under the same path, then resume it there"
+                f"node {one.slot.about.host} does not see {one.job.folder} as this process does, or may not write "
+                "there. fix: use a folder that all nodes share under the same path, and go on there"
             )
         self._idle.append(one.slot)
         return Ended(one.job, ending)

@@ -10,6 +10,7 @@ from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.algorithms.core.sampling import Stored
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
+from tidelog.data.statistics import rewards_are_equal
 from tidelog.errors import LogError
 from tidelog.networks.arrays import from_host, int32
 from tidelog.types import Continuous
@@ -70,15 +71,8 @@ def check_columns(log: Log, store_spec: StoreSpec) -> None:
 def check_rewards(algorithm: Algorithm, log: Log) -> None:
     """Raise LogError if an algorithm learns from rewards that are equal for all decisions."""
     learns = any("reward" in store_spec.columns for store_spec in algorithm.stores(log.spec).values())
-    if learns and log.reward is not None and _is_uninformative(log.reward, np.diff(log.starts)):
+    if learns and log.reward is not None and rewards_are_equal(log):
         raise LogError(
             f"every reward of this log is {np.ravel(log.reward[:1])[0]:g} and all returns are equal; expected rewards "
             "that differ. fix: check the mapping, or use bc, which imitates the logging policy"
         )
-
-
-def _is_uninformative(reward: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> bool:
-    """Return whether all rewards [N] and all returns are equal; `lengths` [E] are those of the episodes."""
-    if reward.min() != reward.max():
-        return False
-    return float(reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())

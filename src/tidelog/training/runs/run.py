@@ -47,7 +47,17 @@ CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line an
 
 
 class Run:
-    """The result of `fit`, `learn` and `resume`: metrics, policies, and a folder if `out` is set."""
+    """The result of `fit`, `learn` and `resume`: metrics, policies, and a folder if `out` is set.
+
+    Example:
+        >>> log = tl.collect("treatment", episodes=200, seed=0)
+        >>> run = tl.fit(tl.BC(hidden=(16,)), log, steps=20, seeds=2, train=False)
+        >>> for now in run.stream():  # trains it, chunk by chunk
+        ...     pass
+        >>> run.update, run.finished
+        (20, True)
+        >>> policies = [run.policy(seed=0), run.policy(seed=1)]
+    """
 
     def __init__(
         self,

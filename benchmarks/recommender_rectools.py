@@ -1,0 +1,68 @@
+"""SASRec of the package RecTools on the arrays of a file: `python recommender_rectools.py ARRAYS.npz LISTS.npz`.
+
+It runs in an environment of its own (torch 2.13.0, RecTools 0.19.0, pytorch-lightning 2.6.6), which has no tidelog;
+`benchmarks/recommender_peers.py` writes the arrays and reads the lists. In: `user`, `item` [M] in the order of time,
+`histories` [C, H] items with 0 before the first, `settings` as JSON with `epochs`, a rising list. Out: `lists`
+[E, C, k] for each number of epochs, 0 where there are fewer than k items, and the processor `seconds` [E] of training
+until then.
+"""
+
+import json
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytorch_lightning
+import torch
+from rectools import Columns
+from rectools.dataset import Dataset
+from rectools.models import SASRecModel
+
+K = 10
+
+
+def events(user: Any, item: Any) -> Any:
+    """A table of events as RecTools wants it; the time of an event is its place."""
+    times = pd.to_datetime(np.arange(len(user)), unit="s")
+    columns = {Columns.User: user, Columns.Item: item, Columns.Weight: 1.0, Columns.Datetime: times}
+    return Dataset.construct(pd.DataFrame(columns))
+
+
+def main(source: str, target: str) -> None:
+    """Train, and write lists after each number of epochs."""
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(2)
+    found = np.load(source)
+    settings = json.loads(str(found["settings"]))
+    epochs, seed = settings.pop("epochs"), settings.pop("seed")
+    pytorch_lightning.seed_everything(seed)
+    histories, place = np.unique(found["histories"], axis=0, return_inverse=True)
+    rows, slots = np.nonzero(histories)
+    log, asked = events(found["user"], found["item"]), events(rows, histories[rows, slots])
+    quiet: dict[str, Any] = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
+    model = SASRecModel(
+        **settings,
+        epochs=epochs[-1],
+        recommend_torch_device="cpu",
+        get_trainer_func=lambda **_: pytorch_lightning.Trainer(accelerator="cpu", max_epochs=epochs[-1], **quiet),
+    )
+    lists = np.zeros((len(epochs), len(histories), K), np.int32)
+    seconds, done = np.zeros(len(epochs)), 0
+    for number, until in enumerate(epochs):
+        begun = time.process_time()
+        model.fit_partial(log, min_epochs=until - done, max_epochs=until - done)
+        seconds[number] = seconds[max(0, number - 1)] + time.process_time() - begun
+        answer = model.recommend(
+            np.arange(len(histories)), asked, k=K, filter_viewed=False, on_unsupported_targets="ignore"
+        )
+        lists[number, answer[Columns.User], answer[Columns.Rank] - 1] = answer[Columns.Item]
+        done = until
+        print(f"{until} epochs, {seconds[number]:.0f} s of processor time", flush=True)
+    np.savez(target, lists=lists[:, place.ravel()], seconds=seconds)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,146 @@
+"""A command that writes a file for each file that it reads: `files.json` in its folder, and what is done or failed.
+
+FOLDER/files.json        the files, and the settings of the command; written first
+FOLDER/.../name.csv      what was written for a file, at the place that the file has below the files' common folder
+FOLDER/failures/0003.txt why there is nothing for a file
+FOLDER/jobs/0003.txt     what a process printed, if there were several
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from tidelog.data.sources.tables import SOURCES, ending_of
+from tidelog.disk import delete, make_folders, write_file, write_json
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.input_files import read_text
+from tidelog.schema import Count, decode
+from tidelog.sweeps.engines import FILES, JOBS
+
+FAILURES = "failures"
+TEXT = ("csv", "tsv")  # tables whose actions are written as .csv, those of others as .parquet
+
+
+class OneFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that is read, as it was when the command began, and the file that is written for it."""
+
+    source: str  # an absolute path
+    target: str  # below the folder
+    size: Count  # bytes
+    modified: Count  # milliseconds
+
+
+class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The content of `files.json`."""
+
+    folder: str
+    settings: dict[str, Any]  # flags by their names, and what else the output depends on
+    files: list[OneFile]
+
+    @classmethod
+    def begin(cls, folder: Path, settings: dict[str, Any], sources: Sequence[Path], overwrite: bool) -> Self:
+        """Write `files.json`; where the same command wrote before, go on with files that have no output yet.
+
+        ConfigError where another command wrote, or where a file has changed since its output was written.
+        """
+        plan = cls(str(folder.absolute()), settings, _files(sources))
+        if (folder / FILES).exists():
+            before = cls.read(folder)
+            if overwrite:
+                for one in before.files:
+                    delete(folder / one.target)
+            else:
+                plan._check_goes_on(before)
+        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ConfigError(f"{folder} exists and is not of this command. fix: choose another folder")
+        delete(folder / FAILURES)
+        write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
+        return plan
+
+    def _check_goes_on(self, before: Self) -> None:
+        """Raise ConfigError unless all that was written before is what this command would write."""
+        fix = "fix: choose another folder, or add --overwrite to begin again"
+        for name in sorted({*self.settings, *before.settings}):
+            if self.settings.get(name) != before.settings.get(name):
+                raise ConfigError(f"{self.folder} was begun with another {name}. {fix}")
+        now = {one.source: one for one in self.files}
+        for one in before.files:
+            if one.source in now and now[one.source] != one and (Path(self.folder) / one.target).exists():
+                what = "has changed" if now[one.source].target == one.target else "has another place below the files"
+                raise ConfigError(f"{one.source} {what} since its output was written. {fix}")
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read `files.json`; ConfigError, or SpecError, if it was not written by this command."""
+        path = folder / FILES
+        if not path.is_file():
+            raise ConfigError(f"{folder} has no {FILES}, it is not of this command. fix: choose another folder")
+        plan = decode(read_text(path), cls, str(path))
+        outside = [one.target for one in plan.files if Path(one.target).is_absolute() or ".." in Path(one.target).parts]
+        if outside:
+            raise ConfigError(f"{path} names {outside[0]}, a file outside of its folder. fix: choose another folder")
+        return plan
+
+    def left(self, numbers: Iterable[int] | None = None) -> list[int]:
+        """The files, of these or of all, that have neither an output nor a failure."""
+        wanted = range(len(self.files)) if numbers is None else numbers
+        return [one for one in wanted if not self.target(one).exists() and not self._failure(one).exists()]
+
+    def failures(self) -> dict[int, str]:
+        """Why there is nothing for a file, by its number."""
+        found = {number: self._failure(number) for number in range(len(self.files))}
+        return {number: read_text(path) for number, path in found.items() if path.exists()}
+
+    def target(self, number: int) -> Path:
+        """The file that is written for a file."""
+        return Path(self.folder) / self.files[number].target
+
+    def work(self, numbers: Iterable[int], write: Callable[[OneFile, Path], None], after: Callable[[], None]) -> None:
+        """Call `write(file, target)` for each of some files that is left, and `after` after each of them.
+
+        An error of tidelog is kept as the file's failure.
+        """
+        for number in self.left(numbers):
+            target = self.target(number)
+            make_folders(target.parent)
+            try:
+                write(self.files[number], target)
+            except TidelogError as error:
+                self.fail(number, str(error))
+            after()
+
+    def fail(self, number: int, reason: str) -> None:
+        """Keep why there is nothing for a file."""
+        write_file(self._failure(number), reason.encode(), ConfigError, parents=True)
+
+    def _failure(self, number: int) -> Path:
+        return Path(self.folder) / FAILURES / f"{number:04d}.txt"
+
+
+def _files(sources: Sequence[Path]) -> list[OneFile]:
+    """Each file with a place for what is written; ConfigError if two would have the same."""
+    paths = [path.absolute() for path in sources]
+    common = Path(os.path.commonpath([path.parent for path in paths]))
+    files: list[OneFile] = []
+    for path in paths:
+        ending = str(ending_of(path, SOURCES))
+        place = path.relative_to(common)
+        written = ".csv" if ending.split(".")[1] in TEXT else ".parquet"
+        target = place.with_name(place.name[: -len(ending)] + written)
+        if target.parts[0] in (FILES, FAILURES, JOBS):
+            raise ConfigError(f"{path}: its output would be {target}, which this command needs. fix: rename the file")
+        facts = path.stat()
+        files.append(OneFile(str(path), str(target), facts.st_size, facts.st_mtime_ns // 1_000_000))
+    seen: dict[str, str] = {}
+    for one in files:
+        if one.target in seen:
+            raise ConfigError(
+                f"{seen[one.target]} and {one.source} would both be written as {one.target}. fix: rename one of them"
+            )
+        seen[one.target] = one.source
+    return files

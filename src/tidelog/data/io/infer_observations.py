@@ -1,0 +1,77 @@
+"""Infer observations and next observations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tidelog.data.io.column_names import (
+    CODED,
+    NEXT,
+    is_identity,
+    is_observed,
+    is_outcome,
+    is_person,
+    last_word,
+    list_names,
+    plain_name,
+)
+from tidelog.data.io.infer_actions import suggest_rewards
+from tidelog.data.io.proposal import Proposal, roles_of, unused_columns
+from tidelog.data.io.table_fields import Field
+from tidelog.data.validation.clusters import name_words
+
+
+def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
+    """Assign the columns named as observations, else all unused columns except times and identifiers."""
+    outcomes = [one for one in named if is_outcome(one) and one.name not in roles_of(proposal.mapping)]
+    last = [one for one in named if one.name in proposal.ends and one not in outcomes]
+    readable = [
+        one
+        for one in named
+        if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes and one not in last
+    ]
+    if "reward" not in proposal.mapping and (outcomes or last):
+        suggest_rewards(outcomes or last, proposal)
+    for one in last:
+        if "terminated" not in proposal.mapping:
+            proposal.hints.append(f"terminated = {json.dumps(one.name, ensure_ascii=False)}")
+        proposal.notes.append(
+            f"'{one.name}' is 1 on last rows of episodes only: an end or an outcome, which is not known before the "
+            "decision"
+        )
+    if outcomes:
+        named_outcomes = list_names([f"'{one.name}'" for one in outcomes])
+        proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
+    later = unused_columns(
+        readable, proposal, lambda words, one: bool(NEXT & {*words[:1], *words[-1:]}) and len(words) > 1
+    )
+    now = [one for one in unused_columns(readable, proposal, lambda words, one: is_observed(words)) if one not in later]
+    if not now:
+        left = unused_columns(readable, proposal, lambda words, one: not is_identity(one, rows) and not is_person(one))
+        now = [one for one in left if one not in later]
+    if now:
+        proposal.mapping["observation"] = [one.name for one in now]
+        coded = [
+            one.name
+            for one in now
+            if one.kind == "word"
+            or (one.kind == "whole number" and last_word(one.name) in CODED and (one.low or 0.0) >= 0)
+        ]
+        proposal.mapping |= {"categorical": coded} if coded else {}
+        proposal.notes += [
+            f"'{one.name}' is read as a label: take it out of `categorical` if it is an amount or an order"
+            for one in now
+            if one.name in coded and one.kind == "whole number"
+        ]
+        _following(now, later, proposal)
+
+
+def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:
+    next_columns = {"_".join(word for word in name_words(one.name) if word not in NEXT): one.name for one in later}
+    partners = [next_columns.get(plain_name(one)) for one in now]
+    if all(partners):
+        proposal.mapping["next_observation"] = partners
+    elif later:
+        missing = [one.name for one, partner in zip(now, partners, strict=True) if not partner]
+        proposal.notes.append(f"next observations are not used: {list_names(missing)} has no next column")

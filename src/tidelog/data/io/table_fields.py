@@ -1,0 +1,81 @@
+"""Measure the columns of an unmapped table: their kinds, numbers of values and examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from tidelog.data.parsing import column as parse
+
+NUMERIC = ("flag", "whole number", "number")
+_SAMPLE = 1_000
+_MIXED = 0.01
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column of an unmapped table: `kind` is number, whole number, flag, word, time, list, objects or empty."""
+
+    name: str
+    kind: str
+    unique: int
+    empty: int
+    examples: tuple[str, ...]
+    low: float | None = None
+    high: float | None = None
+    role: str | None = None
+    negative: int = 0  # number of values below 0
+    usual: float | None = None  # 99% quantile of the values other than 0
+    zeros: int = 0  # number of values that are 0
+
+
+def field_of(series: pl.Series) -> Field:
+    """Measure one column of a table; empty text is an empty cell."""
+    if isinstance(series.dtype, pl.String):
+        series = series.set((series.str.strip_chars() == "").fill_null(False), None)
+    empty = int(series.is_null().sum())
+    unique = int(series.n_unique()) - bool(empty)
+    shown = series.drop_nulls().unique(maintain_order=True).head(3).to_list()
+    examples = tuple(" ".join(str(one).split()) for one in shown)
+    kind = _kind(series, unique)
+    if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
+        kind = "objects"
+    if kind != "number":
+        return Field(series.name, kind, unique, empty, examples)
+    column = parse.number(series)
+    values = column.values[column.usable]
+    values = values[np.isfinite(values)]
+    empty = max(empty, len(column.missing))  # words such as n/a are empty cells among numbers
+    if len(column.unreadable) > _MIXED * len(series) or not len(values):
+        return Field(series.name, "word", unique, empty, examples)
+    whole = "whole number" if bool((values % 1 == 0).all()) else "number"
+    low, high, negative = float(values.min()), float(values.max()), int((values < 0).sum())
+    usual = float(np.quantile(values[values != 0], 0.99)) if values.any() else None
+    zeros = int((values == 0).sum())
+    return Field(series.name, whole, unique, empty, examples, low, high, negative=negative, usual=usual, zeros=zeros)
+
+
+def _kind(series: pl.Series, unique: int) -> str:
+    if not unique:
+        return "empty"
+    if isinstance(series.dtype, pl.List | pl.Array) or _is_packed(series):
+        return "list"
+    if series.dtype.is_temporal():
+        return "time"
+    flag = parse.flag(series) if unique <= 2 else None
+    if flag is not None and not len(flag.unreadable) and bool(np.isin(flag.values[flag.usable], (0, 1)).all()):
+        return "flag"
+    if parse.is_categorical(series):
+        return "time" if not len(parse.moment(series).unreadable) else "word"
+    return "number"
+
+
+def _is_packed(series: pl.Series) -> bool:
+    """Whether cells of text hold several numbers each, such as 1,0,1 or 606 12 7."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical):
+        return False
+    text = series.drop_nulls().head(_SAMPLE).cast(pl.String)
+    packed = text.str.contains(r"^[\[(]?\s*-?[\d.]+([,;| ]\s*-?[\d.]+)+\s*[\])]?$")
+    return bool(packed.any()) and bool((packed | text.str.contains(r"^[\[(]?\s*-?[\d.]*\s*[\])]?$")).all())

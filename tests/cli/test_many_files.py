@@ -1,0 +1,205 @@
+"""`tidelog act` writes a file of actions for each of several files, in one process or in several, and goes on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.sweeps.engines import InProcess
+from tidelog.cli import act
+from tidelog.cli.many_files import ManyFiles
+from tidelog.policies.batch_inference import act_on_table
+from tidelog.sweeps import fan_out as fan_out_module
+from tidelog.sweeps import sweep as sweep_module
+from tidelog.sweeps.engines import Job
+from tidelog.sweeps.fan_out import groups_of
+from tidelog.sweeps.work import run_job
+
+GLOB = "new/*/*"
+
+
+@pytest.fixture(scope="module")
+def policy(run, tmp_path_factory):
+    """A saved policy, which NumPy alone computes."""
+    folder = tmp_path_factory.mktemp("policy") / "policy"
+    tl.load(run).policy().save(folder)
+    return folder
+
+
+@pytest.fixture
+def new(here, table):
+    """New rows of two days, a file of each kind, and one with a column too few."""
+    for day, ending in (("mon", "csv"), ("tue", "parquet")):
+        (here / "new" / day).mkdir(parents=True)
+        part = table[:20] if day == "mon" else table[20:50]
+        getattr(part, f"write_{ending}")(here / "new" / day / f"rows.{ending}")
+    table[50:60].drop("kidneys").write_csv(here / "new" / "tue" / "short.csv")
+    return here
+
+
+def written(folder="actions"):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("rows.*")}
+
+
+def test_each_file_gets_a_file_and_the_broken_one_a_reason(new, policy, tidelog):
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
+    assert done.code == 4
+    assert "2 files with their actions: actions" in done.out
+    assert f"nothing for {new}/new/tue/short.csv" in done.said
+    assert "has no column 'kidneys'" in done.said
+    known = tl.load_policy(policy)
+    for name, read in (("mon/rows.csv", pl.read_csv), ("tue/rows.parquet", pl.read_parquet)):
+        expected = act_on_table(known, str(new / "new" / name))
+        assert read(new / "actions" / name)["action"].to_list() == expected["action"].to_list()
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions", "--json")
+    assert json.loads(done.out)["failed"] == [str(new / "new" / "tue" / "short.csv")]
+
+
+def test_it_goes_on_with_new_and_mended_files_and_keeps_the_others(new, policy, table, tidelog):
+    words = ["act", policy, "--data", GLOB, "--out", "actions"]
+    assert tidelog(*words).code == 4
+    (new / "actions" / "mon" / "rows.csv").write_text("kept")
+    table[50:60].write_csv("new/tue/short.csv")
+    table[60:70].write_csv("new/mon/more.csv")
+    done = tidelog(*words)
+    assert done.code == 0, done.err
+    assert "4 files with their actions" in done.out
+    assert (new / "actions" / "mon" / "rows.csv").read_text() == "kept"
+    assert not (new / "actions" / "failures").exists()
+    assert len(pl.read_csv("actions/mon/more.csv")) == len(pl.read_csv("actions/tue/short.csv")) == 10
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "expected"),
+    [
+        (None, ["--sample"], "begun with another --sample"),
+        ("rows", [], "rows.csv has changed since its output was written"),
+        ("place", [], "has another place below the files since"),
+        ("policy", [], "begun with another version of the policy"),
+    ],
+)
+def test_what_would_mix_two_commands_is_refused(change, words, expected, new, policy, run, tidelog):
+    here = new / "policy"
+    tl.load(run).policy().save(here)
+    data = ["--data", "new/mon/*"]
+    assert tidelog("act", here, *data, "--out", "actions").code == 0
+    before = written()
+    if change == "rows":
+        (new / "new" / "mon" / "rows.csv").write_text((new / "new" / "mon" / "rows.csv").read_text() + "\n")
+    elif change == "place":
+        data = ["--data", GLOB]
+    elif change == "policy":
+        shutil.rmtree(here)
+        tl.load(run).policy(member=1).save(here)
+    done = tidelog("act", here, *data, "--out", "actions", *words)
+    assert done.code == 2
+    assert expected in done.said
+    assert "--overwrite" in done.said
+    assert written() == before
+    assert tidelog("act", here, *data, "--out", "actions", *words, "--overwrite").code in (0, 4)
+
+
+def test_samples_are_the_same_by_one_process_and_by_jobs_of_an_engine(new, policy, tidelog, monkeypatch):
+    words = ["act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--sample", "--seed", 3]
+    assert tidelog(*words, "--out", "alone").code == 0
+    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs())
+    assert tidelog(*words, "--out", "actions", "--workers", 2).code == 0
+    assert written() == written("alone")
+    assert len(set(pl.read_csv("actions/mon/rows.csv")["action"])) > 1
+
+
+def test_files_with_the_same_rows_have_samples_of_their_own(new, policy, tidelog):
+    shutil.copy("new/mon/rows.csv", "new/mon/again.csv")
+    assert tidelog("act", policy, "--data", "new/mon", "--out", "actions", "--sample", "--seed", 3).code == 0
+    actions = [pl.read_csv(f"actions/{name}.csv")["action"].to_list() for name in ("rows", "again")]
+    assert actions[0] != actions[1]
+
+
+class Jobs(InProcess):
+    """Does the jobs of a command in this process, after losing some."""
+
+    def submit(self, job):
+        self.jobs.append(job)
+        lost = self._lost(job)
+        if not lost:
+            run_job(job)
+        self._ended.append((job, "killed by signal 9" if lost else "ended with code 0"))
+
+
+def test_a_lost_job_is_done_again_and_a_job_that_is_always_lost_is_a_failure(new, policy, tidelog, monkeypatch):
+    engine = Jobs(lost=lambda job: job.number == 1 or job.attempt == 1)
+    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: engine)
+    done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
+                   "--workers", 2)  # fmt: skip
+    assert done.code == 4
+    assert "its process was lost 3 times (killed by signal 9)" in done.said
+    assert [(job.number, job.attempt) for job in engine.jobs] == [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)]
+    assert list(written()) == ["mon/rows.csv"]
+    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs())
+    done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
+                   "--workers", 2)  # fmt: skip
+    assert done.code == 0, "the file that failed is tried again"
+
+
+def test_files_are_divided_into_a_few_jobs_for_each_worker(monkeypatch):
+    monkeypatch.setattr(fan_out_module, "MOST_JOBS", 2)
+    assert groups_of([5, 7, 9], None) == [[5, 9], [7]]
+    assert groups_of([5, 7, 9], 1) == [[5], [7], [9]]
+
+
+def test_skipped_rows_are_in_a_folder_of_their_own(new, policy, table, tidelog):
+    strange = table[:4].with_columns(kidneys=pl.Series(["healthy", "none", "impaired", "none"]))
+    strange.write_csv("new/mon/rows.csv")
+    done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
+                   "--skip-unknown", "skipped")  # fmt: skip
+    assert done.code == 0, done.err
+    assert pl.read_csv("skipped/mon/rows.csv")["row"].to_list() == [2, 4]
+    assert len(pl.read_csv("actions/mon/rows.csv")) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--data", "visits.csv", "--out", "a.csv", "--workers", 2], "for several files of rows"),
+        (["--data", "visits.csv", "--out", "a.csv", "--on", "ray"], "for several files of rows"),
+        (["--data", GLOB, "--out", "new"], "exists and is not of this command"),
+        (["--data", GLOB, "--out", "actions", "--on", "cloud"], "expected 'here'"),
+        (["--data", "twins", "--out", "actions"], "would both be written as rows.csv"),
+        (["--data", GLOB, "--out", "outside"], "a file outside of its folder"),
+        (["--data", GLOB, "--out", "broken"], "broken/files.json"),
+    ],
+)
+def test_what_cannot_be_is_refused(words, expected, new, policy, table, tidelog):
+    for name in ("twins", "outside", "broken"):
+        (new / name).mkdir()
+    table.write_csv("twins/rows.csv")
+    table.write_ndjson("twins/rows.jsonl")
+    table.write_csv("twins/rows.tsv", separator="\t")
+    one = {"source": "/x", "target": "../rows.csv", "size": 1, "modified": 1}
+    (new / "outside" / "files.json").write_text(json.dumps({"folder": "x", "settings": {}, "files": [one]}))
+    (new / "broken" / "files.json").write_text("{")
+    done = tidelog("act", policy, *words)
+    assert done.code == 2, done.said
+    assert expected in done.said
+
+
+def test_a_recurrent_policy_reads_all_files_as_one_table(new, policy, tidelog, monkeypatch):
+    monkeypatch.setattr(act.SavedPolicy, "is_recurrent", True)
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
+    assert (done.code, (new / "actions").exists()) == (2, False)
+    assert "--out FILE.parquet reads all files as one table" in done.said
+
+
+@pytest.mark.full
+def test_processes_of_this_machine_write_what_one_does(new, policy, tidelog):
+    words = ["act", policy, "--data", GLOB]
+    assert tidelog(*words, "--out", "alone").code == 4
+    assert tidelog(*words, "--out", "actions", "--workers", 2).code == 4
+    assert written() == written("alone")
+    plan = ManyFiles.read(Path("actions"))
+    assert list(plan.failures()) == [plan.files.index(one) for one in plan.files if "short" in one.source]
+    job = Job(str(Path("actions").absolute()), 0, 1, module=act.__name__)
+    assert job.output.exists()

@@ -1,0 +1,159 @@
+"""Docstrings: every public name that a user calls has an example there, and the examples print what they show."""
+
+import doctest
+import importlib
+import inspect
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tests.first_hour.blocks import agrees
+from tests.test_site import DOCS, needs_site, reference, shown
+from tidelog.algorithms.core import registry
+
+BEFORE = "import numpy as np\nimport polars as pl\nimport tidelog as tl\n"  # on the page, once for all examples
+RESULT = "a result; what returns it has the example"
+CONTRACT = "a contract; docs/environments.md has a class that meets it"
+TRACKER = "needs a tracker; docs/tools.md shows it against the real package"
+NO_EXAMPLE = {
+    "tidelog.Verdict": RESULT,
+    "tidelog.Verdicts": RESULT,
+    "tidelog.Sweep": RESULT,
+    "tidelog.envs.Outcome": RESULT,
+    "tidelog.envs.BatchObservation": RESULT,
+    "tidelog.envs.Episodes": RESULT,
+    "tidelog.envs.functional.CopyStep": RESULT,
+    "tidelog.runtime.Policy": RESULT,
+    "tidelog.runtime.Recommender": RESULT,
+    "tidelog.runtime.Memory": RESULT,
+    "tidelog.envs.Environment": CONTRACT,
+    "tidelog.envs.Resumable": CONTRACT,
+    "tidelog.envs.functional.Functional": CONTRACT,
+    "tidelog.envs.TabularEnvironment": "`make` of a `Tabular` returns it",
+    "tidelog.envs.View": "a field of `Tabular`",
+    "tidelog.types.Vector": "a field of `Spec`",
+    "tidelog.types.Codes": "a field of `Spec`",
+    "tidelog.types.Image": "a field of `Spec`",
+    "tidelog.envs.functional.begin": "in the example of `advance`",
+    "tidelog.envs.functional.look": "`advance` returns the same",
+    "tidelog.envs.icu_sepsis": "needs a file from elsewhere; docs/environments.md names it",
+    "tidelog.gradient_steps": "called in an `update`: docs/write-your-own.md has a whole class",
+    "tidelog.follow_targets": "called in an `update`: docs/write-your-own.md has a whole class",
+    "tidelog.testing.check_algorithm": "takes half a minute; docs/write-your-own.md runs it",
+    "tidelog.mlflow.save_model": TRACKER,
+    "tidelog.mlflow.log_model": TRACKER,
+    "tidelog.mlflow.load_model": TRACKER,
+    "tidelog.sinks.MLflow": TRACKER,
+    "tidelog.sinks.TensorBoard": TRACKER,
+    "tidelog.sinks.WandB": TRACKER,
+    "tidelog.sinks.Trackio": TRACKER,
+    "tidelog.training.runs.publish.publish": TRACKER,
+}
+SLOW = {  # seconds each: a training of many programs, an export, a verdict
+    *("tidelog." + name for name in ("BCQ", "DiscreteBCQ", "IQL", "OffPolicyPPG", "PPG", "PPO", "RecommenderBCQ")),
+    *("tidelog." + name for name in ("estimate", "export", "finetune", "fit", "judge", "learn", "sweep")),
+    *("tidelog." + name for name in ("read_minari", "refit", "register", "rollout", "runtime.load")),
+    "tidelog.envs.functional.advance",
+    "tidelog.recommend.metrics.ranked_lists.compare",
+}
+
+
+def public(name: str):
+    """What a name of the reference is; an attribute of a package comes before a module of the same name."""
+    thing, so_far = tl, "tidelog"
+    for part in name.split(".")[1:]:
+        so_far += f".{part}"
+        if not hasattr(thing, part):
+            importlib.import_module(so_far)
+        thing = getattr(thing, part)
+    return thing
+
+
+def examples(name: str) -> list[doctest.Example]:
+    """The statements of a name's example; [] where it has none."""
+    _, _, example = (inspect.getdoc(public(name)) or "").partition("\nExample:\n")
+    return doctest.DocTestParser().get_examples(example)
+
+
+def calls(name: str) -> bool:
+    thing = public(name)
+    return not (inspect.ismodule(thing) or (isinstance(thing, type) and issubclass(thing, Exception)))
+
+
+CALLED = sorted(name for name in reference() if calls(name))
+SHOWN = [name for name in CALLED if name not in NO_EXAMPLE]
+
+
+def test_every_public_name_that_is_called_has_an_example_or_a_reason() -> None:
+    assert [name for name in SHOWN if not any(one.want for one in examples(name))] == []
+    assert [name for name in NO_EXAMPLE if name not in CALLED or examples(name)] == []
+    assert len(SHOWN) > 75
+    assert set(SHOWN) > SLOW
+    assert BEFORE in (DOCS / "reference/index.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def made() -> dict[str, object]:
+    """Logs that several examples begin with, by the statement that makes them: nothing changes a log."""
+    return {}
+
+
+@pytest.fixture
+def algorithms():
+    """Algorithms that an example registers are forgotten after it."""
+    before = dict(registry.ALGORITHMS)
+    yield
+    for name in registry.ALGORITHMS.keys() - before:
+        del registry.ALGORITHMS[name]
+
+
+class Checker(doctest.OutputChecker):
+    """Numbers to 2%, any white space, and any text for `...`, as in the blocks of pages."""
+
+    def check_output(self, want: str, got: str, flags: int) -> bool:
+        return agrees(want, got) and bool(want.strip()) == bool(got.strip())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] if name in SLOW else []) for name in SHOWN]
+)
+def test_the_example_prints_what_it_shows(
+    name: str, made: dict[str, object], algorithms: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    statements, names = examples(name), {"tl": tl, "np": np, "pl": pl}
+    if statements[0].source in made:
+        names["log"] = made[statements.pop(0).source]
+    elif re.match(r"log = tl\.collect\(", statements[0].source):
+        exec(statements[0].source, names)
+        made[statements[0].source] = names["log"]
+        del statements[0]
+    test = doctest.DocTest(statements, names, name, None, None, None)
+    runner = doctest.DocTestRunner(checker=Checker(), optionflags=doctest.REPORT_NDIFF, verbose=False)
+    said: list[str] = []
+    failed, tried = runner.run(test, out=said.append, clear_globs=False)
+    assert tried
+    assert not failed, "".join(said)
+    assert os.getcwd() == str(tmp_path)
+
+
+@needs_site
+@pytest.mark.full
+def test_examples_of_docstrings_are_on_the_pages_of_the_reference() -> None:
+    for source in sorted((DOCS / "reference").glob("*.md")):
+        names = re.findall(r"^\.\. auto(?:function|class):: (\S+)$", source.read_text(encoding="utf-8"), re.M)
+        statements = sum(len(examples(name)) for name in set(names) & {*SHOWN})
+        assert shown(f"reference/{source.stem}.html").count(">>> ") == statements, source.name
+
+
+def test_a_wrong_example_is_seen(tmp_path: Path) -> None:
+    test = doctest.DocTestParser().get_doctest(">>> 1 + 1\n3\n>>> x = 2\n>>> x\n", {}, "wrong", None, None)
+    runner = doctest.DocTestRunner(checker=Checker(), verbose=False)
+    failed, tried = runner.run(test, out=lambda said: None)
+    assert (failed, tried) == (2, 3)
