@@ -66,6 +66,8 @@ def test_every_flag_says_what_it_is(words, page):
     assert max(len(line) for line in text.splitlines() if not line.startswith("usage:")) <= 80
     found = rows(text)
     assert ("-h, --help", "show this help message and exit") in found
+    assert ("--version", "print the version of tidelog") in found
+    assert not any(flag.startswith("--preset") and "None" in flag for flag, _ in found)
     for flag, description in found:
         assert re.sub(r"\(.*\)", "", description).strip(), f"{flag} has no description"
         value = re.sub(r"\|None\b", "", flag.split(" ", 1)[1]) if " " in flag and "--" in flag else flag
@@ -146,3 +148,4 @@ def test_old_names_are_refused_with_the_new_name(case, tidelog):
 
 def test_the_version_is_listed(tidelog):
     assert "`tidelog --version`" in tidelog("--help").out
+    assert tidelog("train", "iql", "--version").out.startswith("tidelog ")

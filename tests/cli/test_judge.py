@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import shutil
 
 import polars as pl
@@ -13,7 +14,7 @@ from tests.ope.cases import best_treatments, mostly, treated
 from tests.ope.made import evidence_of
 from tests.report.crafted import verdict as crafted
 from tests.training.runs import write_record
-from tidelog.cli.judge import _show
+from tidelog.cli.judge import _export_command, _NamedPolicy, _show
 from tidelog.data.overlap import Sketch
 from tidelog.ope.estimators.risk import risk_of
 from tidelog.policies.statistics import Interval
@@ -101,6 +102,15 @@ def test_another_log_is_taken_whole(run, tmp_path, tidelog):
     assert content["context"]["source"] == str(tmp_path / "other")
 
 
+def test_the_command_after_a_choice_names_the_member(tmp_path):
+    run = tmp_path / "the run"
+    members = [_NamedPolicy(f"{run}: member-{one}", f"member-{one}", run, None) for one in range(9)]
+    (words,) = [shlex.split(_export_command(members, f"{run}: member-7"))]
+    assert words == ["tidelog", "export", str(run), "--member", "7", "--to", "zip"]
+    saved = _NamedPolicy("policies/a", "a", None, None)
+    assert _export_command([*members, saved], "policies/a") == "tidelog export policies/a --to zip"
+
+
 def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
     done = tidelog("judge", run, "--all-members", "--sample", "--out", tmp_path / "all.json", *QUICK)
     assert done.code == 0, done.err
@@ -114,6 +124,11 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
     one = json.loads((run / "verdicts" / "member-1-sampled-1.json").read_text())
     assert whole["verdicts"]["member-1"] == one
     assert done.out.split("\n")[0] == whole["advice"] == one["context"]["together"]["advice"]
+    assert whole["recommended"] is None
+    assert ", of which the log shows most:\n- " in done.out
+    assert next(line for line in done.out.split("\n") if line.startswith("Next: ")) in [
+        verdict["paragraph"][verdict["paragraph"].index("Next: ") :] for verdict in whole["verdicts"].values()
+    ]
     details = tidelog("judge", run, "--all-members", "--sample", "--details", *QUICK)
     assert "\nmember-0: " in details.out
     assert all(reason in details.out for reason in one["reasons"])

@@ -379,7 +379,9 @@ def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
     inspected = capsys.readouterr().out
     assert "tidelog train" not in inspected
     assert "lists of items need a time for every event" in inspected
-    command = inspected.split("`")[-2].replace("TIME", "x9")
+    text, command = inspected.rstrip().split("\n  tidelog ")[-2:]
+    assert max(map(len, text.split("\nlists of items")[1].splitlines())) <= 80
+    command = f"tidelog {command}".replace("TIME", "x9")
     assert main(shlex.split(command)[1:]) == 0
 
 

@@ -301,7 +301,7 @@ def test_a_step_that_counts_nothing_is_left_out() -> None:
     assert "step" not in tomllib.loads(alone.toml)
     assert "'step' is not used as step: no column says which rows form an episode" in alone.notes
     twice = describe_table(frame.with_columns(episode=pl.Series([1, 1, 1, 2])))
-    assert "'step' is not used as step: 1 rows repeat a step of their 'episode'" in twice.notes
+    assert "'step' is not used as step: 1 row repeats a step of their 'episode'" in twice.notes
     right = describe_table(frame.with_columns(episode=pl.Series([1, 2, 2, 2])))
     assert tomllib.loads(right.toml)["step"] == "step"
 
@@ -317,6 +317,34 @@ def test_an_empty_column_and_a_long_recording_are_said() -> None:
     assert any(note.endswith("add a column that names the part of each row, such as the day") for note in notes)
     drawn = describe_table(frame.with_columns(propensity=pl.Series([0.5, 0.4] * 3)))
     assert not any(note.endswith("such as the day") for note in drawn.notes), "a bandit needs no episodes"
+
+
+def test_a_few_copied_rows_leave_the_step_and_are_named() -> None:
+    rows = pl.DataFrame(
+        {"patient": np.repeat(np.arange(50), 4), "visit": np.tile(np.arange(4), 50), "x": np.arange(200) / 7}
+    ).with_columns(action=pl.Series(["a", "b"] * 100), reward=pl.col("x") * 2)
+    described = describe_table(pl.concat([rows, rows[5:6]]))
+    assert tomllib.loads(described.toml)["step"] == "visit"
+    assert any(one.startswith("1 row repeats a step of their 'patient': remove copied rows") for one in described.notes)
+    (error,) = described.report.errors
+    assert (error.check, error.column, error.rows) == ("duplicate step", "visit", (201,))
+    assert error.fix.startswith("remove copied rows, or set step= to a column that counts")
+    many = describe_table(pl.concat([rows, rows[:5]]))
+    assert "step" not in tomllib.loads(many.toml)
+    assert any("'visit' is not used as step: 5 rows repeat a step" in one for one in many.notes)
+
+
+def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("patient,visit,action,reward\n")
+    with pytest.raises(LogError, match="error: empty log\n  found: column names, but no rows\n"):
+        describe_table(tmp_path / "a.csv")
+
+
+def test_a_table_without_a_reward_says_what_a_better_policy_needs(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"patient": np.repeat(np.arange(50), 4), "x": np.arange(200) / 7})
+    rows.with_columns(action=pl.Series(["a", "b"] * 100)).write_csv(tmp_path / "a.csv")
+    text = describe_table(tmp_path / "a.csv").text()
+    assert "for a better policy, set `reward` in columns.toml" in " ".join(text.split())
 
 
 def test_numbers_of_columns_are_a_header(tmp_path: Path) -> None:

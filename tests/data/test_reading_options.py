@@ -304,4 +304,4 @@ def test_a_row_written_twice_is_to_be_removed():
     error = validate(twice, {**MAPPING, "episode": "who", "time": "when"}).errors[0]
     assert (error.check, error.fix) == ("steps cannot be ordered", "remove copies, or set step= to their numbers")
     error = validate(FRAME.with_columns(pl.lit(0).alias("")), {**MAPPING, "weight": "nowhere"}).errors[0]
-    assert error.fix == "correct the mapping: known names: a, r, ward, x"
+    assert error.fix == "correct the name in the mapping, or add the column to the file"

@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from tests.data.visits import mapping, visits, with_next
+from tidelog.data.core.columns import Columns
 from tidelog.data.core.registry import CHECKS
-from tidelog.data.io.readers import read_log
+from tidelog.data.io.readers import read_log, validate
 from tidelog.data.log import Log
 
 ROWS = 24
@@ -139,3 +140,12 @@ def test_rewards_that_value_learning_cannot_see_are_said(rewarded: Any, blind: b
 def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}
+
+
+def test_one_action_is_named_by_its_label_and_one_thing_is_singular():
+    frame = pl.DataFrame({"x": [0.5, 1.5], "drug": ["pill"] * 2, "benefit": [1.0, 2.0], "who": ["p"] * 2})
+    columns = Columns(observation="x", action="drug", reward="benefit", episode="who")
+    found = {one.check: one.found for one in validate(frame, columns).problems}
+    assert found["one action only"] == "every action is 'pill'"
+    assert found["actions inferred"] == "1 action, inferred from the log"
+    assert found["few episodes"] == "1 episode"

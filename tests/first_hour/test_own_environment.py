@@ -115,6 +115,18 @@ def test_a_run_continues_with_the_command_that_its_failure_printed(house, tmp_pa
 
 
 @pytest.mark.full
+def test_the_log_of_a_training_and_the_commands_to_a_log_of_its_policy(house, tmp_path):
+    train = ["train", "ppo", "--env", ENV, *TINY, "--out", "runs/own", "--log-out", "meanwhile"]
+    code, said = house(*train)
+    assert code == 0, said
+    assert "log of all decisions: meanwhile" in said
+    (command,) = re.findall(r"(?:next|then): tidelog (collect .*? --out LOG)", said)
+    code, said = house(*shlex.split(command))
+    assert code == 0, said
+    assert len(tl.open_log(tmp_path / "LOG").episode_ids) == 1000
+
+
+@pytest.mark.full
 def test_an_environment_of_evaluations_is_named_again_too(house):
     code, said = house("collect", "--env", ENV, "--episodes", "8", "--out", "log")
     assert code == 0, said

@@ -450,6 +450,16 @@ def test_a_split_warns_of_a_period_with_few_of_the_events(first: bool, few: int,
     assert "uneven periods" not in {one.check for one in log.split(at=100.5).report.warnings}
 
 
+def test_a_split_by_the_numbers_of_clicks_asks_for_a_column_of_times() -> None:
+    lengths = [20, *[2] * 200]
+    users = np.repeat(np.arange(201), lengths)
+    clicks = np.concatenate([np.arange(length) for length in lengths])
+    frame = pl.DataFrame({"u": users, "i": (users + clicks) % 7, "click": clicks})
+    log = tl.read_interactions(frame, user="u", item="i", time="click")
+    (uneven,) = [one for one in log.split(share=0.5).report.warnings if one.check == "uneven periods"]
+    assert uneven.fix.startswith("name a column of dates or times: 201 of 201 users begin at 0, so this column counts")
+
+
 def test_leaving_one_out_warns_of_the_leak() -> None:
     split = interactions().leave_one_out()
     assert len(split.test.targets) == len(np.unique(split.test.user))

@@ -360,3 +360,9 @@ def test_a_zip_without_a_manifest_is_no_policy(whole, tmp_path):
         CheckpointError, match=rf"has no {MANIFEST}, so it is not a tidelog policy. fix: choose another"
     ):
         runtime.load(path)
+
+
+def test_an_onnx_file_is_named_as_what_it_is(tmp_path):
+    (tmp_path / "policy.onnx").write_bytes(b"\x08\x08 no zip")
+    with pytest.raises(CheckpointError, match=r"an ONNX file, .* fix: name the run it was exported from, or export"):
+        Saved(tmp_path / "policy.onnx")

@@ -17,7 +17,7 @@ from tidelog.cli import main
 from tidelog.sweeps.attempt import run_attempt
 from tidelog.sweeps.engines import Job
 from tidelog.sweeps.engines import ray as engine_module
-from tidelog.sweeps.engines.ray import MOST_STARTS, UNSEEN, About, Ray, Worker, installed
+from tidelog.sweeps.engines.ray import MOST_STARTS, NO_SHARED_FOLDER, About, Ray, Worker, installed
 from tidelog.training.runs.record import PACKAGES
 
 
@@ -332,7 +332,7 @@ def test_a_worker_that_would_not_train_the_same_is_refused(about, error, words, 
 
 
 def test_a_folder_that_a_node_does_not_see_ends_the_sweep_and_it_can_go_on(ray, origin, tmp_path, capsys):
-    Fake.does = staticmethod(lambda job: UNSEEN)
+    Fake.does = staticmethod(lambda job: NO_SHARED_FOLDER)
     written = tl.sweep(bc(), origin, 2, out=tmp_path / "sweep", every=1, train=False, progress=False)
     assert main(["resume", str(written.folder), "--on", "ray"]) == 2
     shown = " ".join(capsys.readouterr().err.split())
@@ -360,8 +360,8 @@ def test_a_worker_looks_at_its_folder_first(origin, tmp_path, monkeypatch):
 
     monkeypatch.setattr("tidelog.sweeps.work.run_attempt", attempt)
     worker, sha256 = Worker(), engine_module.checksum(plan)
-    assert worker.run(job, str(plan), "0") == UNSEEN
-    assert worker.run(job, str(tmp_path / "sweep.json"), sha256) == UNSEEN
+    assert worker.run(job, str(plan), "0") == NO_SHARED_FOLDER
+    assert worker.run(job, str(tmp_path / "sweep.json"), sha256) == NO_SHARED_FOLDER
     assert (kept, streams, jobs) == ([], [], [])
     hows = []
     while outcome:

@@ -234,7 +234,8 @@ def discount(facts: Facts) -> Setting | None:
     if facts.ended < ENDED or facts.longest > SHORT:
         return None
     share = "every episode" if facts.ended == 1.0 else f"{math.floor(1000 * facts.ended) / 10:g}% of the episodes"
-    return Setting(1.0, f"the environment ends {share}, after at most {facts.longest:,} decisions")
+    after = "one decision" if facts.longest == 1 else f"at most {facts.longest:,} decisions"
+    return Setting(1.0, f"the environment ends {share}, after {after}")
 
 
 def temperature(facts: Facts) -> Setting | None:

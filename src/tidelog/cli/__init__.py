@@ -85,7 +85,7 @@ def _dispatch(words: list[str]) -> int:
         shell = words[0].partition("=")[2] or (words[1] if len(words) > 1 else "")
         print(completion.script(shell), end="")  # noqa: T201
         return 0
-    if words[0] == "--version":
+    if "--version" in words:
         print(f"tidelog {tidelog.__version__}")  # noqa: T201
         return 0
     command = words[0]

@@ -66,7 +66,7 @@ def _flags(flags: type[Any]) -> list[str]:
     groups = [flags, *(hint for hint in get_type_hints(flags).values() if is_dataclass(hint))]
     positive = [name for group in groups for name in get_type_hints(group) if getattr(group, name, None) is True]
     own = [*(name for name in flag_names(flags) if name not in is_argument), *(f"no_{name}" for name in positive)]
-    return [*(f"--{name.replace('_', '-')}" for name in own), "--help"]
+    return [*(f"--{name.replace('_', '-')}" for name in own), "--help", "--version"]
 
 
 def _fish(words: dict[str, list[str]]) -> str:

@@ -40,7 +40,8 @@ Repeated: TypeAlias = Annotated[tuple[LogName, ...], tyro.conf.UseAppendAction]
 
 RENAMED = {"--log": "--data", "--format": "--json", "--deterministic": "--mode"}  # flags of earlier versions
 NUMBER = "NUMBER"
-OUTPUT = ("quiet", "json")
+VERSION = "version"  # a flag of every command, which prints the version before the command begins
+OUTPUT = ("quiet", "json", VERSION)
 OPTIONS = "_options"  # ends the name of a field that holds a group of flags, under the rest of its name
 
 
@@ -120,6 +121,9 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
             hint = Annotated[hint, _argument(hint, default, texts.get(one.name))]
         field: Any = dataclasses.field(default=default, default_factory=factory, kw_only=one.kw_only)
         fields.append((one.name, hint, field))
+    if not is_group:
+        hint = Annotated[bool, tyro.conf.FlagCreatePairsOff, _argument(bool, None, "print the version of tidelog")]
+        fields.append((VERSION, hint, dataclasses.field(default=False, kw_only=True)))
     fields.sort(key=lambda one: one[0] in OUTPUT)  # a stable order: these flags are the last
     frozen = cls.__dataclass_params__.frozen
     shown = dataclasses.make_dataclass(cls.__name__, fields, bases=(cls,), frozen=frozen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -353,7 +353,7 @@ def _show_result(
     if isinstance(result, Verdict):
         _show(result, named_policies[0].name, which, options.details, options.bad_outcome)
     else:
-        _show_table(result, which)
+        _show_table(result, which, options.details)
         for name, verdict in result.items() if options.details else ():
             print_line("")
             _show(verdict, name, which, True, options.bad_outcome)
@@ -371,6 +371,16 @@ def _show_result(
         other = " (--mode takes its most likely action again)" if ways == [DOES["sample"]] else ""
         if ways:
             print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
+        if isinstance(result, Verdicts) and result.recommended is not None:
+            print_line(f"next: {_export_command(named_policies, result.recommended)}")
+
+
+def _export_command(named_policies: Sequence[_NamedPolicy], name: str) -> str:
+    """The command that saves the policy with this name; every command takes a run's first member otherwise."""
+    one = next(one for one in named_policies if one.name == name)
+    source = one.run or Path(one.name)
+    member = one.short.partition("member-")[2]
+    return f"tidelog export {shlex.quote(str(source))}{f' --member {member}' if member else ''} --to zip"
 
 
 def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
@@ -382,7 +392,7 @@ def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
     )
 
 
-def _show_table(verdicts: Verdicts, which: str) -> None:
+def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     print_line(f"{verdicts.advice}\n")
     rows = []
     for row in verdicts.table:
@@ -404,6 +414,17 @@ def _show_table(verdicts: Verdicts, which: str) -> None:
     for reason in verdicts[0].reasons:
         if reason in shared:
             print_line(f"- {reason}")
+    if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
+        shares = [row["effective_sample_size"] for row in verdicts.table]
+        name, one = list(verdicts.items())[
+            max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
+        ]
+        print_line(f"{name}, of which the log shows most:")
+        for reason in one.reasons:
+            if reason not in shared:
+                print_line(f"- {reason}")
+        if one.next_step:
+            print_line(one.next_step)
 
 
 def _show(verdict: Verdict, name: str, which: str, details: bool, bad_outcome: float | None) -> None:

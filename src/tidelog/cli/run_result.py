@@ -73,6 +73,8 @@ def show_run(run: Run) -> None:
 
         print_next(run)
         return
+    if run.record.options.log_out is not None:
+        print_line(f"log of all decisions: {_short(run.record.options.log_out)}")
     for place, command in enumerate(_next_commands(run)):
         print_line(f"{'then' if place else 'next'}: {command}")
 
@@ -100,7 +102,10 @@ def _next_commands(run: Run) -> list[str]:
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
     if record.environment is not None:
-        commands.append(f"tidelog evaluate {folder} --env {shlex.quote(record.environment)}")
+        environment = shlex.quote(record.environment)
+        commands.append(f"tidelog evaluate {folder} --env {environment}")
+        if not record.is_finetuned:  # a verdict on another policy needs the log of one that does not change
+            commands.append(f"tidelog collect --env {environment} --policy {folder} --episodes 1000 --out LOG")
     origin = record.data.origin or {}
     has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
     if (record.environment is None or record.is_finetuned) and has_reward:
@@ -113,6 +118,12 @@ def _next_commands(run: Run) -> list[str]:
     elif record.environment is None:
         commands.append(f"tidelog evaluate {folder} --env NAME")
     return commands
+
+
+def _short(path: str) -> str:
+    """A path as it is written in the working folder, if it is in it."""
+    here = Path.cwd()
+    return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
 
 def _number(value: Any) -> str:

@@ -65,7 +65,7 @@ class SweepFlags:
     """the folder of the sweep; default: sweeps/<algorithm>, with a number if it exists"""
     steps: int | None = None
     """updates per seed; default: of one algorithm as many as the log asks for, else 20000"""
-    preset: Annotated[str, "NAME"] | None = AUTO
+    preset: Annotated[str, "auto|none"] = AUTO
     """"auto" lets the settings of one algorithm that are in no grid follow the log, "none" leaves them as they are"""
     cpus: int = 1
     """processor cores of each trial"""

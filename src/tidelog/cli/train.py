@@ -57,7 +57,7 @@ class LogFlags:
     """print the result only, without progress"""
     json: bool = False
     """print the result as JSON; everything else goes to standard error"""
-    preset: Annotated[str, "NAME"] | None = AUTO
+    preset: Annotated[str, "auto|none|PRESET"] = AUTO
     """defaults of the hyper-parameters: "auto" follows the log and says why, "none" leaves them as they are shown here,
     and some algorithms have published ones"""
     steps: int | None = None
@@ -77,7 +77,7 @@ class RankingFlags(LogFlags):
     data: Sources
     """the interactions: a table (.csv, .tsv, .parquet, .jsonl) or several, a folder of tables, a glob, or a folder of
     Interactions.save"""
-    preset: Annotated[str, "NAME"] | None = AUTO
+    preset: Annotated[str, "auto|none"] = AUTO
     """"auto" lets the number of updates follow the log and stops early, "none" takes 20000"""
     steps: int | None = None
     """most updates per seed; default: with "auto" about 10 passes over the events, from 500 to 10000, else 20000"""
@@ -93,7 +93,7 @@ class LearnFlags(EnvironmentFlags):
 
     start: RunOrPolicy | None = None
     """initialise with this policy (a run folder or a saved policy), which is distilled into the new one"""
-    preset: Annotated[str, "NAME"] | None = AUTO
+    preset: Annotated[str, "auto|none|PRESET"] = AUTO
     """settings for a family of problems as defaults: "auto" chooses them by the environment's observations and actions,
     "none" leaves the paper's"""
     config: File | None = None

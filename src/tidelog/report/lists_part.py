@@ -100,9 +100,9 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
             "last item."
         )
     share = found.log.repeat_share
-    seen = _SEEN + _REPEATS[share < REPEATED].format(share=share)
+    repeats = _EARLIER_ITEMS + _REPEATS[share < REPEATED].format(share=share)
     body = [_lead(compared, learnt, "baskets" if baskets else "events"), *map(paragraph, notes)]
-    body += [paragraph(seen, "soft"), paragraph(explanation, "soft")]
+    body += [paragraph(repeats, "soft"), paragraph(explanation, "soft")]
     unit = found.log.reward_unit
     body.append(_measures_table(compared, SHOWN, "Lists on the held-out period", unit, every_kind=False))
     wide = _measures_table(compared, tuple(MEANINGS), "Every measure, by kind of event", unit, every_kind=True)
@@ -119,7 +119,7 @@ _SELECTED = (  # by whether some users choose the policy and the others are repo
     "Other users of this period chose the update that is kept and the weight of the learnt values (Q), 0 unless a gain "
     "is shown.",
 )
-_SEEN = "The measured lists may contain items that the user took before. "
+_EARLIER_ITEMS = "The measured lists may contain items that the user took before. "
 _REPEATS = (  # by whether such items are left out by default
     "Users take the same items again in {share:.0%} of the events, so the lists of `tidelog recommend` and "
     "`tidelog serve` may contain them, too (`--exclude-seen yes` leaves them out).",

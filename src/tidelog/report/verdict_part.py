@@ -95,7 +95,7 @@ def verdict_section(run: SavedRun) -> str:
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
         body.append(with_picture(parts, _difference(verdict)))
-    body += [folded("How it was judged", _how(shown)), risk_of_verdict(verdict)]
+    body += [folded("How it was judged", _judging_method(shown)), risk_of_verdict(verdict)]
     if len(run.verdicts) > 1:
         rows = [
             [one.path.stem, one.policy, one.verdict.decision,
@@ -166,7 +166,7 @@ def _difference(verdict: Verdict) -> str:
 _DECIDING = {"wdr": "weighted doubly robust (wdr)", "drl": "double reinforcement learning (drl)"}
 
 
-def _how(shown: SavedVerdict) -> str:
+def _judging_method(shown: SavedVerdict) -> str:
     """What was estimated, by which estimator, how often these episodes were used, and every setting."""
     verdict = shown.verdict
     deciding = _DECIDING.get(verdict.deciding, verdict.deciding)

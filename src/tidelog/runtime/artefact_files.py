@@ -233,6 +233,11 @@ def _members(path: Path) -> list[zipfile.ZipInfo]:
         with zipfile.ZipFile(path) as archive:
             members = archive.infolist()
     except BROKEN as error:
+        if path.suffix == ".onnx":
+            raise CheckpointError(
+                f"{path}: an ONNX file, which programs without tidelog run with ONNX Runtime; expected a saved "
+                "policy. fix: name the run it was exported from, or export the policy with --to zip"
+            ) from error
         raise CheckpointError(f"{path}: not a folder or valid zip ({error}). fix: export the policy again") from error
     names = [info.filename for info in members]
     for info in members:

@@ -55,8 +55,8 @@ ACTION = (
     "choice", "control", *ITEM, "coupon", "offer", "therapy", "medication", "drug", "variant", "banner",
 )  # fmt: skip
 NEXT = {"next", "new", "following"}
-_SEEN = {"obs", "observation", "observations", "state", "states", "feature", "features", "context", "covariate",
-         "covariates", "affinity"}  # fmt: skip
+_OBSERVATION_WORDS = {"obs", "observation", "observations", "state", "states", "feature", "features", "context",
+                      "covariate", "covariates", "affinity"}  # fmt: skip
 _LETTERS = ("x", "s")  # names of observations, alone or with a number; elsewhere s are seconds
 CODED = {
     "id", "code", "type", "category", "class", "kind", "group", "zip", "zipcode", "sex", "gender", "ward", "state",
@@ -78,7 +78,7 @@ def plain_name(one: Field) -> str:
 def is_observed(words: Sequence[str]) -> bool:
     """Whether the words of a name say an observation."""
     lettered = bool(words) and words[0] in _LETTERS and all(word.isdigit() for word in words[1:])
-    return lettered or not _SEEN.isdisjoint(words)
+    return lettered or not _OBSERVATION_WORDS.isdisjoint(words)
 
 
 def is_identity(one: Field, rows: int) -> bool:

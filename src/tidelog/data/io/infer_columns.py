@@ -39,7 +39,7 @@ def infer_columns(
     named = [one for one in fields if one.name and not (plain_name(one) in index and one.unique == rows)]
     proposal = Proposal()
     assign_single_roles(named, rows, ends, repeats, proposal)
-    assign_step(named, repeats, counts, proposal)
+    assign_step(named, rows, repeats, counts, proposal)
     assign_cluster(named, rows, nested, proposal)
     assign_masks(named, proposal)
     assign_actions(named, weighed, proposal)

@@ -10,6 +10,7 @@ from tidelog.data.io.table_fields import NUMERIC, Field
 from tidelog.data.validation.clusters import LEAST_REPEATS, LEAST_VALUES, kind_of, name_words
 
 _FEWEST_EPISODES = 10
+_MOST_COPIES = 0.02  # share of rows; more rows with the same step are no copies
 _MOST_ENDS = 0.5  # share of episodes
 _FEWEST_ENDS = 5  # last rows with a flag that no other row has, from which on it is no chance
 
@@ -65,7 +66,7 @@ def _fits(role: str, one: Field, rows: int) -> bool:
 def _misfit(role: str, one: Field) -> str:
     if role == "episode":
         return f"'{one.name}' differs in every row or is not an identifier: it cannot mark which rows belong together"
-    held = "has no value" if one.kind == "empty" else f"holds {one.kind}s"
+    held = "has no value" if one.kind == "empty" else f"holds {one.kind.removesuffix('s')}s"
     return f"'{one.name}' has the name of a {role}, but {held}"
 
 
@@ -120,6 +121,7 @@ def _episode_by_count(
 
 def assign_step(
     named: Sequence[Field],
+    rows: int,
     repeats: Callable[[str, str], int],
     counts: Callable[[str, str], bool],
     proposal: Proposal,
@@ -146,9 +148,14 @@ def assign_step(
         proposal.notes.append(f"'{step}' is not used as step: no column says which rows form an episode")
         return
     count = repeats(episode, step)
-    if count:
-        del proposal.mapping["step"]
-        proposal.notes.append(f"'{step}' is not used as step: {count:,} rows repeat a step of their '{episode}'")
+    if not count:
+        return
+    those = f"{count:,} {'row repeats' if count == 1 else 'rows repeat'} a step of their '{episode}'"
+    if count <= _MOST_COPIES * rows:
+        proposal.notes.append(f"{those}: remove copied rows, or change `step` if it is no count of rows")
+        return
+    del proposal.mapping["step"]
+    proposal.notes.append(f"'{step}' is not used as step: {those}")
 
 
 def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:

@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidelog.data.core.columns import Columns, TextForm
-from tidelog.data.core.registry import examine
+from tidelog.data.core.registry import examine, unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.io.infer_columns import infer_columns
 from tidelog.data.io.proposal import Proposal, roles_of
@@ -30,7 +30,8 @@ from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusua
 from tidelog.data.statistics import rewards_are_equal
 
 _SHOWN = 12
-_WIDTH = 100
+_TERMINAL = 80  # columns of the narrowest terminal
+_WIDTH = 100  # of lists in a mapping
 
 
 @dataclass(frozen=True)
@@ -138,19 +139,24 @@ class Description:
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
-            lines.append(
-                "lists of items need a time for every event, and one item per row: with your column of times for TIME, "
-                f"`tidelog data validate --data {source} --user {user} --item {item} --time TIME`"
+            lines += _hint(
+                "lists of items need a time for every event, and one item per row; with your column of times for TIME:",
+                f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
             )
         elif not any(one.role == "action" for one in self.fields):
-            lines.append(
-                "where a row says who chose which item and no decision was made, name the columns instead: `tidelog "
-                f"data validate --data {source} --user USER --item ITEM --time TIME` (a visit can be the user)"
+            lines += _hint(
+                "where a row says who chose which item and no decision was made, name the columns instead (a visit "
+                "can be the user):",
+                f"tidelog data validate --data {source} --user USER --item ITEM --time TIME",
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
             algorithm = "bc" if self.proposed.reward is None else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
             lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to judge the policy on")
+            if self.proposed.reward is None:
+                name = "columns.toml" if self.written is None else self.written
+                text = f"bc only imitates the log; for a better policy, set `reward` in {name} and train iql"
+                lines += textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False)
         return lines
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
@@ -178,7 +184,12 @@ GOOD_ROWS = "good.csv"
 
 
 def _wrapped(notes: Sequence[str]) -> list[str]:
-    return [line for note in notes for line in textwrap.wrap(f"- {note}", _WIDTH, subsequent_indent="  ")]
+    return [line for note in notes for line in textwrap.wrap(f"- {note}", _TERMINAL, subsequent_indent="  ")]
+
+
+def _hint(text: str, command: str) -> list[str]:
+    """A sentence that fits any terminal, and the command after it, whole."""
+    return [*textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False), f"  {command}"]
 
 
 def _summary(title: str, report: Report) -> list[str]:
@@ -193,6 +204,9 @@ def describe_table(source: Any) -> Description:
     separator = unusual_separator(source)
     settings: dict[str, Any] = {} if separator is None else {"separator": separator}
     table = table_of(source, form=TextForm(separator=separator))
+    if not table.rows:
+        fix = "check the path and how the log was exported"
+        raise unreadable(table.source, "column names, but no rows", "at least one decision", fix, "empty log")
     if _lacks_header(table):
         settings = {"header": False} | settings
     if has_decimal_commas(table, separator):

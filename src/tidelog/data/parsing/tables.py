@@ -265,9 +265,15 @@ def lacking(table: Table, roles: Mapping[str, str]) -> list[tuple[str, Finding]]
     known = [name for name in table.columns if name]
     shown = ", ".join(map(repr, list(table.columns)[:8])) + (", ..." if len(table.columns) > 8 else "")
     present = frozenset(table.columns)
+    near = {name: nearest(name, known) for name in roles if name not in present}
+    fixes = {
+        name: f"correct the name in the mapping: {text}" if text.startswith("did you mean")
+        else "correct the name in the mapping, or add the column to the file"
+        for name, text in near.items()
+    }  # fmt: skip
     found = [
         ("missing column", Finding(name, None, f"no column '{name}' for {role}; the columns are {shown}",
-                                   f"a column '{name}'", f"correct the mapping: {nearest(name, known)}"))
+                                   f"a column '{name}'", fixes[name]))
         for name, role in roles.items() if name not in present
     ]  # fmt: skip
     fix = "export the files alike, or read them apart and join the logs with tidelog.concat"

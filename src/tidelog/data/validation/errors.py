@@ -278,10 +278,9 @@ def duplicate_step(raw: RawLog) -> Iterable[Finding]:
     """Two rows of one episode have the same step."""
     if raw.step is not None and raw.order.tied.any():
         at = raw.order.rows[raw.order.tied]
-        found = f"step {first_values(raw.step.values[at])} repeated in the same episode"
-        yield Finding(
-            raw.step.name, at, found, "one row per step", "remove copies, or name a column that distinguishes them"
-        )
+        found = f"an earlier row has the same episode and step ({first_values(raw.step.values[at])})"
+        advice = "remove copied rows, or set step= to a column that counts the rows of each episode"
+        yield Finding(raw.step.name, at, found, "one row for each step of an episode", advice)
 
 
 @check("steps cannot be ordered", "error")

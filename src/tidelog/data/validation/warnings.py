@@ -111,7 +111,7 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
     if (raw.flags.assumed & placed).any():
         at = raw.order.rows[raw.flags.assumed & placed]
         episodes = len(raw.order.ids) - int(raw.unplaced.sum())
-        found = f"{len(at):,} of {episodes:,} episodes end without a flag; truncated is assumed"
+        found = f"{len(at):,} of {_amount(episodes, 'episode')} without a flag at the end; truncated is assumed"
         advice = "set terminated= or truncated=; terminated=True if every episode terminated"
         yield Finding(None, at, found, "terminated or truncated on each last row", advice)
 
@@ -122,7 +122,7 @@ def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
     followed = raw.order.sort(raw.followed)
     unknown = raw.order.last & ~raw.flags.terminated & ~followed & ~raw.unplaced[raw.order.rows]
     if unknown.any():
-        found = f"{int(unknown.sum()):,} rows are used for cloning and statistics, not as targets of value learning"
+        found = f"{_amount(int(unknown.sum()), 'row')} for cloning and statistics only, not for value learning"
         advice = "add a next_observation column, or the following row"
         if _rewards_only_in(raw, unknown):
             found += "; every reward other than 0 is in one of them, so value learning sees none"
@@ -187,10 +187,13 @@ def equal_returns(raw: RawLog) -> Iterable[Finding]:
 @check("one action only", "warning")
 def one_action_only(raw: RawLog) -> Iterable[Finding]:
     """Every action, or every value of one action dimension, is the same."""
+    labels = {one.name: one.vocabulary for one in raw.action.columns} if raw.action else {}
     for name, values in _numbers(raw.action.columns if raw.action else ()):
         if _constant(values):
-            found = f"every action is {values[0]:g}"
-            yield Finding(name, None, found, "different actions", "nothing can be learned about other actions")
+            label = labels.get(name)
+            shown = f"{values[0]:g}" if label is None else f"'{label[int(values[0])]}'"
+            advice = "check the column of action=; a log with one action cannot show which action is better"
+            yield Finding(name, None, f"every action is {shown}", "different actions", advice)
 
 
 @check("constant observation column", "warning")
@@ -265,7 +268,7 @@ def few_episodes(raw: RawLog) -> Iterable[Finding]:
     count = len(raw.order.ids)
     if 0 < count < _FEW_EPISODES:
         advice = "set episode= if rows form other episodes; intervals over so few episodes are wide"
-        yield Finding(None, None, f"{count} episodes", f"at least {_FEW_EPISODES}", advice)
+        yield Finding(None, None, _amount(count, "episode"), f"at least {_FEW_EPISODES}", advice)
 
 
 @check("gap in steps", "warning")
@@ -323,7 +326,7 @@ def actions_inferred(raw: RawLog) -> Iterable[Finding]:
         return
     values = clip_finite(raw.action.values)
     sizes = [action_count(raw)] if raw.action.kind == "discrete" else [int(top) + 1 for top in values.max(axis=0)]
-    found = f"{', '.join(map(str, sizes))} actions, inferred from the log"
+    found = f"{', '.join(map(str, sizes))} {'action' if sizes == [1] else 'actions'}, inferred from the log"
     yield Finding(action_name(raw), None, found, "a declared number of actions", "declare actions= if there are more")
 
 
@@ -437,3 +440,7 @@ def _constant(values: Values) -> bool:
 def _named(names: list[str], count: int | None = None) -> str:
     more = (count or len(names)) - 5
     return ", ".join(names[:5]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _amount(count: int, unit: str) -> str:
+    return f"{count:,} {unit}{'' if count == 1 else 's'}"

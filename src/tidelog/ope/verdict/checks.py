@@ -370,7 +370,8 @@ def range_finding(estimate: float, low: float, high: float) -> list[Finding]:
         f"the estimated mean return of the policy, {shown}, is {word} the {side} return of any episode in the log, "
         f"{limit}: the estimate is not credible"
     )
-    advice = f"judge a policy closer to the logger; if such returns are possible, set Limits({name}=...)"
+    flag = f"--{name.replace('_', '-')}"
+    advice = f"judge a policy closer to the logger; if such returns are possible, set Limits({name}=...) ({flag})"
     return [Finding("range", sentence, advice)]
 
 

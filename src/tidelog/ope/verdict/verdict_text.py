@@ -266,9 +266,10 @@ def _unshown(case: Case, outcome: Outcome) -> list[str]:
     if outcome.decision != "better":
         assumed.append(_extreme("more than", case, limits.highest_return, "best", "highest_return"))
     fields = ", ".join(f"{field}=..." for _, field in assumed)
+    flags = ", ".join(f"--{field.replace('_', '-')}" for _, field in assumed)
     return [
         f"{unshown}, and the answer assumes that none of them returns "
-        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields})"
+        f"{' or '.join(text for text, _ in assumed)}; if one can, set Limits({fields}) ({flags})"
     ]
 
 

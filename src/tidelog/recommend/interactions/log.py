@@ -35,6 +35,7 @@ from tidelog.types import Catalogue, History, Profile, Spec, Users
 MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
 LEAST_OF_SHARE = 0.1  # of the events that a period of a split would have if events were evenly spread
 UNEVEN = "uneven periods"
+MOST_FIRST = 0.5  # share of the users with the same first time, from which on times are counts of events
 _SHOWN = 5  # ids that a message lists
 ARRAYS = (
     "users", "items", "user", "item", "event", "reward", "time", "terminated", "truncated", "propensity", "slate",
@@ -403,20 +404,28 @@ def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
             f"{log.time.max()}. fix: choose a moment between them",
             log.report,
         )
-    return _split(log, before, counted, moment, [] if at is not None else _uneven(before, counted, share))
+    return _split(log, before, counted, moment, [] if at is not None else _uneven(log, before, counted, share))
 
 
-def _uneven(before: Values, counted: Values, share: float) -> list[Problem]:
+def _uneven(log: Interactions, before: Values, counted: Values, share: float) -> list[Problem]:
     """Warn of a split by a share of the time where a period has less than a tenth of that share of the events."""
     past, later = int(before.sum()), int(counted.sum())
     part = later / (past + later)
     if part >= LEAST_OF_SHARE * share and 1.0 - part >= LEAST_OF_SHARE * (1.0 - share):
         return []
     message = f"the last {share:.0%} of the time has {later:,} of {past + later:,} events ({part:.2%})"
-    advice = (
-        "correct or remove events with wrong times (the check 'times far outside' of `tidelog data validate` names "
-        "their rows), or choose another share of the time"
-    )
+    first, count = np.unique(log.time[log.starts[:-1]], return_counts=True)
+    if log.time.dtype.kind != "M" and count.max() > max(1, MOST_FIRST * len(log.users)):
+        advice = (
+            f"name a column of dates or times: {count.max():,} of {len(log.users):,} users begin at "
+            f"{first[count.argmax()]:g}, so this column counts the events of each user; without a column of times, "
+            "hold out nothing (held_out 0)"
+        )
+    else:
+        advice = (
+            "correct or remove events with wrong times (the check 'times far outside' of `tidelog data validate` names "
+            "their rows), or choose another share of the time"
+        )
     return [_warning(UNEVEN, message, f"about {share:.0%} of the events", advice)]
 
 

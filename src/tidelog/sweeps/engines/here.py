@@ -88,7 +88,7 @@ class Here:
         until = time.monotonic() + seconds
         while True:
             codes = {key: one.process.poll() for key, one in self._running.items()}
-            ended = [Ended(self._remove(key), _how(code)) for key, code in codes.items() if code is not None]
+            ended = [Ended(self._remove(key), _exit_text(code)) for key, code in codes.items() if code is not None]
             if ended or time.monotonic() >= until:
                 return ended
             time.sleep(POLL_SECONDS)
@@ -119,5 +119,5 @@ class Here:
         return one.job
 
 
-def _how(code: int) -> str:
+def _exit_text(code: int) -> str:
     return f"killed by signal {-code}" if code < 0 else f"ended with code {code}"

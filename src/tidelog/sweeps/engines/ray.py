@@ -37,7 +37,7 @@ SAVE_SECONDS = 30.0  # for a job to save after it is asked to end
 MOST_CORES = 1_000
 MOST_STARTS = 20  # actors in a row that are lost before their first job
 JOBS = "`ray job submit --address http://HEAD:8265 -- tidelog ...`, which runs the command in the cluster"
-UNSEEN = "unseen"
+NO_SHARED_FOLDER = "no shared folder"
 STORE_BYTES = 100_000_000  # of Ray's object store, through which nothing large passes
 PROBE = """
 import sys
@@ -73,10 +73,10 @@ class Worker:
         return msgspec.json.encode(About(node, platform.node(), os.getpid(), cores, versions)).decode()
 
     def run(self, text: str, plan: str, sha256: str) -> str:
-        """Run a job, and return how it ended; `UNSEEN` if this node does not see the same `sweep.json`."""
+        """Run a job, and return how it ended; `NO_SHARED_FOLDER` if this node does not see the same `sweep.json`."""
         job = decode(text, Job, "the job")
         if not Path(plan).is_file() or checksum(Path(plan)) != sha256 or not os.access(job.folder, os.W_OK):
-            return UNSEEN
+            return NO_SHARED_FOLDER
         os.environ["JAX_PLATFORMS"] = "cpu"
         if job.cores is not None:
             os.sched_setaffinity(0, job.cores)
@@ -257,7 +257,8 @@ class Ray:
             self._next_look, self._lost_starts = 0.0, self._lost_starts + 1
             if self._lost_starts >= MOST_STARTS:
                 raise CheckpointError(
-                    f"{MOST_STARTS} workers in a row were lost before their first job, the last one: {_how(error)}. "
+                    f"{MOST_STARTS} workers in a row were lost before their first job, the last one: "
+                    f"{_cause_of_loss(error)}. "
                     "fix: look at `ray status` and at Ray's logs of the nodes, then resume the sweep"
                 ) from error
             return
@@ -287,18 +288,18 @@ class Ray:
     def _end(self, one: _Running) -> Ended:
         """Return how a job ended; its actor takes the next one, or is replaced if it is lost."""
         try:
-            how = str(self._ray.get(one.result))
+            ending = str(self._ray.get(one.result))
         except self._ray.exceptions.RayError as error:
             self._ray.kill(one.slot.actor)
             self._next_look = 0.0
-            return Ended(one.job, f"{_how(error)} on node {one.slot.about.host}")
-        if how == UNSEEN:
+            return Ended(one.job, f"{_cause_of_loss(error)} on node {one.slot.about.host}")
+        if ending == NO_SHARED_FOLDER:
             raise ConfigError(
                 f"node {one.slot.about.host} does not see {one.job.folder} as this process does, or may not write "
                 "there. fix: use a folder that all nodes share under the same path, and go on there"
             )
         self._idle.append(one.slot)
-        return Ended(one.job, how)
+        return Ended(one.job, ending)
 
 
 def _connect(processors: int | None, insecure: bool) -> tuple[Any, bool]:
@@ -408,7 +409,7 @@ def _last_line(error: BaseException) -> str:
     return (lines[-1] if lines else type(error).__name__).rstrip(".")
 
 
-def _how(error: BaseException) -> str:
+def _cause_of_loss(error: BaseException) -> str:
     """Say in a few words how Ray lost an actor."""
     text = str(error)
     if "low on memory" in text or "OutOfMemory" in type(error).__name__:

@@ -90,7 +90,8 @@ class Options:
     )
     log_out: str | None = option(
         None,
-        help="write all collected decisions as a log, with propensities where the policy has a density",
+        help="write all collected decisions as a log, with propensities where the policy has a density; the policy "
+        "changes meanwhile: `tidelog collect` writes the log of one policy, as verdicts need it",
         verbs=("learn", "finetune"),
         flag=Annotated[str, "FOLDER"] | None,
     )
