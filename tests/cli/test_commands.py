@@ -331,7 +331,10 @@ def test_the_demo_tells_its_story(here, tidelog):
     assert (quiet.code, quiet.err) == (0, "")
     assert [line.split(":")[0] for line in quiet.out.splitlines()] == [
         "iql, seed 0", "bc, seed 0", "policy", "report"]  # fmt: skip
-    facts = json.loads(tidelog("demo", *words[:-2], "json", "--json").out)
+    done = tidelog("demo", *words[:-2], "json", "--json")
+    (low, high), *_ = re.findall(r"iql \(1 seed\).*?([\d.]+) to ([\d.]+)", done.err)
+    assert float(low) < float(high), "the interval of one seed is over its patients"
+    facts = json.loads(done.out)
     assert [one["name"] for one in facts["policies"]] == ["iql, seed 0", "bc, seed 0"]
     assert Path(facts["policy"]).exists()
     assert (here / "quiet" / "policy").exists()

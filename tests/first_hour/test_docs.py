@@ -27,6 +27,7 @@ NOT_RUN = {
     "artefact.md": ["text"],
     "index.md": ["text"],
     "installation.md": ["text", "text"],
+    "judging.md": ["text"],
     "documentation.md": ["text"],
     "scale.md": ["text", "text"],
     "tools.md": ["text"],

@@ -217,10 +217,12 @@ def _play(runs: dict[str, Run], log: tl.Log, episodes: int) -> None:
         seeds = training.record.options.seeds
         policies = [training.policy(seed) for seed in seeds]
         returns = np.stack([rollout(p, "treatment", episodes, seed=1, copies=250, sample=True) for p in policies])
-        interval = bootstrap_interval(returns, mean, whole_runs=len(seeds) > 1)
+        several = len(seeds) > 1  # an interval over runs; of a single one over its patients
+        interval = bootstrap_interval(returns if several else returns[0], mean, whole_runs=several)
         ends = f"{interval.low:.3f} to {interval.high:.3f}"
         exact = np.mean([_exact(policy) for policy in policies])
-        rows.append([f"{name} ({len(seeds)} seeds)", f"{interval.estimate:.3f}", ends, f"{exact:.3f}"])
+        trained = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
+        rows.append([f"{name} ({trained})", f"{interval.estimate:.3f}", ends, f"{exact:.3f}"])
     rows.append(["best possible", "", "", f"{treatment().optimal()[0]:.3f}"])
     table("share of patients who recover", ["", "played", "95% interval", "exact"], rows)
 
