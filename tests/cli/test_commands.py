@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import json
+import re
 import runpy
 import shutil
 import sys
