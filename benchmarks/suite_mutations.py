@@ -1345,8 +1345,8 @@ MUTATIONS = [
     Mutation(
         "first steps: one step too many is judged",
         "ope/evidence/first_steps.py",
-        "np.asarray(log.step) < steps",
-        "np.asarray(log.step) <= steps",
+        "rows = np.flatnonzero(np.asarray(log.step) < steps)",
+        "rows = np.flatnonzero(np.asarray(log.step) <= steps)",
         "tests/ope/test_first_steps.py",
     ),
     Mutation(
