@@ -11,6 +11,7 @@ import tidelog as tl
 from tests.sweeps.engines import InProcess
 from tidelog.cli import act
 from tidelog.cli.many_files import ManyFiles
+from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.sweeps import fan_out as fan_out_module
 from tidelog.sweeps import sweep as sweep_module
@@ -165,6 +166,7 @@ def test_skipped_rows_are_in_a_folder_of_their_own(new, policy, table, tidelog):
     [
         (["--data", "visits.csv", "--out", "a.csv", "--workers", 2], "for several files of rows"),
         (["--data", "visits.csv", "--out", "a.csv", "--on", "ray"], "for several files of rows"),
+        (["--data", GLOB, "--out", "a", "--probabilities", "--skip-unknown", "b"], "fix: set only one of them"),
         (["--data", GLOB, "--out", "new"], "exists and is not of this command"),
         (["--data", GLOB, "--out", "actions", "--on", "cloud"], "expected 'here'"),
         (["--data", "twins", "--out", "actions"], "would both be written as rows.csv"),
@@ -184,6 +186,24 @@ def test_what_cannot_be_is_refused(words, expected, new, policy, table, tidelog)
     done = tidelog("act", policy, *words)
     assert done.code == 2, done.said
     assert expected in done.said
+
+
+def test_a_place_that_the_command_needs_itself_is_refused(new, policy, table, tidelog):
+    (new / "new" / "jobs").mkdir()
+    table[:5].write_csv("new/jobs/rows.csv")
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
+    assert (done.code, (new / "actions").exists()) == (2, False)
+    assert "its output would be jobs/rows.csv, which this command needs. fix: rename the file" in done.said
+    with pytest.raises(ConfigError, match=r"has no files\.json, it is not of this command"):
+        ManyFiles.read(new)
+
+
+def test_of_many_failures_the_first_are_shown(new, policy, tidelog):
+    for number in range(6):
+        shutil.copy("new/tue/short.csv", f"new/tue/short-{number}.csv")
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
+    assert done.out.count("nothing for ") == act.MOST_SHOWN
+    assert "... and for 2 more: actions/failures" in done.out
 
 
 def test_a_recurrent_policy_reads_all_files_as_one_table(new, policy, tidelog, monkeypatch):

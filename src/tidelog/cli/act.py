@@ -212,8 +212,6 @@ def _act(options: Act) -> dict[str, Any]:
         if place is not None and place.suffix not in ENDINGS:
             raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
     policy = _policy(options)
-    if options.probabilities and skipped_file is not None:
-        raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
     check_targets(target, skipped_file, overwrite=options.overwrite)
     rows, skipped, note = _write_rows(policy, options, source, target, skipped_file)
     print_way(policy)
@@ -284,7 +282,9 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
 
 
 def _policy(options: Act) -> Acts:
-    """Return the policy in the chosen way of acting; ConfigError for a seed without chance."""
+    """Return the policy in the chosen way of acting; ConfigError for a seed without chance, and flags that exclude."""
+    if options.probabilities and options.skip_unknown is not None:
+        raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
     policy = in_chosen_way(_opened(options), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")
