@@ -833,7 +833,7 @@ MUTATIONS = [
     Mutation(
         "many files: files with the same rows have the same samples",
         "cli/act.py",
-        "np.random.SeedSequence([seed, *name.encode()])",
+        "np.random.SeedSequence([seed, *file.target.encode()])",
         "np.random.SeedSequence([seed])",
         "tests/cli/test_many_files.py",
     ),

@@ -109,18 +109,15 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     policy = _policy(options)
 
     def write(file: OneFile, target: Path) -> None:
-        seed = None if options.seed is None else _seed_of(options.seed, file.target)
+        seed = options.seed  # each file has random numbers of its own, whichever process draws them
+        if seed is not None:
+            seed = int(np.random.SeedSequence([seed, *file.target.encode()]).generate_state(1)[0])
         skipped = None if options.skip_unknown is None else Path(options.skip_unknown) / file.target
         if skipped is not None:
             make_folders(skipped.parent)
         _write_rows(policy, replace(options, seed=seed), file.source, target, skipped)
 
     plan.work(numbers, write, after)
-
-
-def _seed_of(seed: int, name: str) -> int:
-    """The random seed of a file's actions: others than those of the other files, whichever process draws them."""
-    return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0])
 
 
 def _identity(policy: Acts) -> str:
