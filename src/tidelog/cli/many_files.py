@@ -18,11 +18,12 @@ import msgspec
 from tidelog.data.sources.tables import SOURCES, ending_of
 from tidelog.disk import delete, make_folders, write_file, write_json
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.input_files import read_text
-from tidelog.schema import Count, decode
+from tidelog.input_files import read_regular
+from tidelog.schema import Count, decode_file
 from tidelog.sweeps.engines import FILES, JOBS
 
 FAILURES = "failures"
+ENDINGS = (".csv", ".parquet")
 TEXT = ("csv", "tsv")  # tables whose actions are written as .csv, those of others as .parquet
 
 
@@ -80,11 +81,12 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         path = folder / FILES
         if not path.is_file():
             raise ConfigError(f"{folder} has no {FILES}, it is not of this command. fix: choose another folder")
-        plan = decode(read_text(path), cls, str(path))
-        outside = [one.target for one in plan.files if Path(one.target).is_absolute() or ".." in Path(one.target).parts]
-        if outside:
-            raise ConfigError(f"{path} names {outside[0]}, a file outside of its folder. fix: choose another folder")
-        return plan
+        plan = decode_file(path, cls, ConfigError, "choose another folder")
+        for one in plan.files:
+            parts = Path(one.target).parts
+            if not parts or Path(one.target).suffix not in ENDINGS or ".." in parts or Path(one.target).is_absolute():
+                raise ConfigError(f"{path} names {one.target!r}, no file that it writes. fix: choose another folder")
+        return msgspec.structs.replace(plan, folder=str(folder.absolute()))
 
     def left(self, numbers: Iterable[int] | None = None) -> list[int]:
         """The files, of these or of all, that have neither an output nor a failure."""
@@ -94,7 +96,9 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def failures(self) -> dict[int, str]:
         """Why there is nothing for a file, by its number."""
         found = {number: self._failure(number) for number in range(len(self.files))}
-        return {number: read_text(path) for number, path in found.items() if path.exists()}
+        return {
+            number: read_regular(path).decode("utf-8", "replace") for number, path in found.items() if path.exists()
+        }
 
     def target(self, number: int) -> Path:
         """The file that is written for a file."""
