@@ -322,8 +322,9 @@ def seed_files(folder: Path) -> None:
         for source in sources:
             source.parent.mkdir(exist_ok=True)
             source.write_bytes(b"x")
-        plan = ManyFiles.begin(folder, {"policy": "p", "--seed": 1}, sources, overwrite=False)
-    plan.fail(1, "no rows. fix: check the file")
+        with ManyFiles.begin(folder, {"policy": "p", "--seed": 1}, sources, overwrite=False) as plan:
+            plan.fail(1, "no rows. fix: check the file")
+    (folder / "files.lock").unlink()
     (folder / "a.csv").write_bytes(b"x")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
-HUB, POLICY = "hf://", "policy"
+HUB, POLICY, VERSION, MAPPING = "hf://", "policy", "version of the policy", "mapping"
 RECORDED = ("member", "sample", "mode", "probabilities", "seed", "columns", "skip_unknown", "csv_safe")
 FAILURES, MOST_SHOWN = 4, 5  # the exit code where files have no actions, and how many are named
 
@@ -107,11 +108,16 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     flags = {name[2:].replace("-", "_"): value for name, value in plan.settings.items() if name.startswith("--")}
     options = Act(policy=plan.settings[POLICY], out=str(folder), data=(), **flags)
     policy = _policy(options)
+    if plan.settings[VERSION] != _identity(policy) or plan.settings[MAPPING] != _mapping(options):
+        raise ConfigError(
+            f"the policy {options.policy}, or its mapping, has changed since {folder} was begun. fix: call the command "
+            "again with --overwrite"
+        )
 
     def write(file: OneFile, target: Path) -> None:
         seed = options.seed  # each file has random numbers of its own, whichever process draws them
         if seed is not None:
-            seed = int(np.random.SeedSequence([seed, *file.target.encode()]).generate_state(1)[0])
+            seed = int(np.random.SeedSequence([seed, *os.fsencode(file.target)]).generate_state(1)[0])
         skipped = None if options.skip_unknown is None else Path(options.skip_unknown) / file.target
         if skipped is not None:
             make_folders(skipped.parent)
@@ -127,6 +133,14 @@ def _identity(policy: Acts) -> str:
     from tidelog.policies.named_arrays import fingerprint
 
     return fingerprint(policy.params)  # type: ignore[attr-defined]
+
+
+def _mapping(options: Act) -> str | None:
+    """The text of the mapping file; ConfigError if it is not one."""
+    if options.columns is None:
+        return None
+    Columns.from_file(options.columns)
+    return read_text(Path(options.columns))
 
 
 def _separate_files(options: Act) -> list[Path] | None:
@@ -160,13 +174,15 @@ def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
         settings[name] = None if settings[name] is None else str(Path(settings[name]).absolute())
     settings |= {
         POLICY: options.policy if options.policy.startswith(HUB) else str(Path(options.policy).absolute()),
-        "mapping": None if options.columns is None else read_text(Path(options.columns)),
-        "version of the policy": _identity(policy),
+        MAPPING: _mapping(options),
+        VERSION: _identity(policy),
         "way of acting": policy.acting,
     }
     folder = Path(options.out)
-    plan = ManyFiles.begin(folder, settings, files, options.overwrite)
-    with Screen("acting", False if options.quiet else None) as screen:
+    with (
+        ManyFiles.begin(folder, settings, files, options.overwrite) as plan,
+        Screen("acting", False if options.quiet else None) as screen,
+    ):
 
         def tell() -> None:
             done = len(files) - len(plan.left())
@@ -180,7 +196,7 @@ def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
             engine = engine_of(options.on, 1, options.workers, len(groups), options.insecure)
             for number, reason in fan_out(folder, __name__, groups, engine, plan.left, tell).items():
                 plan.fail(number, reason)
-    failures = plan.failures()
+        failures = plan.failures()
     print_way(policy)
     print_notes(policy.notes())
     print_line(f"{len(files) - len(failures):,} files with their actions: {folder}")
