@@ -152,7 +152,7 @@ def _leaves(rows: Named, name: str) -> Named:
 
 def _read(path: Path) -> Named:
     try:
-        with np.load(path, allow_pickle=False) as content:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
             return {name: content[name] for name in content.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CheckpointError(
