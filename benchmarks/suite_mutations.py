@@ -775,6 +775,13 @@ MUTATIONS = [
         "tests/ope/test_permutation.py",
     ),
     Mutation(
+        "permutations: episodes of one user are exchanged with anybody's",
+        "ope/estimators/permutation.py",
+        "units = np.arange(episodes) if evidence.clusters is None else evidence.clusters",
+        "units = np.arange(episodes)",
+        "tests/ope/test_permutation.py",
+    ),
+    Mutation(
         "permutations: skewness of the wrong sign",
         "ope/estimators/permutation.py",
         "return (short, long) if skewness > 0 else (-long, -short)",
