@@ -42,8 +42,8 @@ def walks(events: int) -> pl.DataFrame:
     last = np.maximum.accumulate(np.where(stays, 0, np.arange(events)))  # the latest free choice
     place = (GROUP * generator.random(events) ** 2).astype(np.int64)
     item = np.where(stays, np.minimum(anywhere[last] // GROUP * GROUP + place, items - 1), anywhere)
-    first = np.maximum.accumulate(np.where(np.append(True, user[1:] != user[:-1]), np.arange(events), 0))
-    day = 300 * generator.random(users)[user] + 2.0 * (np.arange(events) - first) + generator.random(events)
+    day = 365 * generator.random(events)
+    day = day[np.lexsort((day, user))]  # each user's days in order
     return pl.DataFrame({"user": user, "item": item, "time": day})
 
 
