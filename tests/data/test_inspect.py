@@ -2,8 +2,11 @@
 
 import json
 import re
+import runpy
+import shlex
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -96,6 +99,28 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
     text = described.text()
     for said in ("split them, one item per row", "'session_id' differs in every row", "# action = ...", "not complete"):
         assert said in text
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [("a.csv", ["7 8", "8"]), ("it's.csv", ["[7, 8]", "[8]"]), ("a.parquet", [[7, 8], [8]]), ("a.jsonl", [[7, 8], [8]]),
+     ("text.parquet", ["7|8", "8"])],
+)  # fmt: skip
+def test_lists_of_items_are_split_by_the_command_that_inspect_prints(
+    name: str, cells: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = pl.DataFrame({"user": ["a", "b"], "time": ["2026-01-02", "2026-01-03"], "item": cells})
+    writers = {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson}
+    writers[Path(name).suffix](name)
+    printed = describe_table(name).text().split("\n")
+    (command,) = (line for line in printed if line.startswith("  python -c "))
+    Path("split.py").write_text(shlex.split(command)[2])
+    runpy.run_path("split.py")
+    assert printed[-1] == "  tidelog data inspect --data one_item_per_row.csv"
+    described = describe_table("one_item_per_row.csv")
+    assert described.rows == 3
+    assert described.interaction_roles() == {"user": "user", "item": "item", "time": "time"}
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,12 @@ class Description:
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
+            split = self._splitting()
+            if split is not None and "time" in self.interactions:
+                return [
+                    *_hint("next: write one item per row, each at the time of its row (a basket of items):", split),
+                    f"  tidelog data inspect --data {ONE_ITEM}",
+                ]
             lines += _hint(
                 "lists of items need a time for every event, and one item per row; with your column of times for TIME:",
                 f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
@@ -158,6 +164,21 @@ class Description:
                 text = f"bc only imitates the log; for a better policy, set `reward` in {name} and train iql"
                 lines += textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False)
         return lines
+
+    def _splitting(self) -> str | None:
+        """A command that writes a row for each item of a list; None for other files, and for no lists."""
+        item = next((one for one in self.fields if one.name == self.interactions["item"] and one.kind == "list"), None)
+        path = self.named[0] if len(self.named) == 1 else ""
+        reader = next((call for ending, call in _READERS.items() if path.lower().endswith(ending)), None)
+        if item is None or reader is None or not item.examples:
+            return None
+        split = ""
+        if "read_csv" in reader or not item.examples[0].startswith("["):  # text, not a list of the file's own
+            sign = next((one for one in "|;," if any(one in example for example in item.examples)), " ")
+            split = f'.str.strip_chars("[]() ").str.split("{sign}").list.eval(pl.element().str.strip_chars())'
+        call, name = reader.format(json.dumps(path)), json.dumps(item.name)
+        each = f'pl.{call}.with_columns(pl.col({name}){split}).explode({name}).write_csv("{ONE_ITEM}")'
+        return f"python -c {shlex.quote(f'import polars as pl; {each}')}"
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
         """Commands for interactions: training, or a copy without the rows of errors."""
@@ -181,6 +202,13 @@ ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
+ONE_ITEM = "one_item_per_row.csv"
+_TEXT_CALL = "read_csv({}, infer_schema=False)"
+_READERS = {
+    **dict.fromkeys((".csv", ".csv.gz", ".csv.zst"), _TEXT_CALL),
+    ".parquet": "read_parquet({})",
+    **dict.fromkeys((".jsonl", ".ndjson"), "read_ndjson({})"),
+}  # of Polars, by the ending of a file
 
 
 def _wrapped(notes: Sequence[str]) -> list[str]:
