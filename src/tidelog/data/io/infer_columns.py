@@ -32,19 +32,19 @@ def infer_columns(
     share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows. `repeats(episode,
     step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is the
     share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 / propensity,
-    are not as frequent as those of logged actions. `counts(episode, column)` says whether a column grows by the same
-    amount from row to row of every episode.
+    are not as frequent as those of logged actions. `counts(episode, column)` says whether a column counts the rows of
+    every episode.
     """
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (plain_name(one) in index and one.unique == rows)]
     proposal = Proposal()
-    assign_single_roles(named, rows, ends, repeats, proposal)
+    assign_single_roles(named, rows, ends, repeats, counts, proposal)
     assign_step(named, rows, repeats, counts, proposal)
     assign_cluster(named, rows, nested, proposal)
     assign_masks(named, proposal)
     assign_actions(named, weighed, proposal)
     if "action" not in proposal.mapping:
-        assign_by_values(named, rows, nested, ends, repeats, proposal)
+        assign_by_values(named, rows, nested, ends, proposal)
     assign_observations(named, rows, proposal)
     detect_interactions(named, proposal)
     _note_the_rest(named, rows, proposal)

@@ -271,9 +271,8 @@ def describe_table(source: Any) -> Description:
         return pairs.height - pairs.n_unique()
 
     def counts(episode: str, column: str) -> bool:
-        rows = pl.DataFrame({"episode": table.series(episode), "value": parse_number(table.series(column)).values})
-        rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
-        return rises.n_unique() == 1 and rises[0] > 0
+        values = parse_number(table.series(column)).values
+        return _counts_rows(pl.DataFrame({"episode": table.series(episode), "value": values}))
 
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
@@ -313,6 +312,26 @@ def describe_table(source: Any) -> Description:
         tuple(proposal.interaction_notes),
         named,
     )
+
+
+def _counts_rows(rows: pl.DataFrame) -> bool:
+    """Whether the column `value` counts the rows of each `episode`, which are in the order of the file or scattered.
+
+    In the order of the file it rises by one amount, or over all whole numbers from 0 or 1 with some left out. Scattered
+    rows say no order: each episode then has different values, from 0 or 1. A number that falls counts what remains.
+    """
+    rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
+    if not len(rises) or bool((rises < 0).all()):
+        return False
+    each = rows.group_by("episode").agg(
+        first=pl.col("value").min(), different=pl.col("value").n_unique(), rows=pl.len()
+    )
+    different, first = np.unique(rows["value"].to_numpy()), np.unique(each["first"].to_numpy())
+    dense = len(first) == 1 and first[0] in (0, 1) and len(different) == different[-1] - first[0] + 1
+    if (rises > 0).all():
+        return bool(rises.n_unique() == 1 or dense)
+    scattered = rows["episode"].rle_id().n_unique() > len(each)
+    return bool(scattered and dense and (each["different"] == each["rows"]).all())
 
 
 def _lists_of_objects(table: Table) -> list[str]:
