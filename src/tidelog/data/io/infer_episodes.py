@@ -171,7 +171,8 @@ def assign_step(
 def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
     """Assign the end of episodes and the propensity to the one column whose values show it, whatever its exact name.
 
-    A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere.
+    A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere. An amount
+    that is 0 except on such rows is no end.
     """
     left = [one for one in named if one.name not in roles_of(proposal.mapping) and not one.empty]
     episode, step = proposal.mapping.get("episode"), proposal.mapping.get("step")
@@ -179,6 +180,10 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
     flags = [one for one in left if one.kind == "flag" and one.unique == 2]
     shares = {one.name: ends(episode, step, one.name) for one in flags} if episode is not None else {}
     last = [name for name, share in shares.items() if share >= least]
+    amounts = (
+        [one for one in left if one.kind in ("whole number", "number") and one.zeros] if episode is not None else []
+    )
+    shares |= {one.name: ends(str(episode), step, one.name) for one in amounts}
     names_of_columns = {*map(plain_name, named), *ACTION}
     probable = [
         one.name

@@ -27,7 +27,7 @@ from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
 from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
-from tidelog.data.statistics import rewards_are_equal
+from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -64,8 +64,8 @@ def inspect_log(log: Log) -> Inspection:
 
 
 def training_command(source: Any, columns: str | None, log: Log) -> str:
-    """The next command for a log that can be read: cloning where rewards tell nothing, else reinforcement learning."""
-    algorithm = "bc" if log.reward is None or rewards_are_equal(log) else "iql"
+    """The next command for a log that can be read: cloning where rewards or actions are equal."""
+    algorithm = "bc" if log.reward is None or rewards_are_equal(log) or actions_are_equal(log) else "iql"
     words = [algorithm, "--data", *([source] if isinstance(source, str) else source)]
     words += [] if columns is None else ["--columns", columns]
     return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
@@ -156,7 +156,8 @@ class Description:
                 f"tidelog data validate --data {source} --user USER --item ITEM --time TIME",
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
-            algorithm = "bc" if self.proposed.reward is None else "iql"
+            alone = all(one.unique == 1 for one in self.fields if one.role == "action")
+            algorithm = "bc" if self.proposed.reward is None or alone else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
             lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to judge the policy on")
             if self.proposed.reward is None:
@@ -259,7 +260,8 @@ def describe_table(source: Any) -> Description:
         return pairs.n_unique() == pairs["episode"].n_unique()
 
     def ends(episode: str, step: str | None, column: str) -> float:
-        flag = parse_flag(table.series(column)).values == 1
+        flags = parse_flag(table.series(column))
+        flag = (parse_number(table.series(column)) if len(flags.unreadable) else flags).values != 0
         order = pl.int_range(table.rows, eager=True) if step is None else parse_number(table.series(step)).values
         rows = pl.DataFrame({"episode": table.series(episode), "order": order, "flag": flag})
         last = rows.sort("order", maintain_order=True).group_by("episode").last()
