@@ -826,8 +826,8 @@ MUTATIONS = [
     Mutation(
         "inspect: any whole number is a step",
         "data/io/infer_episodes.py",
-        "if not one.empty and counts(episode, one.name)]",
-        "if not one.empty]",
+        "[one.name for one in left if counts(episode, one.name)]",
+        "[one.name for one in left]",
         "tests/data/test_inspect.py",
     ),
     Mutation(

@@ -337,6 +337,31 @@ def test_values_that_show_no_role_are_not_guessed(change, role):
     assert role not in proposed(ward(**change))
 
 
+MISSED = np.tile([0, 1, 2, 0, 1, 3], 20)  # a visit is left out in every other episode
+STEPS = {  # whether a column is the step: in the order of the file, and where rows are scattered over it
+    "from 0": (np.tile([0, 1, 2], 40), True, True),
+    "from 1": (np.tile([1, 2, 3], 40), True, True),
+    "with some left out": (MISSED, True, True),
+    "by twos": (np.tile([2, 4, 6], 40), True, False),
+    "rows of the file": (np.arange(120), True, False),
+    "what remains": (np.tile([2, 1, 0], 40), False, None),
+    "growing unevenly": (np.tile([3, 5, 9], 40), False, False),
+    "arms in any order": (np.tile([0, 1, 2, 2, 0, 1, 1, 2, 0, 0, 2, 1], 10), False, None),
+    "with a step twice": (np.tile([1, 2, 2], 40), False, False),
+    "from anywhere": (np.concatenate([np.arange(3) + row % 5 for row in range(40)]) + 10 * (MISSED == 3), False, False),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.parametrize("names", [{}, {"massnahme": "action", "belohnung": "reward"}])
+def test_a_column_that_counts_rows_is_the_step_whatever_the_others_are_called(case, names):
+    values, ordered, scattered = STEPS[case]
+    frame = ward(zeitpunkt=values).rename(names)
+    assert (proposed(frame).get("step") == "zeitpunkt") == ordered
+    if scattered is not None:  # no order of the file tells a count from what falls, or from arms
+        assert (proposed(frame.sample(fraction=1.0, shuffle=True, seed=1)).get("step") == "zeitpunkt") == scattered
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
     frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})

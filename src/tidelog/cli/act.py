@@ -187,8 +187,9 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
     if not isinstance(source, str):
         raise ConfigError("--data names several files: expected one .npz file. fix: call tidelog act for each file")
     if not (Path(source).suffix == target.suffix == ARRAYS):
+        fix = f"--out {target.with_suffix(ARRAYS)}" if Path(source).suffix == ARRAYS else "name a table with --out"
         raise ConfigError(
-            f"--data {source} and --out {target}: expected both to end in .npz, or neither. fix: change --out"
+            f"--data {source} and --out {target}: expected both to end in {ARRAYS}, or neither. fix: {fix}"
         )
     flags = {
         "--columns": options.columns,
