@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import tomllib
 from pathlib import Path
 
@@ -96,6 +97,23 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
     text = described.text()
     for said in ("split them, one item per row", "'session_id' differs in every row", "# action = ...", "not complete"):
         assert said in text
+
+
+@pytest.mark.parametrize("form", ["{} {}", "[{}, {}]", "{};{}"])
+def test_the_command_that_is_printed_writes_one_row_per_item(form, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lists = [form.format(one, one + 1) for one in range(40)]
+    table = {"user": [row // 4 for row in range(40)], "time": list(range(40)), "items": lists}
+    pl.DataFrame(table).write_csv("it's.csv", quote_style="always")
+    _, split, inspect = describe_table("it's.csv").text().split("\nnext:")[1].split("\n")
+    python, option, code = shlex.split(split)
+    assert (python, option) == ("python", "-c")
+    exec(code, {})
+    assert inspect == "  tidelog data inspect --data one_item_per_row.csv"
+    described = describe_table("one_item_per_row.csv")
+    assert described.rows == 80
+    assert described.interactions == {"user": "user", "item": "items", "time": "time"}
+    assert pl.read_csv("one_item_per_row.csv")["items"].to_list()[:4] == [0, 1, 1, 2]
 
 
 @pytest.mark.parametrize(

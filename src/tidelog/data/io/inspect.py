@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -137,6 +138,9 @@ class Description:
         mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
         write = [f"  tidelog data inspect --data {source} --write {mapping}"] if self.written is None else []
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
+        item = next((one for one in self.fields if one.name == self.interactions.get("item")), None)
+        if item is not None and item.kind == "list":
+            return ["next:", *_splitting(self.named, item)]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             lines += _hint(
@@ -181,6 +185,7 @@ ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
+ONE_ITEM_ROWS = "one_item_per_row.csv"
 
 
 def _wrapped(notes: Sequence[str]) -> list[str]:
@@ -190,6 +195,20 @@ def _wrapped(notes: Sequence[str]) -> list[str]:
 def _hint(text: str, command: str) -> list[str]:
     """A sentence that fits any terminal, and the command after it, whole."""
     return [*textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False), f"  {command}"]
+
+
+def _splitting(named: Sequence[str], item: Field) -> list[str]:
+    """The commands that write a row for each item of a cell, and describe the new table."""
+    found = re.search(r"\d\s*([,;|]|\s)\s*-?\d", "\n\n".join(item.examples))
+    if len(named) != 1 or not named[0].endswith((".csv", ".csv.gz")) or found is None:
+        return [f"  write a copy with one item of '{item.name}' in each row, and describe it"]
+    table, column, divider, written = map(json.dumps, (named[0], item.name, found[1], ONE_ITEM_ROWS))
+    code = (
+        f"import polars as pl; items = pl.col({column}); rows = pl.read_csv({table}, infer_schema=False); "
+        f'rows.with_columns(items.str.strip_chars("[]() ").str.split({divider})).explode({column})'
+        f".with_columns(items.str.strip_chars()).write_csv({written})"
+    )
+    return [f"  python -c {shlex.quote(code)}", f"  tidelog data inspect --data {ONE_ITEM_ROWS}"]
 
 
 def _summary(title: str, report: Report) -> list[str]:
