@@ -17,8 +17,7 @@ from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.runtime.policy import Policy as SavedPolicy
 from tidelog.sweeps import fan_out as fan_out_module
-from tidelog.sweeps import sweep as sweep_module
-from tidelog.sweeps.engines import Job
+from tidelog.sweeps.engines import Job, named
 from tidelog.sweeps.fan_out import groups_of
 from tidelog.sweeps.work import run_job
 
@@ -109,7 +108,7 @@ def test_what_would_mix_two_commands_is_refused(change, words, expected, new, po
 def test_samples_are_the_same_by_one_process_and_by_jobs_of_an_engine(new, policy, tidelog, monkeypatch):
     words = ["act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--sample", "--seed", 3]
     assert tidelog(*words, "--out", "alone").code == 0
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs())
+    monkeypatch.setattr(named, "engine_of", lambda *_: Jobs())
     assert tidelog(*words, "--out", "actions", "--workers", 2).code == 0
     assert written() == written("alone")
     assert len(set(pl.read_csv("actions/mon/rows.csv")["action"])) > 1
@@ -135,14 +134,14 @@ class Jobs(InProcess):
 
 def test_a_lost_job_is_done_again_and_a_job_that_is_always_lost_is_a_failure(new, policy, tidelog, monkeypatch):
     engine = Jobs(lost=lambda job: job.number == 1 or job.attempt == 1)
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: engine)
+    monkeypatch.setattr(named, "engine_of", lambda *_: engine)
     done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
                    "--workers", 2)  # fmt: skip
     assert done.code == 4
     assert "its process was lost 3 times (killed by signal 9)" in done.said
     assert [(job.number, job.attempt) for job in engine.jobs] == [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)]
     assert list(written()) == ["mon/rows.csv"]
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs())
+    monkeypatch.setattr(named, "engine_of", lambda *_: Jobs())
     done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
                    "--workers", 2)  # fmt: skip
     assert done.code == 0, "the file that failed is tried again"
@@ -230,7 +229,7 @@ def histories(here):
 
 
 def test_each_file_of_histories_gets_its_lists(histories, here, tidelog, monkeypatch):
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs(lost=lambda job: job.attempt == 1))
+    monkeypatch.setattr(named, "engine_of", lambda *_: Jobs(lost=lambda job: job.attempt == 1))
     done = tidelog(*histories, "--out", "lists", "--workers", 2)
     assert done.code == 0, done.err
     assert "2 files with their lists: lists" in done.out

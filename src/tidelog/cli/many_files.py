@@ -179,8 +179,8 @@ def write_each(plan: ManyFiles, doing: str, module: str, flags: FolderFlags, qui
         if flags.workers is None and flags.on == "here":
             work(Path(plan.folder), left, tell)
         elif left:
+            from tidelog.sweeps.engines.named import engine_of
             from tidelog.sweeps.fan_out import fan_out, groups_of
-            from tidelog.sweeps.sweep import engine_of
 
             groups = groups_of(left, flags.workers)
             engine = engine_of(flags.on, 1, flags.workers, len(groups), flags.insecure)
