@@ -378,6 +378,9 @@ def test_of_two_columns_that_may_be_the_action_inspect_asks():
     frame = ward(lage=np.tile(["links", "rechts"], 60))
     assert "action" not in proposed(frame)
     assert '# action = "massnahme"   # or lage' in hints(frame)
+    assert proposed(frame)["observation"] == ["alter", "druck"], (
+        "whoever takes the '#' away must not observe the action"
+    )
 
 
 def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():
