@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 
-from tidelog.data.sources.tables import SOURCES, ending_of
+from tidelog.data.sources import SOURCES, ending_of
 from tidelog.disk import delete, make_folders, write_file, write_json
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.input_files import read_text

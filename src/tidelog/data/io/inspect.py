@@ -26,7 +26,8 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
-from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
+from tidelog.data.sources.separated_text import has_decimal_commas, unusual_separator
+from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 
 _SHOWN = 12
