@@ -13,7 +13,7 @@ from tidelog import Columns, ConfigError, LogError, read_log, read_npz
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import is_table, validate
 from tidelog.data.parsing.column import date_formats
-from tidelog.data.sources import tables
+from tidelog.data.sources import file_bytes
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.tables import one_table
 
@@ -246,7 +246,7 @@ def test_reagent_s_lines_and_mappings_are_no_documents(tmp_path):
 @pytest.mark.parametrize("way", [RECORDS, {"events": RECORDS}])
 def test_a_document_of_little_text_does_not_take_the_memory(way, tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps(way))
-    monkeypatch.setattr(tables, "shortage", lambda size: "too large" if size > 500 else None)
+    monkeypatch.setattr(file_bytes, "shortage", lambda size: "too large" if size > 500 else None)
     with pytest.raises(LogError, match="too large"):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
 
@@ -378,6 +378,9 @@ def test_of_two_columns_that_may_be_the_action_inspect_asks():
     frame = ward(lage=np.tile(["links", "rechts"], 60))
     assert "action" not in proposed(frame)
     assert '# action = "massnahme"   # or lage' in hints(frame)
+    assert proposed(frame)["observation"] == ["alter", "druck"], (
+        "whoever takes the '#' away must not observe the action"
+    )
 
 
 def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():

@@ -124,6 +124,20 @@ def test_lists_of_items_are_split_by_the_command_that_inspect_prints(
     assert described.interaction_roles() == {"user": "user", "item": "item", "time": "time"}
 
 
+def test_events_in_lists_of_sessions_are_written_one_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = [{"aid": 7, "ts": 1.7e12, "type": "clicks"}, {"aid": 8, "ts": 1.7e12 + 9_000, "type": "orders"}]
+    lines = [json.dumps({"session": number, "events": events[number % 2 :]}) for number in range(4)]
+    Path("a.jsonl").write_text("\n".join(lines))
+    printed = describe_table("a.jsonl").text().split("\n")
+    (command,) = (line for line in printed if line.startswith("  python -c "))
+    Path("split.py").write_text(shlex.split(command)[2])
+    runpy.run_path("split.py")
+    described = describe_table("one_item_per_row.csv")
+    assert described.rows == 6
+    assert described.interaction_roles() == {"user": "session", "item": "aid", "time": "ts", "event": "type"}
+
+
 @pytest.mark.parametrize(
     ("quantity", "reason"),
     [
@@ -462,6 +476,16 @@ def test_sessions_of_users_are_interactions_whatever_their_items_are_called() ->
     assert "'restaurant' is taken as the item" in described.text()
     assert not describe_table(frame.with_columns(cook=pl.col("restaurant"))).interactions  # which of the two?
     assert not describe_table(frame.drop("session", "kind")).interactions
+
+
+def test_sessions_without_users_are_interactions_where_nothing_was_earned() -> None:
+    frame = pl.DataFrame({
+        "session": np.repeat(np.arange(20), 3), "aid": np.arange(60) % 11, "ts": 1.7e12 + np.arange(60) * 7_000,
+        "type": ["clicks", "carts", "clicks"] * 20,
+    })  # fmt: skip
+    assert describe_table(frame).interactions == {"user": "session", "item": "aid", "time": "ts", "event": "type"}
+    assert not describe_table(frame.drop("ts")).interactions
+    assert not describe_table(frame.with_columns(click=pl.Series(np.arange(60) % 2))).interactions
 
 
 def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:

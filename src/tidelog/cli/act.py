@@ -20,8 +20,7 @@ from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.data.core.columns import USUAL_FORM, Columns
 from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
-from tidelog.data.sources import is_table_file
-from tidelog.data.sources.tables import SOURCES, ending_of
+from tidelog.data.sources import SOURCES, ending_of, is_table_file
 from tidelog.disk import make_folders
 from tidelog.errors import ConfigError, SpecError
 from tidelog.policies.array_inference import act_on_arrays, write_arrays

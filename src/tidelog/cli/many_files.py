@@ -19,7 +19,7 @@ import msgspec
 
 from tidelog.cli.flags import FolderFlags
 from tidelog.cli.output import print_line
-from tidelog.data.sources.tables import SOURCES, ending_of
+from tidelog.data.sources import SOURCES, ending_of
 from tidelog.disk import delete, make_folders, write_file, write_json
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.folders import digest

@@ -22,6 +22,7 @@ USER = (
 ITEM = (
     "item", "item_id", "items", "itemid", "iid", "product", "product_id", "sku", "stock_code", "movie", "movie_id",
     "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
+    "aid",
 )  # fmt: skip
 SESSION = ("session", "session_id", "sessionid")
 RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")

@@ -157,7 +157,11 @@ def assign_by_values(
     elif words or amounts:
         several = [one.name for one in (words or amounts)]
         proposal.hints.append(f"action = {json.dumps(several[0], ensure_ascii=False)}   # or {list_names(several[1:])}")
-        proposal.notes.append(f"{list_names(several)}: any may be the action; name it in `action`")
+        proposal.actions = several
+        note = (
+            "any may be the action; name it in `action`, and the others in `observation` if they were known before it"
+        )
+        proposal.notes.append(f"{list_names(several)}: {note}")
 
 
 def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:

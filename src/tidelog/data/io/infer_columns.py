@@ -53,7 +53,8 @@ def infer_columns(
 
 def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     used = roles_of(proposal.mapping)
-    unused = [one for one in named if one.name not in used and one.name not in proposal.interactions.values()]
+    elsewhere = {*proposal.interactions.values(), *proposal.actions}
+    unused = [one for one in named if one.name not in used and one.name not in elsewhere]
     if unused:
         listed = list_names([f"{one.name}{_why_unused(one, rows)}" for one in unused])
         proposal.notes.append(

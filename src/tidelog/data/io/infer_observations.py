@@ -30,7 +30,10 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     readable = [
         one
         for one in named
-        if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes and one not in last
+        if one.kind not in ("time", "empty", "list", "objects")
+        and one not in outcomes
+        and one not in last
+        and one.name not in proposal.actions
     ]
     if "reward" not in proposal.mapping and (outcomes or last):
         suggest_rewards(outcomes or last, proposal)

@@ -26,7 +26,8 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
-from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
+from tidelog.data.sources.separated_text import has_decimal_commas, unusual_separator
+from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 
 _SHOWN = 12
@@ -86,6 +87,7 @@ class Description:
     interaction_notes: tuple[str, ...] = ()  # those of the notes that are about interactions
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
     written: str | None = None  # the file that holds the proposed mapping, if it was written
+    explode: str | None = None  # the key of lists of objects, each of which is a row here
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
 
@@ -120,9 +122,13 @@ class Description:
         return [*notes, "", *_summary("with this mapping", self.report)]
 
     def interaction_roles(self) -> dict[str, str] | None:
-        """Arguments of `read_interactions` for a table of interactions; None without a time or with lists of items."""
+        """Arguments of `read_interactions` for a table of interactions; None without a time or with lists of events."""
         lists = {one.name for one in self.fields if one.kind == "list"}
-        if not {"user", "item", "time"} <= self.interactions.keys() or self.interactions["item"] in lists:
+        if (
+            not {"user", "item", "time"} <= self.interactions.keys()
+            or self.interactions["item"] in lists
+            or self.explode
+        ):
             return None
         # a rating is the reward of an event
         return {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
@@ -141,8 +147,9 @@ class Description:
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             split = self._splitting()
             if split is not None and "time" in self.interactions:
+                when = "" if self.explode else ", each at the time of its row (a basket of items)"
                 return [
-                    *_hint("next: write one item per row, each at the time of its row (a basket of items):", split),
+                    *_hint(f"next: write one item per row{when}:", split),
                     f"  tidelog data inspect --data {ONE_ITEM}",
                 ]
             lines += _hint(
@@ -171,6 +178,10 @@ class Description:
         item = next((one for one in self.fields if one.name == self.interactions["item"] and one.kind == "list"), None)
         path = self.named[0] if len(self.named) == 1 else ""
         reader = next((call for ending, call in _READERS.items() if path.lower().endswith(ending)), None)
+        if reader is not None and self.explode:
+            key = json.dumps(self.explode)
+            call = f"pl.{reader.format(json.dumps(path))}.explode({key}).unnest({key})"
+            return _python(f"{call}.write_csv({json.dumps(ONE_ITEM)})")
         if item is None or reader is None or not item.examples:
             return None
         split = ""
@@ -179,7 +190,7 @@ class Description:
             split = f'.str.strip_chars("[]() ").str.split("{sign}").list.eval(pl.element().str.strip_chars())'
         call, name = reader.format(json.dumps(path)), json.dumps(item.name)
         each = f'pl.{call}.with_columns(pl.col({name}){split}).explode({name}).write_csv("{ONE_ITEM}")'
-        return f"python -c {shlex.quote(f'import polars as pl; {each}')}"
+        return _python(each)
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
         """Commands for interactions: training, or a copy without the rows of errors."""
@@ -210,6 +221,10 @@ _READERS = {
     ".parquet": "read_parquet({})",
     **dict.fromkeys((".jsonl", ".ndjson"), "read_ndjson({})"),
 }  # of Polars, by the ending of a file
+
+
+def _python(call: str) -> str:
+    return f"python -c {shlex.quote(f'import polars as pl; {call}')}"
 
 
 def _wrapped(notes: Sequence[str]) -> list[str]:
@@ -313,6 +328,7 @@ def describe_table(source: Any) -> Description:
         report,
         tuple(proposal.interaction_notes),
         named,
+        explode=settings.get("explode"),
     )
 
 
