@@ -89,7 +89,7 @@ class Sweep:
             for name in {trial.algorithm for trial in trials}
         }
         return [
-            {name: trial.config[name] for name in differing[trial.algorithm]}
+            {name: trial.config[name] for name in differing[trial.algorithm] if name in trial.config}
             | ({"data_share": trial.data_share} if len(shares) > 1 else {})
             for trial in trials
         ]
