@@ -70,6 +70,7 @@ class Act(OutputFlags):
     overwrite: bool = False
     """replace these files if they exist"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
+    """with a folder as --out, which gets a file for each file of --data"""
 
 
 def run(words: list[str]) -> int:

@@ -50,7 +50,7 @@ class Recommend(OutputFlags):
     """the column of items; an empty cell is a user without a history"""
     time: Column | None = None
     """the column of times; without it, rows are in order"""
-    now: str | None = None
+    now: Annotated[str, "TIME"] | None = None
     """the time of the lists, if the policy was trained with time gaps: a number or a date, as in the log"""
     event: Column | None = None
     """the column of the kind of event"""
@@ -85,6 +85,7 @@ class Recommend(OutputFlags):
     overwrite: bool = False
     """replace the output file if it exists"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
+    """with a folder as --out, which gets a file for each file of --data"""
 
 
 def run(words: list[str]) -> int:
