@@ -27,8 +27,9 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
+from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.page import write_page
-from tidelog.sweeps.sweep import Sweep, engine_of, sweep
+from tidelog.sweeps.sweep import Sweep, sweep
 from tidelog.sweeps.trials import draws, grid
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
@@ -115,7 +116,8 @@ def run(words: list[str]) -> int:
     log = log_of(options)
     with json_only(options.json):
         if len(known) == 1 and options.preset == AUTO:
-            suggestion = suggest(known[0][0], log, held_out=options.held_out, **defaults)
+            split = {"held_out": options.held_out, "split_seed": options.split_seed}
+            suggestion = suggest(known[0][0], log, **split, **defaults)
             followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
             options = parse(flags, arguments, "sweep", followed)
             print_reasons(suggestion, options, without=axes)
