@@ -138,9 +138,9 @@ class Description:
         mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
         write = [f"  tidelog data inspect --data {source} --write {mapping}"] if self.written is None else []
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
-        item = next((one for one in self.fields if one.name == self.interactions.get("item")), None)
-        if item is not None and item.kind == "list":
-            return ["next:", *_splitting(self.named, item)]
+        for one in self.fields:
+            if one.kind == "list" and one.name == self.interactions.get("item"):
+                return ["next:", *_splitting(self.named, one)]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
             lines += _hint(
