@@ -1,13 +1,14 @@
 """How often chance alone makes a policy better or worse where few episodes earn, with and without permutations.
 
 The logger is uniform, the target prefers some actions (log-normal preferences of a given spread), and clicks depend on
-nothing, so that the true difference is 0. Episodes of 60 steps are judged by ratios of visits. Counted are deciding
-intervals on one side of 0, before any limit on support; at a level of 95% each side should be reached in 2.5 of a
-hundred logs.
+nothing, so that the true difference is 0. Episodes of 60 steps are judged by ratios of visits. Where users are
+clusters, each was shown one action throughout, and few of them click at all. Counted are deciding intervals on one side
+of 0, before any limit on support; at a level of 95% each side should be reached in 2.5 of a hundred logs.
 `python -m benchmarks.rare_clicks`.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,11 @@ PROBLEMS = [  # rows, share of clicks, actions, spread of the target's preferenc
     (250, 0.1, 20, 1.0, 1), (1000, 0.02, 2, 1.0, 1), (60, 0.5, 20, 1.0, 1),
     (5000, 0.005, 20, 0.3, 5), (24_000, 0.001, 20, 0.3, 60), (24_000, 0.001, 20, 1.0, 60),
 ]  # fmt: skip
+OF_USERS = [  # users, rows of each, share of clicks, share of users who click, spread of the target's preferences
+    (250, 20, 0.005, 0.1, 0.3), (250, 20, 0.005, 0.1, 1.0), (1000, 5, 0.005, 0.1, 1.0), (50, 100, 0.02, 0.1, 1.0),
+    (1000, 5, 0.02, 0.5, 1.0),
+]  # fmt: skip
+ACTIONS = 20  # shown to users
 
 
 def clicked(rows: int, rate: float, actions: int, spread: float, steps: int, seed: int) -> Evidence:
@@ -40,23 +46,41 @@ def clicked(rows: int, rate: float, actions: int, spread: float, steps: int, see
     )  # fmt: skip
 
 
-def counted(rows: int, rate: float, actions: int, spread: float, steps: int, logs: int) -> dict[str, Any]:
+def clicked_by_users(users: int, each: int, rate: float, clickers: float, spread: float, seed: int) -> Evidence:
+    """A log of users who click or not whatever they are shown, one action each; users are its clusters."""
+    generator = np.random.default_rng([users, each, seed])
+    preferences = np.exp(spread * generator.standard_normal((users, ACTIONS)))
+    target = np.repeat(preferences[:, 0] / preferences.sum(1), each)
+    chance = np.repeat(np.where(generator.random(users) < clickers, rate / clickers, 0.0), each)
+    reward = (generator.random(users * each) < chance).astype(np.float64)
+    left = np.full(users * each, reward.mean())
+    return Evidence(
+        np.arange(users * each + 1), reward, target, np.full(users * each, 1 / ACTIONS),
+        model=left, model_target=left, clusters=np.repeat(np.arange(users), each),
+    )  # fmt: skip
+
+
+def counted(problem: dict[str, Any], log: Callable[..., Evidence], logs: int) -> dict[str, Any]:
     """Intervals on each side of 0 over the logs of a problem, by the bootstrap alone and by what decides."""
     sides = {name: {"better": 0, "worse": 0} for name in ("bootstrap", "deciding")}
     for seed in range(logs):
-        case = Case(clicked(rows, rate, actions, spread, steps, seed), None, Reuse(None, None, None), Limits())
+        case = Case(log(*problem.values(), seed), None, Reuse(None, None, None), Limits())
         found = {"bootstrap": case.between(case.deciding_ratios), "deciding": case.difference(case.deciding)}
         for name, ends in found.items():
             sides[name]["better"] += bool(ends.low > 0)
             sides[name]["worse"] += bool(ends.high < 0)
-    row = {"rows": rows, "rate": rate, "actions": actions, "spread": spread, "steps": steps, "logs": logs, **sides}
+    row = {**problem, "logs": logs, **sides}
     print(row, flush=True)
     return row
 
 
 def main(logs: int = LOGS) -> None:
     """Count, and keep what was counted."""
-    keep("rare_clicks", COMMAND, {"rows": [counted(*problem, logs) for problem in PROBLEMS]})
+    names = ("rows", "rate", "actions", "spread", "steps")
+    rows = [counted(dict(zip(names, problem, strict=True)), clicked, logs) for problem in PROBLEMS]
+    names = ("users", "rows of each", "rate", "users who click", "spread")
+    of_users = [counted(dict(zip(names, problem, strict=True)), clicked_by_users, logs) for problem in OF_USERS]
+    keep("rare_clicks", COMMAND, {"rows": rows, "of users": of_users})
 
 
 if __name__ == "__main__":

@@ -775,6 +775,13 @@ MUTATIONS = [
         "tests/ope/test_permutation.py",
     ),
     Mutation(
+        "permutations: episodes of one user are exchanged with anybody's",
+        "ope/estimators/permutation.py",
+        "units = np.arange(episodes) if evidence.clusters is None else evidence.clusters",
+        "units = np.arange(episodes)",
+        "tests/ope/test_permutation.py",
+    ),
+    Mutation(
         "permutations: skewness of the wrong sign",
         "ope/estimators/permutation.py",
         "return (short, long) if skewness > 0 else (-long, -short)",
@@ -819,8 +826,8 @@ MUTATIONS = [
     Mutation(
         "inspect: any whole number is a step",
         "data/io/infer_episodes.py",
-        "if not one.empty and counts(episode, one.name)]",
-        "if not one.empty]",
+        "[one.name for one in left if counts(episode, one.name)]",
+        "[one.name for one in left]",
         "tests/data/test_inspect.py",
     ),
     Mutation(

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import re
 import shlex
 import shutil
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -47,6 +49,45 @@ def run(trained, kept_log, tmp_path):
 
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
+
+
+@pytest.mark.full
+def test_the_first_steps_that_a_verdict_names_can_be_judged_where_long_stays_carry_the_weight(
+    tidelog, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    visits = np.where(np.arange(800) % 133 == 17, 20, 1 + (np.arange(800) % 3 > 0))
+    rows, stays = int(visits.sum()), np.repeat(visits == 20, visits)
+    ill, equal = rng.integers(0, 2, rows), rng.random(rows) < np.where(stays, 1.0, 0.6)
+    pl.DataFrame({
+        "patient": np.repeat(np.arange(800), visits), "visit": np.concatenate([np.arange(one) for one in visits]),
+        "ill": np.asarray(["no", "yes"])[ill], "treatment": np.asarray(["wait", "treat"])[ill ^ ~equal],
+        "propensity": np.where(equal, 0.6, 0.4), "reward": 1.0 * equal,
+    }).write_csv("visits.csv")  # fmt: skip
+    assert tidelog("data", "inspect", "--data", "visits.csv", "--write", "columns.toml").code == 0
+    small = ["--steps", 150, "--hidden", 16, "--out", "run", "--held-out", 0.5]
+    assert tidelog("train", "bc", "--data", "visits.csv", "--columns", "columns.toml", *small).code == 0
+    whole = tidelog("judge", "run", *QUICK).said
+    assert "policy: UNSUPPORTED" in whole
+    assert "with 20 decisions" in whole.replace(" and ", " with ")
+    (first,) = re.findall(r"first_steps=(\d), --first-steps \1\)", whole)
+    followed = tidelog("judge", "run", "--first-steps", first, *QUICK)
+    assert "policy: BETTER" in followed.said
+    assert f"use it for the first {first} decisions of an episode only" in followed.said.lower()
+
+
+def test_a_run_is_judged_by_propensities_of_one_column_about_the_rows_of_its_table(run, kept_log, tidelog, tmp_path):
+    file = tmp_path / "p.csv"
+    log = tl.open_log(kept_log)
+    pl.DataFrame({"propensity": log.propensity}).write_csv(file)
+    done = tidelog("judge", run, "--member", 0, "--sample", "--propensities", file, *QUICK)
+    assert done.code == 0, done.err
+    assert f"the probabilities of the recorded decisions were read from {file}, as recorded; " in done.said
+    pl.DataFrame({"propensity": log.propensity[1:]}).write_csv(file)
+    refused = tidelog("judge", run, "--member", 0, "--sample", "--propensities", file, *QUICK)
+    assert refused.code == 2
+    assert f"{log.steps - 1:,} rows, expected {log.steps:,}, one for each row of " in refused.said
 
 
 def test_a_run_is_judged_by_propensities_from_a_file_about_its_whole_log(run, kept_log, tidelog, tmp_path):

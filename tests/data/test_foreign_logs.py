@@ -13,7 +13,7 @@ from tidelog import Columns, ConfigError, LogError, read_log, read_npz
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import is_table, validate
 from tidelog.data.parsing.column import date_formats
-from tidelog.data.sources import tables
+from tidelog.data.sources import file_bytes
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.tables import one_table
 
@@ -246,7 +246,7 @@ def test_reagent_s_lines_and_mappings_are_no_documents(tmp_path):
 @pytest.mark.parametrize("way", [RECORDS, {"events": RECORDS}])
 def test_a_document_of_little_text_does_not_take_the_memory(way, tmp_path, monkeypatch):
     (tmp_path / "a.json").write_text(json.dumps(way))
-    monkeypatch.setattr(tables, "shortage", lambda size: "too large" if size > 500 else None)
+    monkeypatch.setattr(file_bytes, "shortage", lambda size: "too large" if size > 500 else None)
     with pytest.raises(LogError, match="too large"):
         read_log(tmp_path / "a.json", DOCUMENT_MAPPING)
 
@@ -337,6 +337,31 @@ def test_values_that_show_no_role_are_not_guessed(change, role):
     assert role not in proposed(ward(**change))
 
 
+MISSED = np.tile([0, 1, 2, 0, 1, 3], 20)  # a visit is left out in every other episode
+STEPS = {  # whether a column is the step: in the order of the file, and where rows are scattered over it
+    "from 0": (np.tile([0, 1, 2], 40), True, True),
+    "from 1": (np.tile([1, 2, 3], 40), True, True),
+    "with some left out": (MISSED, True, True),
+    "by twos": (np.tile([2, 4, 6], 40), True, False),
+    "rows of the file": (np.arange(120), True, False),
+    "what remains": (np.tile([2, 1, 0], 40), False, None),
+    "growing unevenly": (np.tile([3, 5, 9], 40), False, False),
+    "arms in any order": (np.tile([0, 1, 2, 2, 0, 1, 1, 2, 0, 0, 2, 1], 10), False, None),
+    "with a step twice": (np.tile([1, 2, 2], 40), False, False),
+    "from anywhere": (np.concatenate([np.arange(3) + row % 5 for row in range(40)]) + 10 * (MISSED == 3), False, False),
+}
+
+
+@pytest.mark.parametrize("case", STEPS)
+@pytest.mark.parametrize("names", [{}, {"massnahme": "action", "belohnung": "reward"}])
+def test_a_column_that_counts_rows_is_the_step_whatever_the_others_are_called(case, names):
+    values, ordered, scattered = STEPS[case]
+    frame = ward(zeitpunkt=values).rename(names)
+    assert (proposed(frame).get("step") == "zeitpunkt") == ordered
+    if scattered is not None:  # no order of the file tells a count from what falls, or from arms
+        assert (proposed(frame.sample(fraction=1.0, shuffle=True, seed=1)).get("step") == "zeitpunkt") == scattered
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
     frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})
@@ -353,6 +378,9 @@ def test_of_two_columns_that_may_be_the_action_inspect_asks():
     frame = ward(lage=np.tile(["links", "rechts"], 60))
     assert "action" not in proposed(frame)
     assert '# action = "massnahme"   # or lage' in hints(frame)
+    assert proposed(frame)["observation"] == ["alter", "druck"], (
+        "whoever takes the '#' away must not observe the action"
+    )
 
 
 def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_away():

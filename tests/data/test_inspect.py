@@ -2,9 +2,12 @@
 
 import json
 import re
+import runpy
 import shlex
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -99,21 +102,40 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
         assert said in text
 
 
-@pytest.mark.parametrize("form", ["{} {}", "[{}, {}]", "{};{}"])
-def test_the_command_that_is_printed_writes_one_row_per_item(form, tmp_path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [("a.csv", ["7 8", "8"]), ("it's.csv", ["[7, 8]", "[8]"]), ("a.parquet", [[7, 8], [8]]), ("a.jsonl", [[7, 8], [8]]),
+     ("text.parquet", ["7|8", "8"]), ("b.csv", ["7;8", "8"])],
+)  # fmt: skip
+def test_lists_of_items_are_split_by_the_command_that_inspect_prints(
+    name: str, cells: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    lists = [form.format(one, one + 1) for one in range(40)]
-    table = {"user": [row // 4 for row in range(40)], "time": list(range(40)), "items": lists}
-    pl.DataFrame(table).write_csv("it's.csv", quote_style="always")
-    _, split, inspect = describe_table("it's.csv").text().split("\nnext:")[1].split("\n")
-    python, option, code = shlex.split(split)
-    assert (python, option) == ("python", "-c")
-    exec(code, {})
-    assert inspect == "  tidelog data inspect --data one_item_per_row.csv"
+    frame = pl.DataFrame({"user": ["a", "b"], "time": ["2026-01-02", "2026-01-03"], "item": cells})
+    writers = {".csv": frame.write_csv, ".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson}
+    writers[Path(name).suffix](name)
+    printed = describe_table(name).text().split("\n")
+    (command,) = (line for line in printed if line.startswith("  python -c "))
+    Path("split.py").write_text(shlex.split(command)[2])
+    runpy.run_path("split.py")
+    assert printed[-1] == "  tidelog data inspect --data one_item_per_row.csv"
     described = describe_table("one_item_per_row.csv")
-    assert described.rows == 80
-    assert described.interactions == {"user": "user", "item": "items", "time": "time"}
-    assert pl.read_csv("one_item_per_row.csv")["items"].to_list()[:4] == [0, 1, 1, 2]
+    assert described.rows == 3
+    assert described.interaction_roles() == {"user": "user", "item": "item", "time": "time"}
+
+
+def test_events_in_lists_of_sessions_are_written_one_per_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = [{"aid": 7, "ts": 1.7e12, "type": "clicks"}, {"aid": 8, "ts": 1.7e12 + 9_000, "type": "orders"}]
+    lines = [json.dumps({"session": number, "events": events[number % 2 :]}) for number in range(4)]
+    Path("a.jsonl").write_text("\n".join(lines))
+    printed = describe_table("a.jsonl").text().split("\n")
+    (command,) = (line for line in printed if line.startswith("  python -c "))
+    Path("split.py").write_text(shlex.split(command)[2])
+    runpy.run_path("split.py")
+    described = describe_table("one_item_per_row.csv")
+    assert described.rows == 6
+    assert described.interaction_roles() == {"user": "session", "item": "aid", "time": "ts", "event": "type"}
 
 
 @pytest.mark.parametrize(
@@ -456,6 +478,16 @@ def test_sessions_of_users_are_interactions_whatever_their_items_are_called() ->
     assert not describe_table(frame.drop("session", "kind")).interactions
 
 
+def test_sessions_without_users_are_interactions_where_nothing_was_earned() -> None:
+    frame = pl.DataFrame({
+        "session": np.repeat(np.arange(20), 3), "aid": np.arange(60) % 11, "ts": 1.7e12 + np.arange(60) * 7_000,
+        "type": ["clicks", "carts", "clicks"] * 20,
+    })  # fmt: skip
+    assert describe_table(frame).interactions == {"user": "session", "item": "aid", "time": "ts", "event": "type"}
+    assert not describe_table(frame.drop("ts")).interactions
+    assert not describe_table(frame.with_columns(click=pl.Series(np.arange(60) % 2))).interactions
+
+
 def test_a_ward_s_table_is_proposed_as_it_is_read() -> None:
     """The probability p(given) names the action, n/a among numbers is empty, and empty outcomes have a reward."""
     generator = np.random.default_rng(0)
@@ -528,3 +560,57 @@ def test_a_column_that_counts_the_rows_of_episodes_is_the_step() -> None:
     assert (proposed["step"], proposed["observation"]) == ("hour4", ["lactate"])
     backwards = frame.with_columns(hour4=3 - pl.col("hour4"))
     assert "step" not in tomllib.loads(describe_table(backwards).toml), "remaining hours would turn episodes around"
+
+
+@pytest.mark.parametrize("words", [["none"], ["NA", "none"], ["none", "NA", "n/a"]])
+def test_words_for_nothing_alone_are_no_action(words: list[str]) -> None:
+    frame = pl.DataFrame({"age": np.arange(60) % 7, "action": np.resize(words, 60), "reward": np.arange(60) % 5})
+    described = describe_table(frame)
+    assert "action" not in tomllib.loads(described.toml)
+    assert any(note.startswith(f"not used: action (only {words[0]}") for note in described.notes)
+    action = frame.with_columns(action=pl.Series(np.resize([*words, "high"], 60)))
+    assert tomllib.loads(describe_table(action).toml)["action"] == "action"
+
+
+@pytest.mark.parametrize("name", ["benefit", "net_benefit", "click", "purchase"])
+def test_an_outcome_by_its_name_is_no_observation(name: str) -> None:
+    frame = pl.DataFrame({"age": np.arange(60) % 7, "action": np.arange(60) % 3, name: np.arange(60) % 5 / 2})
+    described = describe_table(frame)
+    assert tomllib.loads(described.toml)["observation"] == ["age"]
+    assert described.proposed is not None
+    assert described.proposed.reward == name or f'# reward = "{name}"' in described.toml
+    past = describe_table(frame.rename({name: f"last_{name}"}))
+    assert f"last_{name}" in tomllib.loads(past.toml)["observation"]
+
+
+def test_a_name_that_may_be_an_outcome_is_doubted_where_there_is_no_reward() -> None:
+    frame = pl.DataFrame({"age": np.arange(60) % 7, "score": np.arange(60) % 9, "action": np.arange(60) % 3})
+    (note,) = [note for note in describe_table(frame).notes if "'score'" in note]
+    assert note.startswith("'score': an outcome by the name, or known before the decision? Take an outcome out of")
+    rewarded = describe_table(frame.with_columns(reward=pl.Series(np.arange(60) % 5)))
+    assert not any("'score'" in note for note in rewarded.notes)
+
+
+def test_an_amount_on_last_rows_alone_is_an_outcome() -> None:
+    last = np.tile([0, 0, 1], 40)
+    frame = pl.DataFrame({
+        "patient": np.repeat(np.arange(40), 3), "step": np.tile(np.arange(3), 40), "age": np.arange(120) % 7,
+        "action": np.arange(120) % 2, "days": last * (np.arange(120) % 11),
+    })  # fmt: skip
+    described = describe_table(frame)
+    mapping = tomllib.loads(described.toml)
+    assert mapping["observation"] == ["age"]
+    assert "terminated" not in mapping
+    assert '# reward = "days"' in described.toml
+    assert '# terminated = "days"' not in described.toml
+    assert any(note.startswith("'days' is 0 except on last rows of episodes: an outcome") for note in described.notes)
+    anywhere = frame.with_columns(days=pl.Series(np.arange(120) % 11))
+    assert tomllib.loads(describe_table(anywhere).toml)["observation"] == ["age", "days"]
+
+
+def test_one_action_is_cloned_only() -> None:
+    frame = pl.DataFrame({"age": np.arange(60) % 7, "action": ["wait"] * 60, "reward": np.arange(60) % 5})
+    described = describe_table(frame)
+    assert "tidelog train bc" in replace(described, named=("a.csv",)).text()
+    two = describe_table(frame.with_columns(action=pl.Series(["wait", "go"] * 30)))
+    assert "tidelog train iql" in replace(two, named=("a.csv",)).text()

@@ -14,7 +14,7 @@ import pytest
 from tidelog import ConfigError, LogError, read_log
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import validate
-from tidelog.data.sources.tables import unusual_separator
+from tidelog.data.sources.separated_text import unusual_separator
 from tidelog.errors import install
 
 ROWS = 40
@@ -250,7 +250,7 @@ def test_without_a_module_for_zstandard_its_installation_is_the_fix(tmp_path, mo
         asked.append(name)
         raise ImportError(name)
 
-    monkeypatch.setattr("tidelog.data.sources.tables.importlib.import_module", absent)
+    monkeypatch.setattr("tidelog.data.sources.file_bytes.importlib.import_module", absent)
     with pytest.raises(LogError, match=r"no module that reads \.zst") as refused:
         read_log(tmp_path / "a.csv.zst", MAPPING)
     (error,) = refused.value.report.errors

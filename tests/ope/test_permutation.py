@@ -1,7 +1,7 @@
 """Permutations of weights against residuals: their moments, and how often chance is called worse."""
 
 from dataclasses import replace
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -83,21 +83,61 @@ def test_two_policies_are_compared_over_the_same_permutations():
     assert permutation_arms(other, Confidence(), evidence) == pytest.approx((above, below))
 
 
-def test_with_occupancy_ratios_single_steps_are_paired():
-    evidence = unequal_episodes()
-    steps = len(evidence.reward)
-    evidence = Evidence(**{**vars(evidence), "model_target": evidence.model, "discount": 1.0,
-                           "occupancy": np.random.default_rng(1).random(steps)})  # fmt: skip
-    after = np.append(evidence.model[1:], 0.0)
+def pairings(clusters, size):
+    """Every order of so many rows that exchanges whole clusters of neighbours, and rows within them."""
+    rows = np.arange(clusters * size).reshape(clusters, size)
+    for whole in permutations(range(clusters)):
+        for inner in product(permutations(range(size)), repeat=clusters):
+            yield np.concatenate([rows[at][list(order)] for at, order in zip(whole, inner, strict=True)])
+
+
+def test_clusters_are_paired_whole_and_their_episodes_within_them(monkeypatch):
+    monkeypatch.setattr(permutation, "PRODUCTS", 5 * 2**2)
+    steps, generator = 12, np.random.default_rng(3)
+    model, clusters = generator.standard_normal(steps), np.array([2, 0, 1, 1, 0, 2])  # in no order
+    evidence = Evidence(
+        np.arange(0, steps + 1, 2), generator.standard_normal(steps), generator.random(steps),
+        generator.random(steps) + 0.1, discount=0.9, model=model, model_target=model, clusters=clusters,
+    )  # fmt: skip
+    order = np.argsort(clusters, kind="stable")
+    weights, residuals = step_weights(evidence)[order], residuals_of(evidence)[order]
+    drawn = np.array([(weights * residuals[pairing]).sum() for pairing in pairings(3, 2)])
+    drawn -= drawn.mean()
+    low, high = pearson3.ppf([0.025, 0.975], (drawn**3).mean() / drawn.std() ** 3)
+    found = permutation_arms(evidence, Confidence())
+    assert found == pytest.approx((high * drawn.std(), -low * drawn.std()))
+    alone = permutation_arms(replace(evidence, clusters=None), Confidence())
+    assert found != pytest.approx(alone, rel=0.005)
+    assert permutation_arms(replace(evidence, clusters=np.arange(6)), Confidence()) == pytest.approx(alone)
+
+
+def test_clusters_of_three_have_a_third_moment_of_their_own():
+    generator = np.random.default_rng(4)
+    weights, residuals = (generator.gamma(0.3, size=(9, 1)) + np.repeat([[0.0], [2.0], [0.5]], 3, 0) for _ in range(2))
+    weights, residuals = weights - weights.mean(), residuals - residuals.mean()
+    drawn = np.array([(weights * residuals[pairing]).sum() for pairing in pairings(3, 3)])
+    assert drawn.mean() == pytest.approx(0.0, abs=1e-9)
+    deviation, skewness = permutation._moments(weights, residuals, np.repeat(np.arange(3), 3))
+    assert deviation == pytest.approx(drawn.std())
+    assert skewness == pytest.approx((drawn**3).mean() / drawn.std() ** 3)
+
+
+def test_with_occupancy_ratios_steps_are_paired_within_episodes_that_are_paired():
+    generator = np.random.default_rng(1)
+    model, ratios = generator.standard_normal(9), generator.random(9) + np.repeat([0.0, 1.0, 3.0], 3)
+    evidence = Evidence(
+        np.arange(0, 10, 3), generator.standard_normal(9), np.ones(9), np.ones(9), discount=1.0,
+        model=model, model_target=model, occupancy=ratios,
+    )  # fmt: skip
+    after = np.append(model[1:], 0.0)
     after[evidence.starts[1:] - 1] = 0.0
-    residuals, weights = evidence.reward + after - evidence.model, (evidence.occupancy - 1.0) / EPISODES
+    residuals, weights = evidence.reward + after - model, (ratios - 1.0) / 3
     assert weights @ residuals == pytest.approx(double_reinforcement(evidence).minus(logged_return(evidence)).estimate)
-    generator = np.random.default_rng(2)
-    drawn = np.array([weights @ generator.permutation(residuals) for _ in range(40_000)])
+    drawn = np.array([weights @ residuals[pairing] for pairing in pairings(3, 3)])
     drawn -= drawn.mean()
     low, high = pearson3.ppf([0.025, 0.975], (drawn**3).mean() / drawn.std() ** 3)
     arms = permutation_arms(evidence, Confidence(), visits=True)
-    assert arms == pytest.approx((high * drawn.std(), -low * drawn.std()), rel=0.03)
+    assert arms == pytest.approx((high * drawn.std(), -low * drawn.std()))
 
 
 def test_the_error_of_the_advantages_is_added_and_arms_widen():

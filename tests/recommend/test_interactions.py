@@ -455,6 +455,17 @@ def test_a_split_warns_of_a_period_with_few_of_the_events(first: bool, few: int,
     assert "uneven periods" not in {one.check for one in log.split(at=100.5).report.warnings}
 
 
+@pytest.mark.parametrize(("later", "named"), [(5, True), (13, False), (40, False), (70, True)])
+def test_a_split_names_a_share_of_events_far_from_that_of_the_time(later: int, named: bool) -> None:
+    times = np.concatenate([np.linspace(0.0, 79.0, 100), np.linspace(80.0, 100.0, later)])
+    frame = pl.DataFrame({"u": "a", "i": np.arange(len(times)) % 3, "t": times})
+    split = tl.read_interactions(frame, user="u", item="i", time="t").split(share=0.2)
+    found = [one for one in split.report.warnings if one.check == "another share of events"]
+    assert bool(found) == named
+    assert all(one.found == f"the last 20% of the time has {later} of {len(times)} events ({later / len(times):.2%})"
+               for one in found)  # fmt: skip
+
+
 def test_a_split_by_the_numbers_of_clicks_asks_for_a_column_of_times() -> None:
     lengths = [20, *[2] * 200]
     users = np.repeat(np.arange(201), lengths)

@@ -18,6 +18,7 @@ from tests.algorithms.worlds import world
 from tests.data.clicks import interactions
 from tidelog import testing
 from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
 from tidelog.training import finetune as finetuning
 from tidelog.training.engine import learner, memory_need, offload_storage, stores
@@ -44,7 +45,23 @@ def rewarded(reward, **columns):
 
 
 def equal_rewards():
-    stores.check_rewards(tl.IQL(), rewarded(np.full(4, 3.0), terminated=np.ones(4, bool)))
+    stores.check_differences(tl.IQL(), rewarded(np.full(4, 3.0), terminated=np.ones(4, bool)))
+
+
+def one_action():
+    log = tl.Log.from_arrays(
+        observation=np.zeros((4, 1)), action=["wait"] * 4, reward=np.arange(4.0), terminated=np.ones(4, bool)
+    )
+    stores.check_differences(tl.BC(), log)
+    stores.check_differences(tl.IQL(), log)
+
+
+def no_amount():
+    log = tl.Log.from_arrays(
+        observation=np.zeros((4, 1)), action=np.tile([0.5, 1.0], (4, 1)), reward=np.arange(4.0), bounds=[0.0, 1.0],
+        terminated=np.ones(4, bool),
+    )  # fmt: skip
+    stores.check_differences(tl.BCQ(), log)
 
 
 def run_without_a_folder():
@@ -74,6 +91,12 @@ REFUSED = {
         equal_rewards,
         "every reward of this log is 3 and all returns are equal; expected rewards that differ. fix: check the mapping",
     ),
+    "one action": (
+        LogError,
+        one_action,
+        "every action of this log is 'wait', so a policy that is learnt from it cannot differ from the logger",
+    ),
+    "one amount": (LogError, no_amount, "every action of this log is [0.5 1. ], so a policy"),
     "a start": (
         ConfigError,
         lambda: check_begins(tl.IQL()),
@@ -378,3 +401,16 @@ def test_the_newest_file_of_the_same_verdict_is_the_link(tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "decode", content)
     verdict = {"difference": 0.1, "low": 0.0, "high": 0.2, "decision": "better"}
     assert provenance._verdict_file(tmp_path, SimpleNamespace(verdict=verdict)) == folder / "same.json"
+
+
+@pytest.mark.parametrize(
+    ("reward", "equal"),
+    [([0.0, 0.0, 0.0], True), ([2.0, 2.0, 2.0], False), ([0.0, 0.0, 1.0], False)],
+)
+def test_equal_rewards_of_episodes_of_different_lengths_tell_nothing_only_if_they_are_0(reward, equal):
+    log = tl.Log.from_arrays(
+        observation=np.zeros((3, 1)), action=[0, 1, 0], reward=np.asarray(reward), episode=[1, 1, 2],
+        terminated=[False, True, True],
+    )  # fmt: skip
+    assert rewards_are_equal(log) == equal
+    assert not actions_are_equal(log)

@@ -77,6 +77,20 @@ def test_the_best_policy_of_a_run_without_one_names_a_metric_that_it_has(capsys)
     assert str(error.value).split("best='")[1].split("'")[0] in run.metrics[-1]
 
 
+def test_notes_of_training_name_a_share_of_events_far_from_that_of_the_time():
+    lengths = np.arange(2, 42)
+    users = np.repeat(np.arange(40), lengths)
+    clicks = np.concatenate([np.arange(length) for length in lengths])
+    frame = pl.DataFrame({"u": users, "i": (users + clicks) % 7, "click": clicks})
+    log = tl.read_interactions(frame, user="u", item="i", time="click")
+    held_out, said = TimeSplit(log, 0.2).notes()
+    assert "(5.2%)" in held_out
+    assert said.startswith(
+        "the last 20% of the time has 45 of 860 events (5.23%), expected about 20% of the events: name"
+    )
+    assert len(TimeSplit(log, 0.5).notes()) == 1
+
+
 def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
     periods = TimeSplit(described(), 0.3)
     stores = periods.stores(small(), None)
@@ -90,7 +104,7 @@ def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
 
 def test_a_split_says_what_it_holds_out():
     held = int(described().split(share=0.3).test.scored.sum())
-    (note,) = TimeSplit(described(), 0.3).notes()
+    note = TimeSplit(described(), 0.3).notes()[0]
     assert f"held out: {held} events ({held / len(described()):.1%}) from 10000002" in note
     assert "measured by the next event" in note
     assert TimeSplit(described(), 0.0).notes() == []

@@ -55,6 +55,18 @@ class OutputFlags:
     """print the result as JSON; everything else goes to standard error"""
 
 
+@dataclasses.dataclass
+class FolderFlags:
+    """Flags of commands that may write a folder, with a file for each file of rows."""
+
+    workers: int | None = None
+    """processes at the same time, each with one processor core; default: this process alone"""
+    on: OnEngine = "here"
+    """"here" for this machine, "ray" for a Ray cluster, as in `tidelog sweep`"""
+    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """with --on ray: also use a cluster that requires no token"""
+
+
 def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
     """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
 
@@ -115,7 +127,7 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
         if one.name in nested:
             factory = _shown(nested[one.name], defaults, is_group=True)
             hint = Annotated[factory, tyro.conf.arg(name=one.name.removesuffix(OPTIONS), help=texts.get(one.name, ""))]
-        elif default is False and not is_group:
+        elif default is False and (not is_group or tyro.conf.FlagCreatePairsOff in getattr(hint, "__metadata__", ())):
             hint = Annotated[hint, tyro.conf.FlagCreatePairsOff, _argument(hint, None, texts.get(one.name))]
         else:
             hint = Annotated[hint, _argument(hint, default, texts.get(one.name))]

@@ -85,6 +85,11 @@ def rewards_are_equal(log: LogColumns) -> bool:
     return float(log.reward.flat[0]) == 0.0 or bool((lengths == lengths[0]).all())
 
 
+def actions_are_equal(log: LogColumns) -> bool:
+    """Whether every decision is the same action, so that nothing shows what another action earns."""
+    return bool((log.action.min(axis=0) == log.action.max(axis=0)).all())
+
+
 def stored(log: LogColumns) -> int:
     """M: the number of stored observations."""
     return int(log.next_position[-1]) + 1

@@ -23,7 +23,7 @@ from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, metric_labels
 from tidelog.training.engine.members import Member, as_members, fresh_learners
 from tidelog.training.engine.memory_need import check_memory
-from tidelog.training.engine.stores import check_rewards
+from tidelog.training.engine.stores import check_differences
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import read_part
 from tidelog.training.runs.episode_split import EpisodeSplit
@@ -155,7 +155,7 @@ def begin(
             add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
         ]
     else:
-        check_rewards(algorithms[0], parts.log)
+        check_differences(algorithms[0], parts.log)
     if options.warm_start:
         learners = [load_warm_start(algorithms[0], learner, options.warm_start) for learner in learners]
     check_environments(

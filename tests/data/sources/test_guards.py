@@ -16,7 +16,17 @@ import pytest
 
 from tidelog.data.core.npy import read_array, read_header
 from tidelog.data.io import readers
-from tidelog.data.sources import arrays, files, hdf5_guard, minari, parquet_guard, several, tables
+from tidelog.data.sources import (
+    arrays,
+    files,
+    hdf5_guard,
+    json_objects,
+    minari,
+    parquet_guard,
+    separated_text,
+    several,
+    tables,
+)
 from tidelog.data.sources.parquet_guard import _Thrift
 from tidelog.errors import LogError
 
@@ -187,17 +197,17 @@ def refusal(read: Any) -> str:
 def test_text_that_cannot_be_parsed_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.csv"
     path.write_text("a" * 200_000 + ",b\n1,2\n")
-    assert "a header that cannot be read (field larger" in refusal(lambda: tables.read_separated(path, ","))
-    assert "UTF-8" in refusal(lambda: tables._refuse_ragged(path, b"a,b\n1,\xff\n", ","))
+    assert "a header that cannot be read (field larger" in refusal(lambda: separated_text.read_separated(path, ","))
+    assert "UTF-8" in refusal(lambda: separated_text._refuse_ragged(path, b"a,b\n1,\xff\n", ","))
     path.write_text("a,b\n1,2\n")
 
     def failing(*args: Any, **options: Any) -> Any:
         raise pl.exceptions.ComputeError("no idea\nand more")
 
-    monkeypatch.setattr(tables.pl, "read_csv", failing)
-    assert refusal(lambda: tables.read_separated(path, ",")) == "no idea"
+    monkeypatch.setattr(separated_text.pl, "read_csv", failing)
+    assert refusal(lambda: separated_text.read_separated(path, ",")) == "no idea"
     tower: list[Any] = []
     for _ in range(100_000):
         tower = [tower]
-    assert "lists in 'x' that are nested too deeply" in refusal(lambda: tables._series(path, "x", [tower, 1]))
-    assert math.isinf(tables._series(path, "x", [10**400, 1])[0])
+    assert "lists in 'x' that are nested too deeply" in refusal(lambda: json_objects._series(path, "x", [tower, 1]))
+    assert math.isinf(json_objects._series(path, "x", [10**400, 1])[0])

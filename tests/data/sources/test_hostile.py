@@ -25,7 +25,7 @@ from tidelog import input_files, memory
 from tidelog.data.io.readers import open_log, read_any, validate
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import duplicates, unique
-from tidelog.data.sources import tables
+from tidelog.data.sources import file_bytes
 from tidelog.errors import ConfigError, LogError, TidelogError
 from tidelog.recommend.interactions.readers import open_interactions, validate_interactions
 from tidelog.runtime.loading import load
@@ -209,7 +209,7 @@ def test_hdf5_declares_no_more_than_the_file_can_hold(tmp_path: Path) -> None:
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with 200,000 free bytes."""
     monkeypatch.setattr(memory, "available_memory", lambda: 200_000)
-    monkeypatch.setattr(tables, "available_memory", lambda: 200_000)
+    monkeypatch.setattr(file_bytes, "available_memory", lambda: 200_000)
 
 
 def test_readers_refuse_what_does_not_fit_with_the_numbers(tmp_path: Path, little_memory: None) -> None:
@@ -544,7 +544,7 @@ def test_a_header_of_many_names_takes_time_in_proportion(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".json", ".parquet"])
 def test_too_many_columns_are_refused(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MOST_COLUMNS", 50)
+    monkeypatch.setattr(file_bytes, "MOST_COLUMNS", 50)
     path = tmp_path / f"log{ending}"
     wide = pl.DataFrame({f"c{place}": [1.0] for place in range(60)})
     if ending == ".csv":

@@ -22,6 +22,7 @@ USER = (
 ITEM = (
     "item", "item_id", "items", "itemid", "iid", "product", "product_id", "sku", "stock_code", "movie", "movie_id",
     "article", "article_id", "asin", "business_id", "track_id", "song_id", "isbn", "book_id", "content_id", "video_id",
+    "aid",
 )  # fmt: skip
 SESSION = ("session", "session_id", "sessionid")
 RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
@@ -47,7 +48,10 @@ SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the 
 _OUTCOMES = {"outcome", "readmitted", "readmission", "died", "death", "mortality", "survived", "survival", "label",
              "target", "churned", "converted", "conversion", "reward", "rewards", "redeemed", "redemption", "responded",
              "feedback", "clicked", "purchased", "bought", "revenue", "profit", "recovered", "satisfaction", "latency",
-             "cost", "costs", "savings", "kwh", "discomfort"}  # fmt: skip
+             "cost", "costs", "savings", "kwh", "discomfort", "benefit", "benefits", "click", "purchase", "sale",
+             "success", "payoff", "utility"}  # fmt: skip
+_DOUBTFUL = {"clicks", "purchases", "sales", "score", "gain", "gains", "loss", "losses", "margin", "spend", "rating",
+             "response", "result", "results", "quality", "points", "yield", "output"}  # fmt: skip
 _PAST = {"last", "past", "previous", "prev", "prior", "history", "historic", "since", "before", "ago", "avg", "average",
          "mean", "expected", "budget"}  # fmt: skip
 ACTION = (
@@ -94,9 +98,17 @@ def is_person(one: Field) -> bool:
 
 def is_outcome(one: Field) -> bool:
     """Whether a column is named like what is known after the decision only."""
+    return _has_word(one, _OUTCOMES)
+
+
+def may_be_outcome(one: Field) -> bool:
+    """Whether a column is named like what follows a decision, or else like what came before it."""
+    return _has_word(one, _DOUBTFUL) and not is_outcome(one)
+
+
+def _has_word(one: Field, known: set[str]) -> bool:
     words = set(name_words(one.name))
-    named = bool(words & _OUTCOMES) and not words & _PAST
-    return named and one.kind not in ("time", "empty", "list", "objects")
+    return bool(words & known) and not words & _PAST and one.kind not in ("time", "empty", "list", "objects")
 
 
 def names_interactions(named: Sequence[Field]) -> bool:

@@ -10,7 +10,6 @@ from tidelog.data.io.column_names import (
     ACTION,
     FEW_CODES,
     NEXT,
-    counts_rows,
     is_outcome,
     list_names,
     names_interactions,
@@ -116,12 +115,11 @@ def assign_by_values(
     rows: int,
     nested: Callable[[str, str], bool],
     ends: Callable[[str, str | None, str], float],
-    repeats: Callable[[str, str], int],
     proposal: Proposal,
 ) -> None:
-    """Propose step, action and reward of a table with episodes by values alone, where no name says the action.
+    """Propose action and reward of a table with episodes by values alone, where no name says the action.
 
-    The step counts the rows of each episode from 0 or 1. The action is the one column of words that changes within
+    The action is the one column of words that changes within
     episodes, or else the one amount that is mostly 0, such as a dose. The reward is 1 on some last rows alone. Tables
     with users, items or kinds of event may be interactions, and get no proposal.
     """
@@ -131,13 +129,6 @@ def assign_by_values(
     used = roles_of(proposal.mapping)
     left = [one for one in named if one.name not in used and not one.empty and not is_outcome(one)]
     changing = [one for one in left if one.unique > 1 and not nested(episode, one.name)]
-    if not {"step", "time"} & proposal.mapping.keys():
-        counting = [one for one in changing if counts_rows(one) and not repeats(episode, one.name)]
-        if len(counting) == 1:
-            proposal.mapping["step"] = counting[0].name
-            note = "counts the rows of each episode and is read as the step: change `step` if wrong"
-            proposal.notes.append(f"'{counting[0].name}' {note}")
-            changing.remove(counting[0])
     step = proposal.mapping.get("step")
     if "reward" not in proposal.mapping:
         final = [one for one in changing if one.kind == "flag" and ends(episode, step, one.name)]
@@ -166,7 +157,11 @@ def assign_by_values(
     elif words or amounts:
         several = [one.name for one in (words or amounts)]
         proposal.hints.append(f"action = {json.dumps(several[0], ensure_ascii=False)}   # or {list_names(several[1:])}")
-        proposal.notes.append(f"{list_names(several)}: any may be the action; name it in `action`")
+        proposal.actions = several
+        note = (
+            "any may be the action; name it in `action`, and the others in `observation` if they were known before it"
+        )
+        proposal.notes.append(f"{list_names(several)}: {note}")
 
 
 def suggest_rewards(outcomes: Sequence[Field], proposal: Proposal) -> None:

@@ -29,22 +29,22 @@ def infer_columns(
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
     `nested(episode, column)` says whether a column has one value in each episode. `ends(episode, step, flag)` is the
-    share of episodes whose last row has a flag that no other row has; 0 for a flag of other rows. `repeats(episode,
-    step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is the
-    share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 / propensity,
-    are not as frequent as those of logged actions. `counts(episode, column)` says whether a column grows by the same
-    amount from row to row of every episode.
+    share of episodes whose last row has a flag, or a number other than 0, that no other row has; 0 for other columns.
+    `repeats(episode, step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is
+    the share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 /
+    propensity, are not as frequent as those of logged actions. `counts(episode, column)` says whether a column counts
+    the rows of every episode.
     """
     index = ("index", "unnamed_0", "row", "row_id")
     named = [one for one in fields if one.name and not (plain_name(one) in index and one.unique == rows)]
     proposal = Proposal()
-    assign_single_roles(named, rows, ends, repeats, proposal)
+    assign_single_roles(named, rows, ends, repeats, counts, proposal)
     assign_step(named, rows, repeats, counts, proposal)
     assign_cluster(named, rows, nested, proposal)
     assign_masks(named, proposal)
     assign_actions(named, weighed, proposal)
     if "action" not in proposal.mapping:
-        assign_by_values(named, rows, nested, ends, repeats, proposal)
+        assign_by_values(named, rows, nested, ends, proposal)
     assign_observations(named, rows, proposal)
     detect_interactions(named, proposal)
     _note_the_rest(named, rows, proposal)
@@ -53,7 +53,8 @@ def infer_columns(
 
 def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
     used = roles_of(proposal.mapping)
-    unused = [one for one in named if one.name not in used and one.name not in proposal.interactions.values()]
+    elsewhere = {*proposal.interactions.values(), *proposal.actions}
+    unused = [one for one in named if one.name not in used and one.name not in elsewhere]
     if unused:
         listed = list_names([f"{one.name}{_why_unused(one, rows)}" for one in unused])
         proposal.notes.append(
@@ -81,7 +82,7 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
 def _why_unused(one: Field, rows: int) -> str:
     """Why a column has no role, in brackets, where its kind or its values say so."""
     kinds = {
-        "empty": "has no value",
+        "empty": f"only {', '.join(one.examples)}: an empty cell" if one.examples else "has no value",
         "time": "a time",
         "list": "lists of numbers",
         "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else use explode and "

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tidelog.data.io.column_names import ACTION, SINGLE, USER, counts_rows, list_names, names_interactions, plain_name
+from tidelog.data.io.column_names import (
+    ACTION,
+    SINGLE,
+    USER,
+    counts_rows,
+    is_outcome,
+    list_names,
+    names_interactions,
+    plain_name,
+)
 from tidelog.data.io.proposal import Proposal, roles_of
 from tidelog.data.io.table_fields import NUMERIC, Field
 from tidelog.data.validation.clusters import LEAST_REPEATS, LEAST_VALUES, kind_of, name_words
@@ -20,6 +29,7 @@ def assign_single_roles(
     rows: int,
     ends: Callable[[str, str | None, str], float],
     repeats: Callable[[str, str], int],
+    counts: Callable[[str, str], bool],
     proposal: Proposal,
 ) -> None:
     """Assign the roles of one column each."""
@@ -34,7 +44,7 @@ def assign_single_roles(
     if "time" not in proposal.mapping and len(times) == 1:
         proposal.mapping["time"] = times[0].name
     _episode_by_time(named, rows, repeats, proposal)
-    _episode_by_count(named, rows, repeats, proposal)
+    _episode_by_count(named, rows, counts, proposal)
     _by_content(named, ends, proposal)
     if "episode" not in proposal.mapping:
         one_step = "no column marks which rows belong together: every row is an episode of one step"
@@ -95,7 +105,7 @@ def _episode_by_time(named: Sequence[Field], rows: int, repeats: Callable[[str, 
 
 
 def _episode_by_count(
-    named: Sequence[Field], rows: int, repeats: Callable[[str, str], int], proposal: Proposal
+    named: Sequence[Field], rows: int, counts: Callable[[str, str], bool], proposal: Proposal
 ) -> None:
     """Assign the one column within whose values another column counts the rows from 0 or 1, with few left out."""
     if "episode" in proposal.mapping or names_interactions(named):
@@ -110,7 +120,7 @@ def _episode_by_count(
         for key in keys
         for step in steps
         if key is not step and key.unique >= _FEWEST_EPISODES and 2 * key.unique <= rows
-        and step.unique <= key.unique <= 2 * rows / step.unique and not repeats(key.name, step.name)
+        and step.unique <= key.unique <= 2 * rows / step.unique and counts(key.name, step.name)
     ]  # fmt: skip
     if len(pairs) == 1:
         key, step = (one.name for one in pairs[0])
@@ -135,12 +145,12 @@ def assign_step(
         if "_".join(name_words(episode)) in USER:  # events of users need a time; a count of rows is none
             return
         left = [one for one in named if one.kind == "whole number" and one.name not in roles_of(proposal.mapping)]
-        found = [one.name for one in left if not one.empty and counts(episode, one.name)]
+        left = [one for one in left if not one.empty and not is_outcome(one)]
+        found = [one.name for one in left if counts(episode, one.name)]
         if len(found) == 1:
             proposal.mapping["step"] = found[0]
             proposal.notes.append(
-                f"'{found[0]}' grows evenly from row to row of each '{episode}' and is read as the step: change "
-                "`step` if wrong"
+                f"'{found[0]}' counts the rows of each '{episode}' and is read as the step: change `step` if wrong"
             )
         return
     if episode is None:
@@ -161,7 +171,8 @@ def assign_step(
 def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], float], proposal: Proposal) -> None:
     """Assign the end of episodes and the propensity to the one column whose values show it, whatever its exact name.
 
-    A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere.
+    A flag of the last rows of some episodes only may be a reward at their end: it needs a reward elsewhere. An amount
+    that is 0 except on such rows is no end.
     """
     left = [one for one in named if one.name not in roles_of(proposal.mapping) and not one.empty]
     episode, step = proposal.mapping.get("episode"), proposal.mapping.get("step")
@@ -169,6 +180,10 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
     flags = [one for one in left if one.kind == "flag" and one.unique == 2]
     shares = {one.name: ends(episode, step, one.name) for one in flags} if episode is not None else {}
     last = [name for name, share in shares.items() if share >= least]
+    amounts = (
+        [one for one in left if one.kind in ("whole number", "number") and one.zeros] if episode is not None else []
+    )
+    shares |= {one.name: ends(str(episode), step, one.name) for one in amounts}
     names_of_columns = {*map(plain_name, named), *ACTION}
     probable = [
         one.name

@@ -16,22 +16,28 @@ def detect_interactions(named: Sequence[Field], proposal: Proposal) -> None:
     """Detect tables of interactions (users and items, without propensities and masks)."""
     if "propensity" in proposal.mapping or "action_mask" in proposal.mapping:
         return
-    users = [one for one in named if plain_name(one) in USER and one.kind in ("whole number", "word", "flag")]
+    kinds = ("whole number", "word", "flag")
+    users = [one for one in named if plain_name(one) in USER and one.kind in kinds]
     items = [one for one in named if plain_name(one) in ITEM]
+    if not users and items and "time" in proposal.mapping and "reward" not in proposal.mapping:
+        users = [one for one in named if plain_name(one) in SESSION and one.kind in kinds]
     guessed = _items_by_content(named, proposal) if users and not items else []
     items = items or guessed
     if not (users and items):
         return
     roles = {"user": users[0].name, "item": items[0].name}
     sessions = [one.name for one in named if plain_name(one) in SESSION]
-    roles |= {"session": sessions[0]} if sessions and items[0].kind != "list" else {}
+    roles |= {"session": sessions[0]} if sessions and sessions[0] != users[0].name and items[0].kind != "list" else {}
     dated = [one.name for one in named if one.kind == "time"]
     time = proposal.mapping.get("time") or (dated[0] if dated else proposal.mapping.get("step"))
     roles |= {"time": time} if time else {}
     unfit = [(one, _unfit_reward(one)) for one in named if plain_name(one) in RATING]
     for role, called in (
         ("rating", [one.name for one, reason in unfit if reason is None]),
-        ("event", [one.name for one in named if plain_name(one) in EVENT]),
+        (
+            "event",
+            [one.name for kinds_of_event in (EVENT, ("type",)) for one in named if plain_name(one) in kinds_of_event],
+        ),
     ):
         roles |= dict.fromkeys([role], called[0]) if called else {}
     proposal.interactions = roles

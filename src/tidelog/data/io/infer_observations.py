@@ -14,6 +14,7 @@ from tidelog.data.io.column_names import (
     is_person,
     last_word,
     list_names,
+    may_be_outcome,
     plain_name,
 )
 from tidelog.data.io.infer_actions import suggest_rewards
@@ -29,17 +30,19 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     readable = [
         one
         for one in named
-        if one.kind not in ("time", "empty", "list", "objects") and one not in outcomes and one not in last
+        if one.kind not in ("time", "empty", "list", "objects")
+        and one not in outcomes
+        and one not in last
+        and one.name not in proposal.actions
     ]
     if "reward" not in proposal.mapping and (outcomes or last):
         suggest_rewards(outcomes or last, proposal)
     for one in last:
-        if "terminated" not in proposal.mapping:
+        if "terminated" not in proposal.mapping and one.kind == "flag":
             proposal.hints.append(f"terminated = {json.dumps(one.name, ensure_ascii=False)}")
-        proposal.notes.append(
-            f"'{one.name}' is 1 on last rows of episodes only: an end or an outcome, which is not known before the "
-            "decision"
-        )
+        values = "is 1 on last rows of episodes only" if one.kind == "flag" else "is 0 except on last rows of episodes"
+        what = "an end or an outcome" if one.kind == "flag" else "an outcome"
+        proposal.notes.append(f"'{one.name}' {values}: {what}, which is not known before the decision")
     if outcomes:
         named_outcomes = list_names([f"'{one.name}'" for one in outcomes])
         proposal.notes.append(f"{named_outcomes}: named like an outcome, which is not known before the decision")
@@ -59,6 +62,12 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
             or (one.kind == "whole number" and last_word(one.name) in CODED and (one.low or 0.0) >= 0)
         ]
         proposal.mapping |= {"categorical": coded} if coded else {}
+        doubtful = [f"'{one.name}'" for one in now if may_be_outcome(one)]
+        if doubtful and "reward" not in proposal.mapping:
+            proposal.notes.append(
+                f"{list_names(doubtful)}: an outcome by the name, or known before the decision? Take an outcome out of "
+                "`observation`, and name it in `reward` if it is what decisions are for"
+            )
         proposal.notes += [
             f"'{one.name}' is read as a label: take it out of `categorical` if it is an amount or an order"
             for one in now

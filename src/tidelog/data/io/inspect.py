@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -27,8 +26,9 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
-from tidelog.data.sources.tables import TEXT_ENDINGS, has_decimal_commas, unusual_separator
-from tidelog.data.statistics import rewards_are_equal
+from tidelog.data.sources.separated_text import has_decimal_commas, unusual_separator
+from tidelog.data.sources.tables import TEXT_ENDINGS
+from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -65,8 +65,8 @@ def inspect_log(log: Log) -> Inspection:
 
 
 def training_command(source: Any, columns: str | None, log: Log) -> str:
-    """The next command for a log that can be read: cloning where rewards tell nothing, else reinforcement learning."""
-    algorithm = "bc" if log.reward is None or rewards_are_equal(log) else "iql"
+    """The next command for a log that can be read: cloning where rewards or actions are equal."""
+    algorithm = "bc" if log.reward is None or rewards_are_equal(log) or actions_are_equal(log) else "iql"
     words = [algorithm, "--data", *([source] if isinstance(source, str) else source)]
     words += [] if columns is None else ["--columns", columns]
     return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
@@ -87,6 +87,7 @@ class Description:
     interaction_notes: tuple[str, ...] = ()  # those of the notes that are about interactions
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
     written: str | None = None  # the file that holds the proposed mapping, if it was written
+    explode: str | None = None  # the key of lists of objects, each of which is a row here
     ranking: str | None = None  # the algorithm for interactions that the next commands name
     ranking_report: Report | None = None  # of the checks as interactions
 
@@ -121,9 +122,13 @@ class Description:
         return [*notes, "", *_summary("with this mapping", self.report)]
 
     def interaction_roles(self) -> dict[str, str] | None:
-        """Arguments of `read_interactions` for a table of interactions; None without a time or with lists of items."""
+        """Arguments of `read_interactions` for a table of interactions; None without a time or with lists of events."""
         lists = {one.name for one in self.fields if one.kind == "list"}
-        if not {"user", "item", "time"} <= self.interactions.keys() or self.interactions["item"] in lists:
+        if (
+            not {"user", "item", "time"} <= self.interactions.keys()
+            or self.interactions["item"] in lists
+            or self.explode
+        ):
             return None
         # a rating is the reward of an event
         return {"reward" if role == "rating" else role: name for role, name in self.interactions.items()}
@@ -138,11 +143,15 @@ class Description:
         mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
         write = [f"  tidelog data inspect --data {source} --write {mapping}"] if self.written is None else []
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
-        for one in self.fields:
-            if one.kind == "list" and one.name == self.interactions.get("item"):
-                return ["next:", *_splitting(self.named, one)]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
+            split = self._splitting()
+            if split is not None and "time" in self.interactions:
+                when = "" if self.explode else ", each at the time of its row (a basket of items)"
+                return [
+                    *_hint(f"next: write one item per row{when}:", split),
+                    f"  tidelog data inspect --data {ONE_ITEM}",
+                ]
             lines += _hint(
                 "lists of items need a time for every event, and one item per row; with your column of times for TIME:",
                 f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
@@ -154,7 +163,8 @@ class Description:
                 f"tidelog data validate --data {source} --user USER --item ITEM --time TIME",
             )
         elif self.report is not None and self.report.ok and self.proposed is not None:
-            algorithm = "bc" if self.proposed.reward is None else "iql"
+            alone = all(one.unique == 1 for one in self.fields if one.role == "action")
+            algorithm = "bc" if self.proposed.reward is None or alone else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
             lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to judge the policy on")
             if self.proposed.reward is None:
@@ -162,6 +172,25 @@ class Description:
                 text = f"bc only imitates the log; for a better policy, set `reward` in {name} and train iql"
                 lines += textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False)
         return lines
+
+    def _splitting(self) -> str | None:
+        """A command that writes a row for each item of a list; None for other files, and for no lists."""
+        item = next((one for one in self.fields if one.name == self.interactions["item"] and one.kind == "list"), None)
+        path = self.named[0] if len(self.named) == 1 else ""
+        reader = next((call for ending, call in _READERS.items() if path.lower().endswith(ending)), None)
+        if reader is not None and self.explode:
+            key = json.dumps(self.explode)
+            call = f"pl.{reader.format(json.dumps(path))}.explode({key}).unnest({key})"
+            return _python(f"{call}.write_csv({json.dumps(ONE_ITEM)})")
+        if item is None or reader is None or not item.examples:
+            return None
+        split = ""
+        if "read_csv" in reader or not item.examples[0].startswith("["):  # text, not a list of the file's own
+            sign = next((one for one in "|;," if any(one in example for example in item.examples)), " ")
+            split = f'.str.strip_chars("[]() ").str.split("{sign}").list.eval(pl.element().str.strip_chars())'
+        call, name = reader.format(json.dumps(path)), json.dumps(item.name)
+        each = f'pl.{call}.with_columns(pl.col({name}){split}).explode({name}).write_csv("{ONE_ITEM}")'
+        return _python(each)
 
     def _interaction_commands(self, source: str, roles: dict[str, str]) -> list[str]:
         """Commands for interactions: training, or a copy without the rows of errors."""
@@ -185,7 +214,17 @@ ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
-ONE_ITEM_ROWS = "one_item_per_row.csv"
+ONE_ITEM = "one_item_per_row.csv"
+_TEXT_CALL = "read_csv({}, infer_schema=False)"
+_READERS = {
+    **dict.fromkeys((".csv", ".csv.gz", ".csv.zst"), _TEXT_CALL),
+    ".parquet": "read_parquet({})",
+    **dict.fromkeys((".jsonl", ".ndjson"), "read_ndjson({})"),
+}  # of Polars, by the ending of a file
+
+
+def _python(call: str) -> str:
+    return f"python -c {shlex.quote(f'import polars as pl; {call}')}"
 
 
 def _wrapped(notes: Sequence[str]) -> list[str]:
@@ -195,20 +234,6 @@ def _wrapped(notes: Sequence[str]) -> list[str]:
 def _hint(text: str, command: str) -> list[str]:
     """A sentence that fits any terminal, and the command after it, whole."""
     return [*textwrap.wrap(text, _TERMINAL, break_long_words=False, break_on_hyphens=False), f"  {command}"]
-
-
-def _splitting(named: Sequence[str], item: Field) -> list[str]:
-    """The commands that write a row for each item of a cell, and describe the new table."""
-    found = re.search(r"\d\s*([,;|]|\s)\s*-?\d", "\n\n".join(item.examples))
-    if len(named) != 1 or not named[0].endswith((".csv", ".csv.gz")) or found is None:
-        return [f"  write a copy with one item of '{item.name}' in each row, and describe it"]
-    table, column, divider, written = map(json.dumps, (named[0], item.name, found[1], ONE_ITEM_ROWS))
-    code = (
-        f"import polars as pl; items = pl.col({column}); rows = pl.read_csv({table}, infer_schema=False); "
-        f'rows.with_columns(items.str.strip_chars("[]() ").str.split({divider})).explode({column})'
-        f".with_columns(items.str.strip_chars()).write_csv({written})"
-    )
-    return [f"  python -c {shlex.quote(code)}", f"  tidelog data inspect --data {ONE_ITEM_ROWS}"]
 
 
 def _summary(title: str, report: Report) -> list[str]:
@@ -250,7 +275,8 @@ def describe_table(source: Any) -> Description:
         return pairs.n_unique() == pairs["episode"].n_unique()
 
     def ends(episode: str, step: str | None, column: str) -> float:
-        flag = parse_flag(table.series(column)).values == 1
+        flags = parse_flag(table.series(column))
+        flag = (parse_number(table.series(column)) if len(flags.unreadable) else flags).values != 0
         order = pl.int_range(table.rows, eager=True) if step is None else parse_number(table.series(step)).values
         rows = pl.DataFrame({"episode": table.series(episode), "order": order, "flag": flag})
         last = rows.sort("order", maintain_order=True).group_by("episode").last()
@@ -262,9 +288,8 @@ def describe_table(source: Any) -> Description:
         return pairs.height - pairs.n_unique()
 
     def counts(episode: str, column: str) -> bool:
-        rows = pl.DataFrame({"episode": table.series(episode), "value": parse_number(table.series(column)).values})
-        rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
-        return rises.n_unique() == 1 and rises[0] > 0
+        values = parse_number(table.series(column)).values
+        return _counts_rows(pl.DataFrame({"episode": table.series(episode), "value": values}))
 
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
@@ -303,7 +328,28 @@ def describe_table(source: Any) -> Description:
         report,
         tuple(proposal.interaction_notes),
         named,
+        explode=settings.get("explode"),
     )
+
+
+def _counts_rows(rows: pl.DataFrame) -> bool:
+    """Whether the column `value` counts the rows of each `episode`, which are in the order of the file or scattered.
+
+    In the order of the file it rises by one amount, or over all whole numbers from 0 or 1 with some left out. Scattered
+    rows say no order: each episode then has different values, from 0 or 1. A number that falls counts what remains.
+    """
+    rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
+    if not len(rises) or bool((rises < 0).all()):
+        return False
+    each = rows.group_by("episode").agg(
+        first=pl.col("value").min(), different=pl.col("value").n_unique(), rows=pl.len()
+    )
+    different, first = np.unique(rows["value"].to_numpy()), np.unique(each["first"].to_numpy())
+    dense = len(first) == 1 and first[0] in (0, 1) and len(different) == different[-1] - first[0] + 1
+    if (rises > 0).all():
+        return bool(rises.n_unique() == 1 or dense)
+    scattered = rows["episode"].rle_id().n_unique() > len(each)
+    return bool(scattered and dense and (each["different"] == each["rows"]).all())
 
 
 def _lists_of_objects(table: Table) -> list[str]:

@@ -19,6 +19,7 @@ class Proposal:
     hints: list[str] = field(default_factory=list)  # suggested lines of TOML
     interactions: dict[str, str] = field(default_factory=dict)
     interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
+    actions: list[str] = field(default_factory=list)  # columns of which any may be the action
     ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
 

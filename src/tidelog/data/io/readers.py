@@ -8,7 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from tidelog.data.core.columns import Columns
+from tidelog.data.core.order import Values
 from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import examine, refusal, unreadable
 from tidelog.data.core.report import Report
@@ -18,7 +21,7 @@ from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
 from tidelog.data.sources import ARRAYS, ENDINGS_TEXT, ending_of, is_table_file, table_of
 from tidelog.data.sources.arrays import raw_d4rl, raw_npz, raw_ogbench
-from tidelog.data.sources.files import files_of, recorded_source
+from tidelog.data.sources.files import files_of, recorded_source, source_text
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.robomimic import raw_robomimic
 from tidelog.errors import ConfigError, LogError, nearest
@@ -151,6 +154,31 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
         'memmap'
     """
     return Log(**saved_columns(path, memory_map))
+
+
+def rows_in_source(log: Log) -> tuple[Values, int] | None:
+    """The row of the source of each step [N], from 0, and the number of rows there; None if no source is known.
+
+    The source is read again; LogError if it is no longer what the log was read from.
+    """
+    if log.origin is None:
+        return None
+    source, columns = log.origin["source"], log.origin.get("columns")
+    if isinstance(source, str | Path) and (Path(source) / MANIFEST).exists():
+        whole = open_log(source, memory_map=True)
+        rows: Values = np.arange(whole.steps)
+    else:
+        raw = _raw_file(source) if columns is None else _raw(source, Columns.of(columns))
+        whole, rows = Log.from_raw(raw), raw.order.rows
+    part = replace(whole, extra={"row": rows})
+    for one in log.origin.get("parts", ()):
+        part = part.part_again(one)
+    if replace(part, extra=log.extra).fingerprint() != log.fingerprint():
+        raise LogError(
+            f"{source_text(log.origin)} has changed since the log was read, which needs its order of rows. fix: read "
+            "the log again"
+        )
+    return part.extra["row"], whole.steps
 
 
 def is_table(source: Source) -> bool:

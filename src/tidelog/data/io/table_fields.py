@@ -48,6 +48,8 @@ def field_of(series: pl.Series) -> Field:
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
     empty = max(empty, len(column.missing))  # words such as n/a are empty cells among numbers
+    if not column.usable.any() and not len(column.unreadable):
+        return Field(series.name, "empty", unique, empty, examples)
     if len(column.unreadable) > _MIXED * len(series) or not len(values):
         return Field(series.name, "word", unique, empty, examples)
     whole = "whole number" if bool((values % 1 == 0).all()) else "number"
@@ -65,6 +67,8 @@ def _kind(series: pl.Series, unique: int) -> str:
     if series.dtype.is_temporal():
         return "time"
     flag = parse.flag(series) if unique <= 2 else None
+    if flag is not None and not len(flag.unreadable) and not flag.usable.any():
+        return "empty"  # words such as none
     if flag is not None and not len(flag.unreadable) and bool(np.isin(flag.values[flag.usable], (0, 1)).all()):
         return "flag"
     if parse.is_categorical(series):

@@ -1,9 +1,9 @@
 """Sources of logs: files and frames become a `Table` (which needs a mapping), or a `RawLog` (which needs none).
 
-`tables` reads table files and frames (`parquet_guard` checks Parquet files first), `several` joins the tables of
-several files, which `files` names, `arrays` reads npz, D4RL and OGBench, `robomimic` its HDF5 files, `reagent` reads
-ReAgent's JSON, `minari` reads Minari data sets. Each format is one function, registered under its file endings in
-`SOURCES` (tables) or `ARRAYS` (no mapping).
+`tables` reads table files and frames: `separated_text` and `json_objects` from `file_bytes`, Parquet after the checks
+of `parquet_guard`. `several` joins the tables of several files, which `files` names, `arrays` reads npz, D4RL and
+OGBench, `robomimic` its HDF5 files, `reagent` reads ReAgent's JSON, `minari` reads Minari data sets. Each format is one
+function, registered under its file endings in `SOURCES` (tables) or `ARRAYS` (no mapping).
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 
 from tidelog.data.core.raw import RawLog
 from tidelog.data.sources.arrays import raw_archive, raw_d4rl
+from tidelog.data.sources.file_bytes import ending_of
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.robomimic import is_robomimic, raw_robomimic
 from tidelog.data.sources.several import is_table_file, table_of, table_with
-from tidelog.data.sources.tables import ENDINGS_TEXT, SOURCES, Reader, ending_of
+from tidelog.data.sources.tables import ENDINGS_TEXT, SOURCES, Reader
 
 __all__ = ["ARRAYS", "ENDINGS_TEXT", "SOURCES", "Reader", "ending_of", "is_table_file", "table_of", "table_with"]
 

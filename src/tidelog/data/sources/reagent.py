@@ -32,7 +32,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.tables import Table, from_table
-from tidelog.data.sources.tables import read_objects
+from tidelog.data.sources.json_objects import read_objects
 from tidelog.data.validation.errors import CODES_FIX, differences, most_codes
 from tidelog.input_files import parse_json
 from tidelog.number_text import count_of

@@ -17,8 +17,10 @@ from tidelog.data.core.registry import conversion_note, unread_note
 from tidelog.data.core.report import Problem, Report
 from tidelog.data.parsing.column import spelled
 from tidelog.data.parsing.tables import Table, duplicates
+from tidelog.data.sources.file_bytes import ending_of
 from tidelog.data.sources.files import files_of
-from tidelog.data.sources.tables import DOCUMENTS, SOURCES, TEXT_ENDINGS, ending_of, is_document, one_table
+from tidelog.data.sources.json_objects import DOCUMENTS, is_document
+from tidelog.data.sources.tables import SOURCES, TEXT_ENDINGS, one_table
 from tidelog.errors import LogError
 
 _SHOWN = 8

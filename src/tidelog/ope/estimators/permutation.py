@@ -1,4 +1,4 @@
-"""Permutation distribution of a doubly robust difference, for rewards that few episodes carry.
+"""Permutation distribution of a doubly robust difference, for rewards that few episodes or clusters carry.
 
 A bootstrap over episodes knows weights only where something was earned. If 25 of 5,000 episodes earned, it resamples 25
 weights; where these are skewed, most samples of 25 lack the large ones, and their spread is too small: a policy without
@@ -13,16 +13,22 @@ With `w_it` the normalised weight of step t (`sum_i w_it = 1`), or 1/E times its
 `difference = sum_it (w_it - 1/E) gamma^t delta_it + mean_i sum_t gamma^t (v_it - q_it)`.
 Whole episodes are paired with products of probabilities, single steps with occupancy ratios, which depend on one step.
 
-Letters: `E` episodes, `N` steps, `T` steps of the longest episode.
+Weights of one cluster are alike, and so are its residuals: the episodes of a user, the steps of an episode. Then whole
+clusters are paired, and within them the rows. A moment over these pairings is a sum over tuples of rows, of which some
+are the same row, some of the same cluster: tuples of one pattern have the same mean on both sides. With clusters of one
+size this is exact. With unequal sizes a pattern has one mean for all of them.
+
+Letters: `E` episodes, `N` steps, `T` steps of the longest episode, `R` rows (episodes or steps), `C` clusters of rows.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 
 from tidelog.ope.estimators.intervals import Confidence
-from tidelog.ope.estimators.ratios import required_part
+from tidelog.ope.estimators.ratios import cluster_sums, required_part
 from tidelog.ope.estimators.sequential import CELLS, discounts, step_weights
 from tidelog.ope.evidence.evidence import Evidence, Floats
 
@@ -41,7 +47,7 @@ def permutation_arms(
     where episodes times steps exceed `CELLS`, and for fewer than 3 episodes.
     """
     episodes, horizon = evidence.episodes, evidence.horizon
-    if episodes < 3 or episodes * horizon > CELLS:
+    if evidence.units < 3 or episodes * horizon > CELLS:
         return 0.0, 0.0
     weights, residuals, advantages = _parts(evidence, visits)
     if against is not None:  # two columns for each step: the pairs of the other policy count against this one's
@@ -50,14 +56,14 @@ def permutation_arms(
         advantages = advantages - others[2]
     elif visits:
         weights = weights - discounts(evidence)[:, None] / episodes
-    deviation, skewness = _moments(weights - weights.mean(0), residuals - residuals.mean(0))
-    error = float(advantages.std(ddof=1)) / np.sqrt(episodes)
+    units = np.arange(episodes) if evidence.clusters is None else evidence.clusters
+    clusters = np.repeat(units, evidence.lengths) if visits else units
+    deviation, skewness = _moments(weights - weights.mean(0), residuals - residuals.mean(0), clusters)
     deviate = confidence.widening * float(ndtri((1.0 + confidence.level) / 2.0))
     low, high = pearson_quantiles(skewness, deviate)
-    return (
-        float(np.hypot(max(high, 0.0) * deviation, deviate * error)),
-        float(np.hypot(max(-low, 0.0) * deviation, deviate * error)),
-    )
+    sums = cluster_sums(advantages - advantages.mean(), units)
+    error = deviate * np.sqrt(np.square(sums).sum() * len(sums) / (len(sums) - 1)) / episodes
+    return float(np.hypot(max(high, 0.0) * deviation, error)), float(np.hypot(max(-low, 0.0) * deviation, error))
 
 
 def _parts(evidence: Evidence, visits: bool) -> tuple[Floats, Floats, Floats]:
@@ -74,25 +80,66 @@ def _parts(evidence: Evidence, visits: bool) -> tuple[Floats, Floats, Floats]:
     return step_weights(evidence), residuals, advantages
 
 
-def _moments(weights: Floats, residuals: Floats) -> tuple[float, float]:
-    """Standard deviation and skewness of `sum_i weights_i . residuals_p(i)` over all permutations p; both centred."""
-    many = len(weights)
-    variance = float(np.vdot(weights.T @ weights, residuals.T @ residuals)) / (many - 1)
-    if not variance > 0.0:
-        return 0.0, 0.0
-    third = float(np.vdot(_triples(weights), _triples(residuals))) * many / ((many - 1) * (many - 2))
-    return float(np.sqrt(variance)), third / variance**1.5
+def _moments(weights: Floats, residuals: Floats, clusters: NDArray[np.int64]) -> tuple[float, float]:
+    """Standard deviation and skewness of `sum_i weights_i . residuals_p(i)` over all pairings p; both centred, [R, T].
+
+    0 where the patterns of unequal clusters leave no variance.
+    """
+    pairs, triples = _tuples(np.bincount(clusters).astype(np.float64))
+    variance, third = (
+        sum(float(np.vdot(*sums)) / number for *sums, number in zip(ours, theirs, numbers, strict=True) if number > 0)
+        for ours, theirs, numbers in zip(
+            _sums(weights, clusters), _sums(residuals, clusters), (pairs, triples), strict=True
+        )
+    )
+    return (np.sqrt(variance), third / variance**1.5) if variance > 0.0 else (0.0, 0.0)
 
 
-def _triples(values: Floats) -> Floats:
-    """Sums over rows of the products of three columns, [T * T, T]."""
-    horizon = values.shape[1]
-    sums = np.zeros((horizon * horizon, horizon))
-    rows = max(1, PRODUCTS // horizon**2)
+def _tuples(sizes: Floats) -> tuple[list[float], list[float]]:
+    """How many pairs and triples of rows have each pattern of `_sums`; two equal ones can stand in three places."""
+    rows, squares, cubes = sizes.sum(), (sizes**2).sum(), (sizes**3).sum()
+    beside, apart = squares - rows, rows**2 - squares
+    three = (sizes * (sizes - 1) * (sizes - 2)).sum()
+    two_apart = rows * squares - cubes - apart
+    return (
+        [rows, beside, apart],
+        [rows, beside / 3, three, apart / 3, two_apart / 3, rows**3 - 3 * rows * squares + 2 * cubes],
+    )
+
+
+def _sums(values: Floats, clusters: NDArray[np.int64]) -> tuple[list[Floats], list[Floats]]:
+    """Sums of the products of two columns, [T, T], and of three, [T * T, T], over all pairs and triples of a pattern.
+
+    Pairs are one row, two of a cluster, or of two clusters. Triples are one row; one row and another of its cluster;
+    three of a cluster; one row and one of another cluster; two of a cluster and one of another; of three clusters.
+    """
+    totals = cluster_sums(values, clusters)
+    row, within = values.T @ values, totals.T @ totals
+    one = mixed = cluster = _triples(values, values)
+    if len(totals) < len(values):
+        mixed, cluster = _triples(values, totals[clusters]), _triples(totals, totals)
+    beside = mixed - one
+    return (
+        [row, within - row, -within],
+        [one, beside, cluster - one - _placed(beside), -mixed, mixed - cluster, 2.0 * cluster],
+    )
+
+
+def _triples(values: Floats, others: Floats) -> Floats:
+    """Sums over rows of the products of two columns of `values` and one of `others`, [T * T, T]."""
+    width = values.shape[1]
+    sums = np.zeros((width * width, width))
+    rows = max(1, PRODUCTS // width**2)
     for begin in range(0, len(values), rows):
         part = values[begin : begin + rows]
-        sums += (part[:, :, None] * part[:, None, :]).reshape(len(part), -1).T @ part
+        sums += (part[:, :, None] * part[:, None, :]).reshape(len(part), -1).T @ others[begin : begin + rows]
     return sums
+
+
+def _placed(sums: Floats) -> Floats:
+    """Sums of triples with the third column in each of the three places, added."""
+    cube = sums.reshape(sums.shape[1], sums.shape[1], -1)
+    return np.asarray(cube + cube.transpose(0, 2, 1) + cube.transpose(2, 1, 0)).reshape(sums.shape)
 
 
 def pearson_quantiles(skewness: float, deviate: float) -> tuple[float, float]:

@@ -29,8 +29,9 @@ def check_log(log: Log, discount: float) -> None:
     """Raise SpecError if a log has no reward or several, ConfigError for an invalid discount."""
     if log.reward is None:
         raise SpecError(
-            "this log has no rewards: expected one reward column. fix: name it in the mapping and train again; a clone "
-            "of decisions without rewards is compared by its held-out imitation loss"
+            "this log has no rewards: expected one reward column. fix: name it in the mapping, or add an array "
+            "`reward` to the file, and train again; `tidelog report` shows how well a clone imitates decisions without "
+            "rewards"
         )
     if log.spec.rewards is not None:
         raise SpecError(

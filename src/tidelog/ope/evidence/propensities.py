@@ -38,7 +38,7 @@ from scipy.special import log_softmax
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.core.optimisation import cosine
 from tidelog.data.log import Log
-from tidelog.data.sources.tables import SOURCES, ending_of
+from tidelog.data.sources import SOURCES, ending_of
 from tidelog.data.states import States
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.networks.actor import state_gaussian

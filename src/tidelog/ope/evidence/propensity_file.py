@@ -3,7 +3,8 @@
 The file is a table that `read_log` could read. Its column `propensity` has recorded probabilities of the logged actions
 (densities of continuous ones), `estimated_propensity` those of somebody's model, which a verdict trusts less. `episode`
 and `step` name the decision; steps are in their order, whatever number the first one has. In a log of episodes of one
-step, `step` may be absent, and so may `episode`: the rows are then those of the log, in order.
+step, `step` may be absent. Without `episode`, the rows are those of the source of the log, in its order, of which the
+log may be a part; for a log of one step per episode they may also be those of the log.
 
 Letter: `N` steps.
 """
@@ -12,14 +13,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 
+from tidelog.data.core.order import Values
+from tidelog.data.io.readers import rows_in_source
 from tidelog.data.log import Log
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.tables import Table
+from tidelog.data.sources.files import source_text
 from tidelog.data.sources.tables import one_table
 from tidelog.errors import SpecError
 from tidelog.ope.evidence.evidence import Floats
@@ -42,18 +45,13 @@ class FilePropensities:
 def read_propensities(path: str | Path, log: Log) -> FilePropensities:
     """Read the propensities of a log's steps from a file; LogError for no table, SpecError if it does not fit the log.
 
-    Rows of episodes that are not in the log are counted, because a log may be a part of the one that the file is about.
+    Rows of steps that are not in the log are counted, because a log may be a part of the one that the file is about.
     """
     table = one_table(path)
     name = _column_of(table)
     values = _probabilities(table, name, 1.0 if not isinstance(log.spec.action, Continuous) else np.inf)
-    if EPISODE in table.names:
-        rows, unused = _matched_rows(table, log)
-        values = values[rows]
-    else:
-        _check_row_order(table, log)
-        unused = 0
-    return FilePropensities(values, name == ESTIMATED, str(path), unused)
+    rows = _matched_rows(table, log) if EPISODE in table.names else _rows_in_order(table, log)
+    return FilePropensities(values[rows], name == ESTIMATED, str(path), table.rows - len(rows))
 
 
 def _column_of(table: Table) -> str:
@@ -90,23 +88,34 @@ def _probabilities(table: Table, name: str, highest: float) -> Floats:
     return values
 
 
-def _check_row_order(table: Table, log: Log) -> None:
-    """SpecError unless the rows of the file are those of the log: as many, and each an episode."""
-    if log.steps > len(log.episode_ids):
+def _rows_in_order(table: Table, log: Log) -> Values:
+    """The rows of the file for the steps [N], by their places in the source of the log; SpecError if there are others.
+
+    A file for a log of single steps may also have a row for each of them. If so, and for logs in memory, the source is
+    not read again.
+    """
+    single = log.steps == len(log.episode_ids)
+    if single and table.rows == log.steps:
+        return np.arange(log.steps)
+    found = rows_in_source(log)
+    if found is not None and table.rows == found[1]:
+        return found[0]
+    fix = f"fix: add the columns '{EPISODE}' and '{STEP}' of the log"
+    if found is None and not single:
         raise SpecError(
-            f"{table.source}: there is no column '{EPISODE}', and episodes of several steps may be in another order "
-            f"here than in their source. fix: add the columns '{EPISODE}' and '{STEP}' of the log"
+            f"{table.source}: there is no column '{EPISODE}', and the steps of a log that is in memory only may be in "
+            f"another order than the rows of the file. {fix}"
         )
-    if table.rows != log.steps:
-        raise SpecError(
-            f"{table.source}: {table.rows:,} rows, expected {log.steps:,}, one for each step of the judged log. fix: "
-            f"write one row for each step, or add the column '{EPISODE}' (the log's own, else the numbers of its rows, "
-            "from 0)"
-        )
+    if single:
+        fix = f"fix: add the column '{EPISODE}' of the log (where it has none: the numbers of its rows, from 0)"
+    expected = [f"{log.steps:,}, one for each step of the judged log"] * single
+    if found is not None and log.origin is not None:
+        expected.append(f"{found[1]:,}, one for each row of {source_text(log.origin)}")
+    raise SpecError(f"{table.source}: {table.rows:,} rows, expected {' or '.join(expected)}. {fix}")
 
 
-def _matched_rows(table: Table, log: Log) -> tuple[Any, int]:
-    """The rows of the file for the steps [N], and the number of rows of other episodes; SpecError unless all match."""
+def _matched_rows(table: Table, log: Log) -> Values:
+    """The rows of the file for the steps [N], by episode and step; SpecError unless there is one for each."""
     episodes = parse.identity(table.series(EPISODE))
     names = episodes.values if episodes.vocabulary is None else np.asarray(episodes.vocabulary)[episodes.values]
     moments = _numbers(table, STEP) if STEP in table.names else None
@@ -147,4 +156,4 @@ def _matched_rows(table: Table, log: Log) -> tuple[Any, int]:
             f"{table.source}: {counts[one]:,} row(s) for the {lengths[one]:,} step(s) of episode "
             f"'{known['name'][one]}' ({len(wrong):,} such episode(s)). fix: write one row for each step of the log"
         )
-    return mine["row"].to_numpy(), table.rows - len(mine)
+    return mine["row"].to_numpy()

@@ -104,8 +104,7 @@ class Case(NamedTuple):
         """An estimator's difference from the logger on the same episodes.
 
         The deciding one is widened, and reaches as far as chance does where weights and residuals are unrelated; with
-        occupancy ratios only where rewards are rare, because single steps are paired, and residuals of one episode may
-        cancel.
+        occupancy ratios only where rewards are rare, which is where the bootstrap alone fails.
         """
         ratios = ESTIMATORS[name].ratios(self.policy).minus(logged_return(self.policy))
         return self._with_chance(ratios) if name == self.deciding else self.between(ratios)

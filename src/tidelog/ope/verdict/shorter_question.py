@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.evidence.first_steps import cut_evidence
@@ -14,7 +13,6 @@ OF_PRODUCTS = ("effective_sample_size", "largest_weight", "pareto_k", "weight", 
 # Rare rewards too can be seen often enough where weights are even. A mean weight that is wrong by itself points to
 # wrong propensities, which fewer steps would only hide.
 WITH_THEM = ("carrying_episodes", "earning_episodes", "mean_weight")
-MOST_TRIED = 5  # numbers of steps that are decided
 
 
 def with_shorter_question(findings: Sequence[Finding], case: Case) -> list[Finding]:
@@ -36,17 +34,24 @@ def with_shorter_question(findings: Sequence[Finding], case: Case) -> list[Findi
 def supported_steps(case: Case) -> int | None:
     """The largest number of first steps that the log can decide; None if it is not found.
 
-    The values of actions are those of whole episodes, so that this is a forecast of the verdict on these steps.
+    The values of actions are those of whole episodes, so that this is a forecast of the verdict on these steps. The
+    largest number with even weights is tried first, then halves of what is left: fewer steps have more support.
     """
-    supported = (
-        part
-        for steps in range(min(case.policy.horizon - 1, case.limits.horizon), 0, -1)
+    weighed = [
+        steps
+        for steps in range(1, min(case.policy.horizon - 1, case.limits.horizon) + 1)
         if not support_findings(
             Supports(part := cut_evidence(case.policy, steps)).of("wdr"), case.limits, estimated=part.estimated
         )
-    )
-    for part in islice(supported, MOST_TRIED):
+    ]
+    found, low, high = None, 0, len(weighed)  # those below `low` can be decided, those from `high` on cannot
+    tried = len(weighed) - 1
+    while low < high:
+        part = cut_evidence(case.policy, weighed[tried])
         shorter = case._replace(policy=part, cloning=None)
         if apply_limits(evaluate(shorter, Supports(part)), case.limits, case.reuse)[0] != "unsupported":
-            return part.horizon
-    return None
+            found, low = part.horizon, tried + 1
+        else:
+            high = tried
+        tried = (low + high) // 2
+    return found

@@ -35,6 +35,8 @@ from tidelog.types import Catalogue, History, Profile, Spec, Users
 MOST_IN_BASKETS = 0.5  # share of events in baskets above which a log is one of baskets
 LEAST_OF_SHARE = 0.1  # of the events that a period of a split would have if events were evenly spread
 UNEVEN = "uneven periods"
+FAR_FROM_SHARE = 2.0  # times as many or as few events as the asked share, from which on a period is named
+OTHER_SHARE = "another share of events"
 MOST_FIRST = 0.5  # share of the users with the same first time, from which on times are counts of events
 _SHOWN = 5  # ids that a message lists
 ARRAYS = (
@@ -351,10 +353,10 @@ def _check_arrays(arrays: Mapping[str, Any], names: NamesFile) -> None:
     if not rows:
         raise LogError("the interactions have no events")
     user, event, item, time = arrays["user"], arrays["event"], arrays["item"], arrays["time"]
-    steps, same = np.diff(user), user[1:] == user[:-1]
+    same = user[1:] == user[:-1]
     finite = [one for one in arrays.values() if one is not None and one.dtype.kind == "f"]
     checks = {
-        "users are not numbered in order": user[0] >= 0 and user[-1] < users and (steps >= 0).all(),
+        "users are not numbered in order": user[0] >= 0 and user[-1] < users and (user[1:] >= user[:-1]).all(),
         "items are out of range": ((item >= 1) & (item <= items)).all(),
         "events are out of range": ((event >= 1) & (event <= len(names.events))).all(),
         "slates are out of range": slate is None or ((slate >= 0) & (slate <= items)).all(),
@@ -408,10 +410,15 @@ def split_at(log: Interactions, at: Any = None, share: float = 0.2) -> Split:
 
 
 def _uneven(log: Interactions, before: Values, counted: Values, share: float) -> list[Problem]:
-    """Warn of a split by a share of the time where a period has less than a tenth of that share of the events."""
+    """Warn of a split by a share of the time where a period has another share of the events.
+
+    `UNEVEN`: less than a tenth of the share of the time; `OTHER_SHARE`: the later period has at most half of it, or at
+    least twice as much.
+    """
     past, later = int(before.sum()), int(counted.sum())
     part = later / (past + later)
-    if part >= LEAST_OF_SHARE * share and 1.0 - part >= LEAST_OF_SHARE * (1.0 - share):
+    enough = part >= LEAST_OF_SHARE * share and 1.0 - part >= LEAST_OF_SHARE * (1.0 - share)
+    if enough and 1.0 / FAR_FROM_SHARE < part / share < FAR_FROM_SHARE:
         return []
     message = f"the last {share:.0%} of the time has {later:,} of {past + later:,} events ({part:.2%})"
     first, count = np.unique(log.time[log.starts[:-1]], return_counts=True)
@@ -426,7 +433,7 @@ def _uneven(log: Interactions, before: Values, counted: Values, share: float) ->
             "correct or remove events with wrong times (the check 'times far outside' of `tidelog data validate` names "
             "their rows), or choose another share of the time"
         )
-    return [_warning(UNEVEN, message, f"about {share:.0%} of the events", advice)]
+    return [_warning(OTHER_SHARE if enough else UNEVEN, message, f"about {share:.0%} of the events", advice)]
 
 
 def leave_one_out(log: Interactions) -> Split:

@@ -21,7 +21,7 @@ MOST_CASES, K = 1_000, 10  # held-out cases that are compared, and the length of
 POPULAR, NEXT, NEIGHBOURS, OWN, TIFU = "popularity", "last-item Markov", "item-kNN", "own frequency", "TIFU-kNN"
 NEXT_BY_EVENT = "last-event Markov"
 RULES = {
-    POPULAR: "popularity", NEXT: "what followed the last item",
+    POPULAR: "the most frequent items of the log", NEXT: "what followed the last item",
     NEXT_BY_EVENT: "what followed the last item with its kind of event", NEIGHBOURS: "items of the same users",
     OWN: "the most frequent items of the user", TIFU: "frequent items of the user and of similar users",
 }  # fmt: skip

@@ -10,10 +10,10 @@ from tidelog.algorithms.core.contract import Algorithm, StoreSpec
 from tidelog.algorithms.core.sampling import Stored
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.data.statistics import rewards_are_equal
+from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import LogError
 from tidelog.networks.arrays import from_host, int32
-from tidelog.types import Continuous
+from tidelog.types import Continuous, Discrete
 
 
 def stores_of(algorithm: Algorithm, log: Log, scaler: Scaler) -> dict[str, Stored]:
@@ -68,9 +68,16 @@ def check_columns(log: Log, store_spec: StoreSpec) -> None:
         raise LogError("this log has no reward column, and the algorithm learns from rewards. fix: map one, or use bc")
 
 
-def check_rewards(algorithm: Algorithm, log: Log) -> None:
-    """Raise LogError if an algorithm learns from rewards that are equal for all decisions."""
+def check_differences(algorithm: Algorithm, log: Log) -> None:
+    """Raise LogError if an algorithm learns from rewards, and all decisions have equal rewards or are one action."""
     learns = any("reward" in store_spec.columns for store_spec in algorithm.stores(log.spec).values())
+    if learns and actions_are_equal(log):
+        first, space = np.asarray(log.action[0]), log.spec.action
+        shown = repr(space.names[int(first)]) if isinstance(space, Discrete) and space.names else f"{first}"
+        raise LogError(
+            f"every action of this log is {shown}, so a policy that is learnt from it cannot differ from the logger; "
+            "expected at least two actions. fix: check the mapping of `action`, or use bc, which imitates the logger"
+        )
     if learns and log.reward is not None and rewards_are_equal(log):
         raise LogError(
             f"every reward of this log is {np.ravel(log.reward[:1])[0]:g} and all returns are equal; expected rewards "

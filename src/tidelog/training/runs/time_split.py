@@ -19,7 +19,7 @@ from tidelog.errors import ConfigError, LogError
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import simultaneous_differences
 from tidelog.recommend.interactions.held_out import Cases, held_out_cases, split_users
-from tidelog.recommend.interactions.log import UNEVEN, Interactions
+from tidelog.recommend.interactions.log import OTHER_SHARE, UNEVEN, Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
 from tidelog.runtime.ranking import MARKS, Found, order_found
 from tidelog.training.engine.learner import Stores
@@ -61,7 +61,7 @@ class TimeSplit:
                 raise ConfigError(f"held_out: {problem.found}; expected {problem.expected}. fix: {problem.fix}")
 
     def notes(self) -> list[str]:
-        """Return what is held out, in one sentence."""
+        """Return what is held out, in one sentence, and a warning if it is far from the asked share."""
         if self._split is None:
             return []
         events, at = len(self._split.test.targets), self._split.at
@@ -70,7 +70,11 @@ class TimeSplit:
         unit = "each user's first basket there" if self.log.has_baskets else "the next event"
         chosen = f"; {self._selection:.0%} of its users choose the policy, the others measure it"
         apart = chosen if self._selection < 1.0 else ""
-        return [f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}"]
+        problems = [one for one in self._split.report.problems if one.check == OTHER_SHARE]
+        return [
+            f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}",
+            *(f"{one.found}, expected {one.expected}: {one.fix}" for one in problems),
+        ]
 
     @property
     def held_out_ids(self) -> list[Any]:
