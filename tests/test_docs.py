@@ -168,6 +168,20 @@ def test_optuna_searches_with_populations(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+def test_ray_tune_searches_with_runs_that_are_read_again(tmp_path: Path) -> None:
+    pytest.importorskip("ray.tune", reason='needs pip install "ray[tune]"', exc_type=ImportError)
+    program = (ROOT / "examples/ray_tune_search.py").read_text(encoding="utf-8")
+    (tmp_path / "search.py").write_text(program.replace("TRIALS, STEPS = 6, 300", "TRIALS, STEPS = 2, 20"))
+    reader = {**os.environ, "TIDELOG_STATE": str(tmp_path / "state")}
+    done = subprocess.run([sys.executable, "search.py"], cwd=tmp_path, env=reader, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "2 trials, 0 failed; the best one: {'temperature': " in done.stdout
+    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+    runs = [path.parent for path in (tmp_path / "ray-tune").glob("*/run.json")]
+    assert [len(tl.load(run).metrics) > 0 for run in runs] == [True, True]
+
+
+@pytest.mark.full
 def test_a_policy_of_another_make_is_judged() -> None:
     logs = [str(shared(f"data/obd_small/{logger}/men/men.csv.gz")) for logger in ("random", "bts")]
     command = [sys.executable, "-W", "error", str(ROOT / "examples/judge_open_bandit.py"), *logs]

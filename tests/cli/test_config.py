@@ -37,7 +37,7 @@ def test_the_file_repeats_a_run_of_a_table(run, here, tidelog):
 
 def test_flags_that_were_set_are_in_it(clinic, here, tidelog):
     words = ["--held-out", 0.4, "--best", "max:entropy", "--patience", 9, "--dropout", 0.1, "--scale", "none"]
-    words += ["--learning-rate", 0.01, "--data-share", 0.9]
+    words += ["--learning-rate", 0.01, "--data-share", 0.9, "--split-seed", 3]
     columns = ["--data", here / "visits.csv", "--columns", "columns.toml"]
     trained = tidelog("train", "bc", *columns, "--steps", 10, "--out", "one", "--quiet", *words, *SMALL)
     assert trained.code == 0, trained.said
@@ -49,7 +49,7 @@ def test_flags_that_were_set_are_in_it(clinic, here, tidelog):
     }
     text = (here / "one.toml").read_text()
     for line in ("held_out = 0.4", 'best = "max:entropy"', "patience = 9", "dropout = 0.1", 'scale = "none"',
-                 "learning_rate = 0.01", "data_share = 0.9", "hidden = [8, 8]"):  # fmt: skip
+                 "learning_rate = 0.01", "data_share = 0.9", "split_seed = 3", "hidden = [8, 8]"):  # fmt: skip
         assert f"{line}\n" in text, line
     assert tidelog("train", "bc", "--config", "one.toml", "--out", "two", "--quiet").code == 0
     assert weights("one") == weights("two")
@@ -111,7 +111,7 @@ def test_what_no_flag_can_name_is_refused_and_writes_nothing(run, origin, log, h
     finish(begin([bc(), bc(learning_rate=0.1)], origin, "population", steps=7, every=7))
     finish(begin(bc(), origin, "seeds", steps=7, every=7, seeds=[3]))
     finish(begin(bc(), origin.split(0.5)[0], "part", steps=7, every=7))
-    finish(begin(bc(), origin, "split", steps=7, every=7, split_seed=4))
+    finish(begin(bc(), origin, "together", steps=7, every=7, together=True))
     tl.refit("seeds", "refit", progress=False)
     cases = {
         ("memory",): "was created in memory, which no flag can name. fix: save it with log.save(folder)",
@@ -119,7 +119,7 @@ def test_what_no_flag_can_name_is_refused_and_writes_nothing(run, origin, log, h
         ("population", "--member", 2): "--member 2: the run has 2 member(s), counted from 0",
         ("seeds",): "the seeds of the run are [3], and --seeds N means 0 to N - 1",
         ("part",): "is a part of a file, which no flag can name",
-        ("split",): "no flag can repeat split_seed of the run. fix: repeat it in Python",
+        ("together",): "no flag can repeat together of the run. fix: repeat it in Python",
         ("refit",): "is a refit. fix: repeat it with `tidelog refit",
         ("nothing",): "is no run folder",
         (str(run), "--out", "run.json"): "expected a path that ends in .toml",

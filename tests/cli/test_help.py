@@ -107,6 +107,13 @@ def test_iql_has_five_main_settings_and_its_groups(page):
         "main", "algorithm", "value", "optimisation", "network", "recurrent", "sampling", "run"))]  # fmt: skip
 
 
+@pytest.mark.parametrize(("name", "shown"), [("iql", True), ("recommender-bcq", False)])
+def test_options_that_interactions_refuse_are_no_flags_of_theirs(name, shown, page):
+    """Interactions are split by time, and have no observations to scale."""
+    text = page(["train", name]).out
+    assert [flag in text for flag in ("--split-seed", "--data-share", "--scale ")] == [shown] * 3
+
+
 def test_groups_come_from_declarations():
     """A hyper-parameter is where its declaration puts it, whatever its name, also if it is the name of a group."""
 

@@ -1,4 +1,4 @@
-"""`tidelog act` writes a file of actions for each of several files, in one process or in several, and goes on."""
+"""`tidelog act` and `recommend` write a file for each of several files, in one process or in several, and go on."""
 
 import json
 import shutil
@@ -8,11 +8,14 @@ import polars as pl
 import pytest
 
 import tidelog as tl
+from tests.data.clicks import clicks
+from tests.runtime.cases import listing
 from tests.sweeps.engines import InProcess
-from tidelog.cli import act
+from tidelog.cli import act, many_files
 from tidelog.cli.many_files import ManyFiles
 from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import act_on_table
+from tidelog.runtime.policy import Policy as SavedPolicy
 from tidelog.sweeps import fan_out as fan_out_module
 from tidelog.sweeps import sweep as sweep_module
 from tidelog.sweeps.engines import Job
@@ -202,15 +205,66 @@ def test_of_many_failures_the_first_are_shown(new, policy, tidelog):
     for number in range(6):
         shutil.copy("new/tue/short.csv", f"new/tue/short-{number}.csv")
     done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
-    assert done.out.count("nothing for ") == act.MOST_SHOWN
+    assert done.out.count("nothing for ") == many_files.MOST_SHOWN
     assert "... and for 2 more: actions/failures" in done.out
 
 
 def test_a_recurrent_policy_reads_all_files_as_one_table(new, policy, tidelog, monkeypatch):
-    monkeypatch.setattr(act.SavedPolicy, "is_recurrent", True)
+    monkeypatch.setattr(SavedPolicy, "is_recurrent", True)
     done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
     assert (done.code, (new / "actions").exists()) == (2, False)
     assert "--out FILE.parquet reads all files as one table" in done.said
+
+
+@pytest.fixture
+def histories(here):
+    """A policy for lists, and the histories of six users in two files."""
+    table = clicks(users=6)
+    (here / "histories").mkdir()
+    users = table["u"].unique(maintain_order=True).to_list()
+    table.filter(pl.col("u").is_in(users[:4])).write_csv("histories/a.csv")
+    table.filter(pl.col("u").is_in(users[4:])).write_parquet("histories/b.parquet")
+    listing("lists, mean").save("lists-policy")
+    return ["recommend", "lists-policy", "--data", "histories", "--user", "u", "--item", "i", "--time", "t", "--event",
+            "kind", "--k", "3"]  # fmt: skip
+
+
+def test_each_file_of_histories_gets_its_lists(histories, here, tidelog, monkeypatch):
+    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs(lost=lambda job: job.attempt == 1))
+    done = tidelog(*histories, "--out", "lists", "--workers", 2)
+    assert done.code == 0, done.err
+    assert "2 files with their lists: lists" in done.out
+    clicks(users=6).write_csv("clicks.csv")
+    assert tidelog(*histories[:3], "clicks.csv", *histories[4:], "--out", "whole.csv").code == 0
+    parts = pl.concat([pl.read_csv("lists/a.csv"), pl.read_parquet("lists/b.parquet")], how="vertical_relaxed")
+    assert parts.drop("score").equals(pl.read_csv("whole.csv").drop("score"))
+    done = tidelog(*histories, "--out", "together.csv")
+    assert done.code == 2
+    assert "expected the same column in every file. fix: export the files alike" in done.said
+    assert json.loads(tidelog(*histories, "--out", "lists", "--json").out)["k"] == 3
+
+
+def test_a_broken_file_of_histories_stops_no_other(histories, here, tidelog):
+    (here / "histories" / "c.csv").write_text("who,i,t,kind\na,i1,1,click\n")
+    (here / "histories" / "d.parquet").write_bytes(b"PAR1")
+    done = tidelog(*histories, "--out", "lists")
+    assert done.code == 4
+    assert "2 files with their lists: lists" in done.out
+    assert "c.csv: the table has no column 'u'" in done.said or "no column 'u'" in done.said
+    assert "d.parquet" in done.said
+
+
+def test_a_user_in_two_files_and_another_stock_are_refused(histories, here, tidelog):
+    Path("stock.txt").write_text("i1\ni2\ni3\ni4\n")
+    stock = ["--candidates", "stock.txt", "--exclude-seen", "no"]
+    assert tidelog(*histories, *stock, "--out", "lists").code == 0
+    Path("stock.txt").write_text("i1\ni2\ni3\ni5\n")
+    done = tidelog(*histories, *stock, "--out", "lists")
+    assert (done.code, "was begun with another content of --candidates" in done.said) == (2, True)
+    shutil.copy("histories/a.csv", "histories/c.csv")
+    done = tidelog(*histories, "--out", "more")
+    assert (done.code, Path("more").exists()) == (2, False)
+    assert "histories/c.csv: a list needs the whole history. fix: --out FILE.parquet" in done.said
 
 
 @pytest.mark.full

@@ -105,7 +105,7 @@ def test_sessions_with_several_items_a_row_are_told_to_be_split() -> None:
 @pytest.mark.parametrize(
     ("name", "cells"),
     [("a.csv", ["7 8", "8"]), ("it's.csv", ["[7, 8]", "[8]"]), ("a.parquet", [[7, 8], [8]]), ("a.jsonl", [[7, 8], [8]]),
-     ("text.parquet", ["7|8", "8"])],
+     ("text.parquet", ["7|8", "8"]), ("b.csv", ["7;8", "8"])],
 )  # fmt: skip
 def test_lists_of_items_are_split_by_the_command_that_inspect_prints(
     name: str, cells: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

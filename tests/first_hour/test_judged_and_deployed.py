@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 from tests.cli.conftest import SMALL
-from tidelog import load_policy, runtime
+from tidelog import collect, export, load_policy, rollout, runtime
 from tidelog.policies.declared import remember
 from tidelog.runtime.artefact_files import Saved
-from tidelog.runtime.way_of_acting import replaces
+from tidelog.runtime.way_of_acting import ActingWarning, replaces
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
@@ -140,6 +140,79 @@ def test_an_onnx_file_of_a_policy_that_samples_needs_its_noise(judged, tidelog):
     with pytest.raises(ValueError, match="noise"):
         session.run(["action"], feeds)
     session.run(["action"], {**feeds, "noise": np.zeros((1, 6), np.float32)})
+
+
+def answers_of(policy, row, folder, tidelog):
+    """The codes of 400 answers to one row, from each place where a policy acts, without a word on how it acts."""
+    many, names = pl.DataFrame([row] * 400), policy.spec.action.names
+    policy.save(folder / "policy")
+    policy.save(folder / "policy.zip")
+    many.write_csv("many.csv")
+    assert tidelog("act", "policy", "--data", "many.csv", "--out", "acted.csv").code == 0
+    found = {
+        "policy(...)": policy(many),
+        "load_policy": load_policy("policy")(many),
+        "runtime": runtime.load("policy.zip")(many),
+        "tidelog act": np.asarray([names.index(one) for one in pl.read_csv("acted.csv")["action"]]),
+        "collect": (played := collect("treatment", policy, episodes=400, seed=1)).action,
+    }
+    assert played.propensity.min() < 0.9 if policy.acting == "sample" else (played.propensity == 1.0).all()
+    if importlib.util.find_spec("starlette") and importlib.util.find_spec("httpx"):
+        found["HTTP"] = asked_over_http(runtime.load("policy.zip"), {"observations": [row] * 400})["actions"]
+        found["HTTP"] = np.asarray([names.index(one) for one in found["HTTP"]])
+    return {place: getattr(one, "codes", one) for place, one in found.items()}
+
+
+def asked_over_http(policy, body):
+    import httpx
+
+    from tidelog.serving.app import application
+
+    async def ask():
+        transport = httpx.ASGITransport(application(policy))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return (await client.post("/act", json=body)).json()
+
+    return anyio.run(ask)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("way", ["sample", "mode"])
+def test_every_place_acts_in_the_declared_way_and_another_way_warns(way, here, run, tidelog):
+    policy = load_run_policy(run).with_acting(way)
+    row = pl.read_csv("visits.csv").select("severity", "strain", "toxicity", "hour", "kidneys").row(0, named=True)
+    likely = policy.act(row)[0]
+    for place, codes in answers_of(policy, row, here, tidelog).items():
+        if place == "collect":
+            continue  # of many observations; its propensities say how it acted
+        assert len(codes) == 400, place
+        if way == "mode":
+            assert (codes == likely).all(), place
+        else:
+            assert len(set(codes.tolist())) > 1, place
+    returns = [rollout(policy, "treatment", 30, seed=1, sample=one) for one in (None, way == "sample")]
+    np.testing.assert_array_equal(*returns)
+    for known in (policy, load_policy("policy"), runtime.load("policy.zip")):
+        other = known.mode if way == "sample" else known.sample
+        with pytest.warns(ActingWarning, match="a verdict on it does not hold"):
+            other(row)
+    with pytest.warns(ActingWarning):
+        assert (rollout(policy, "treatment", 30, seed=1, sample=way == "mode") != returns[0]).any()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not ONNX, reason="the extra [onnx] is not installed")
+@pytest.mark.parametrize("way", ["sample", "mode"])
+def test_an_onnx_file_acts_in_the_declared_way(way, here, run):
+    from tidelog.runtime.session import load_onnx
+
+    policy = load_run_policy(run).with_acting(way)
+    export(policy, "policy.zip", onnx=True)
+    loaded, rows = load_onnx("policy.zip"), pl.read_csv("visits.csv").head(1)
+    answers = {loaded(rows).codes.item() for _ in range(60)}
+    assert answers == {policy.act(rows)[0].item()} if way == "mode" else len(answers) > 1
+    with pytest.warns(ActingWarning):
+        (loaded.mode if way == "sample" else loaded.sample)(rows)
 
 
 def verdict(decision, acting):

@@ -19,6 +19,7 @@ from tidelog.recommend.interactions.readers import read_interactions
 from tidelog.recommend.networks import Items, clipped_latents
 from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
 from tidelog.recommend.recommender_bcq import critic_inputs
+from tidelog.recommend.repeats import Places
 from tidelog.training.engine.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
@@ -213,8 +214,9 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
     state = fresh(h, log)
     items = state.next_item.table(None, None)
     states = jax.random.normal(jax.random.key(1), (7, h.size))
-    for barred in (None, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4)):
-        asked = (h, state.generation, states, items, None, barred, jax.random.key(2))
+    places = Places(jnp.asarray([[1, 3]] * 7), jax.random.normal(jax.random.key(3), (7, 2)))
+    for before, barred in ((None, None), (places, None), (places, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4))):
+        asked = (h, state.generation, states, items, before, barred, jax.random.key(2))
         whole = h.generator(*asked)
         monkeypatch.setattr(candidates, "CELLS", 66)  # a few states at a time
         parts = h.generator(*asked)

@@ -216,6 +216,11 @@ def test_all_errors_stand_in_one_report_and_their_rows_in_quarantine(tmp_path: P
 @pytest.mark.parametrize(
     ("check", "change", "roles"),
     [
+        (
+            "several items in a cell",
+            lambda frame: frame.with_columns(i=pl.Series(["7 12", "7", "9"] * 40).head(len(frame))),
+            {},
+        ),
         ("repeated event", lambda frame: pl.concat([frame, frame.head(1)]), {}),
         ("unordered events", lambda frame: frame.reverse(), {}),
         ("times far outside", put("t", (0, "-6e10")), {}),

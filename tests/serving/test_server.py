@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -18,9 +19,11 @@ import pytest
 import tidelog.serving
 from tests.runtime.cases import listing
 from tests.serving.bodies import JSON, ROW, random_body
+from tidelog import runtime
 from tidelog.cli import main, serve
 from tidelog.runtime.policy import Policy
 from tidelog.serving.app import Bounds
+from tidelog.serving.endpoints import RecommendEndpoint, list_example
 
 
 @contextmanager
@@ -167,14 +170,26 @@ def test_without_the_extra_serve_names_it(saved, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("listed", [True, False])
-def test_a_policy_of_lists_has_no_example_of_a_decision(listed, saved, tmp_path, monkeypatch, capsys):
+def test_the_command_prints_an_example_that_is_answered(listed, saved, tmp_path, monkeypatch, capsys):
     path = listing("lists, mean").save(tmp_path / "policy") if listed else saved["bc, point"]
-    server = SimpleNamespace(run=lambda sockets: sockets[0].close())
-    app = SimpleNamespace(Bounds=Bounds, application=lambda policy, bounds, hosts: None)
+    policies, server = [], SimpleNamespace(run=lambda sockets: sockets[0].close())
+    app = SimpleNamespace(Bounds=Bounds, application=lambda policy, bounds, hosts: policies.append(policy))
     monkeypatch.setattr(serve, "_tools", lambda: (app, SimpleNamespace(server=lambda *arguments: server)))
     monkeypatch.setattr(serve.signal, "signal", lambda number, function: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
     assert serve.run([str(path), "--port", "0"]) == 0
     said = capsys.readouterr().out
-    assert ("try: curl" in said, "the policy" in said) == (not listed, not listed)
-    assert "with numpy on http://127.0.0.1:" in said
+    assert ("the policy" in said) == (not listed)
+    address = re.search(r"with numpy on (http://127\.0\.0\.1:\d+)", said)[1]
+    words = shlex.split(re.search(r"try: (curl .*)", said)[1])
+    assert words[1] == f"{address}/{'recommend' if listed else 'act'}"
+    if listed:
+        endpoint, body = RecommendEndpoint(policies[0], 10), json.loads(words[-1])
+        assert body["history"] == list(policies[0].spec.action.ids[:2])
+        assert len(endpoint.compute(endpoint.read(words[-1].encode()))["items"]) == body["k"]
+
+
+def test_the_example_of_a_policy_that_reads_times_has_them(monkeypatch, tmp_path):
+    policy = runtime.load(listing("lists, mean").save(tmp_path / "policy"))
+    monkeypatch.setattr(type(policy.ranker()), "reads_gaps", True)
+    assert list_example(policy) == {"history": ["i0", "i1"], "k": 5, "times": [0, 1], "now": 2}

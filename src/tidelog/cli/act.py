@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import File, OnEngine, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.flags import File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.folders import FAILURES, separate_files
 from tidelog.cli.named_policies import open_for_use
 from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
@@ -20,16 +21,11 @@ from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.data.core.columns import USUAL_FORM, Columns
 from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
 from tidelog.data.sources import SOURCES, ending_of, is_table_file
-from tidelog.data.sources.files import files_of
 from tidelog.disk import make_folders
 from tidelog.errors import ConfigError, SpecError
-from tidelog.folders import digest
-from tidelog.input_files import read_text
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
-from tidelog.runtime.policy import Policy as SavedPolicy
 from tidelog.runtime.way_of_acting import Acts
-from tidelog.training.runs.progress import Screen
 from tidelog.types import Catalogue, Discrete
 
 if TYPE_CHECKING:
@@ -37,9 +33,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
-HUB, POLICY = "hf://", "policy"
 RECORDED = ("member", "sample", "mode", "probabilities", "seed", "columns", "skip_unknown", "csv_safe")
-FAILURES, MOST_SHOWN = 4, 5  # the exit code where files have no actions, and how many are named
 
 
 @dataclass
@@ -74,21 +68,16 @@ class Act(OutputFlags):
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace these files if they exist"""
-    workers: int | None = None
-    """with a folder as --out: processes at the same time, each with one processor core; default: this process alone"""
-    on: OnEngine = "here"
-    """with a folder as --out: "here" for this machine, "ray" for a Ray cluster, as in `tidelog sweep`"""
-    insecure: bool = False
-    """with --on ray: also use a cluster that requires no token"""
+    folder_options: FolderFlags = field(default_factory=FolderFlags)
 
 
 def run(words: list[str]) -> int:
-    """Write actions for a table."""
+    """Write actions for a table, or for each of several."""
     options = parse(Act, words, "act")
     failed: list[str] = []
 
     def act() -> dict[str, Any]:
-        files = _separate_files(options)
+        files = separate_files(options.data, options.out, options.folder_options)
         if files is None:
             return _act(options)
         result = _act_on_files(options, files)
@@ -103,8 +92,7 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     from tidelog.cli.many_files import ManyFiles
 
     plan = ManyFiles.read(folder)
-    flags = {name[2:].replace("-", "_"): value for name, value in plan.settings.items() if name.startswith("--")}
-    options = Act(policy=plan.settings[POLICY], out=str(folder), data=(), **flags)
+    options = plan.options(Act, RECORDED)
     policy = _policy(options)
 
     def write(file: OneFile, target: Path) -> None:
@@ -119,34 +107,9 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     plan.work(numbers, write, after)
 
 
-def _identity(policy: Acts) -> str:
-    """A checksum of the policy, to tell whether it is still the one that a folder was begun with."""
-    if isinstance(policy, SavedPolicy):
-        return digest(dict(policy.manifest))
-    from tidelog.policies.named_arrays import fingerprint
-
-    return fingerprint(policy.params)  # type: ignore[attr-defined]
-
-
-def _separate_files(options: Act) -> list[Path] | None:
-    """The files of rows, if each gets a file of its own, in a folder; ConfigError for flags that need this."""
-    source, target = source_of(options.data, "--data"), Path(options.out)
-    files = None if target.suffix else files_of(source, lambda path: is_table_file(str(path)))
-    if files is not None:
-        return list(files.paths)
-    if options.workers is not None or options.on != "here" or options.insecure:
-        raise ConfigError(
-            "--workers, --on and --insecure are for several files of rows, each with a file of its own. fix: name a "
-            "folder as --out, or drop them"
-        )
-    return None
-
-
 def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
     """Write a file of actions for each file, in this process or in several, and return what was written."""
-    from tidelog.cli.many_files import ManyFiles
-    from tidelog.sweeps.fan_out import fan_out, groups_of
-    from tidelog.sweeps.sweep import engine_of
+    from tidelog.cli.many_files import ManyFiles, settings_of, write_each
 
     policy = _policy(options)
     if policy.is_recurrent:
@@ -154,41 +117,13 @@ def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
             "a recurrent policy needs every row of an episode, and one may be in several files. fix: --out "
             "FILE.parquet reads all files as one table"
         )
-    settings = {f"--{name.replace('_', '-')}": getattr(options, name) for name in RECORDED}
-    for name in ("--columns", "--skip-unknown"):
-        settings[name] = None if settings[name] is None else str(Path(settings[name]).absolute())
-    settings |= {
-        POLICY: options.policy if options.policy.startswith(HUB) else str(Path(options.policy).absolute()),
-        "mapping": None if options.columns is None else read_text(Path(options.columns)),
-        "version of the policy": _identity(policy),
-        "way of acting": policy.acting,
-    }
-    folder = Path(options.out)
-    plan = ManyFiles.begin(folder, settings, files, options.overwrite)
-    with Screen("acting", False if options.quiet else None) as screen:
-
-        def tell() -> None:
-            done = len(files) - len(plan.left())
-            screen.tell(f"{done:,} of {len(files):,} files", done / len(files))
-
-        tell()
-        if options.workers is None and options.on == "here":
-            work_on(folder, plan.left(), tell)
-        elif left := plan.left():
-            groups = groups_of(left, options.workers)
-            engine = engine_of(options.on, 1, options.workers, len(groups), options.insecure)
-            for number, reason in fan_out(folder, __name__, groups, engine, plan.left, tell).items():
-                plan.fail(number, reason)
-    failures = plan.failures()
+    settings = settings_of(options, RECORDED, policy, reads=["columns"], writes=["skip_unknown"])
+    settings["way of acting"] = policy.acting
+    plan = ManyFiles.begin(Path(options.out), settings, files, options.overwrite)
+    write_each(plan, "acting", __name__, options.folder_options, options.quiet)
     print_way(policy)
     print_notes(policy.notes())
-    print_line(f"{len(files) - len(failures):,} files with their actions: {folder}")
-    for number, reason in list(failures.items())[:MOST_SHOWN]:
-        print_line(f"nothing for {plan.files[number].source}: {reason}")
-    if len(failures) > MOST_SHOWN:
-        print_line(f"... and for {len(failures) - MOST_SHOWN:,} more: {folder / 'failures'}")
-    failed = [plan.files[number].source for number in failures]
-    return {"out": str(folder), "files": len(files), "failed": failed, "acting": policy.acting}
+    return plan.tell("actions", options.out) | {"acting": policy.acting}
 
 
 def _act(options: Act) -> dict[str, Any]:

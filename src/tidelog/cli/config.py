@@ -27,7 +27,7 @@ from tidelog.training.runs.options import Options, as_seeds, options_of
 from tidelog.training.runs.record import Record
 
 ALWAYS = ("steps", "held_out", "every")  # options that are written with any value: defaults of flags may follow the log
-UNNAMED = ("split_seed", "together")  # options that decide numbers and have no flag
+UNNAMED = ("together",)  # options that decide numbers and have no flag
 
 
 @dataclass

@@ -55,6 +55,18 @@ class OutputFlags:
     """print the result as JSON; everything else goes to standard error"""
 
 
+@dataclasses.dataclass
+class FolderFlags:
+    """with a folder as --out, which gets a file for each file of --data"""
+
+    workers: int | None = None
+    """processes at the same time, each with one processor core; default: this process alone"""
+    on: OnEngine = "here"
+    """"here" for this machine, "ray" for a Ray cluster, as in `tidelog sweep`"""
+    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """with --on ray: also use a cluster that requires no token"""
+
+
 def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
     """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
 

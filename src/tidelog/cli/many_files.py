@@ -8,22 +8,31 @@ FOLDER/jobs/0003.txt     what a process printed, if there were several
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
+from tidelog.cli.flags import FolderFlags
+from tidelog.cli.output import print_line
 from tidelog.data.sources import SOURCES, ending_of
 from tidelog.disk import delete, make_folders, write_file, write_json
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.input_files import read_text
+from tidelog.folders import digest
+from tidelog.input_files import read_regular, read_text
 from tidelog.schema import Count, decode
 from tidelog.sweeps.engines import FILES, JOBS
+from tidelog.training.runs.progress import Screen
 
 FAILURES = "failures"
-TEXT = ("csv", "tsv")  # tables whose actions are written as .csv, those of others as .parquet
+MOST_SHOWN = 5  # failures that are printed
+TEXT = ("csv", "tsv")  # tables for which a .csv is written, and a .parquet for others
+HUB, POLICY = "hf://", "policy"
+T = TypeVar("T")
 
 
 class OneFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +95,11 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ConfigError(f"{path} names {outside[0]}, a file outside of its folder. fix: choose another folder")
         return plan
 
+    def options(self, flags: Callable[..., T], recorded: Sequence[str]) -> T:
+        """The flags of the command, as it was called."""
+        values = {name: self.settings.get(_flag(name)) for name in recorded}
+        return flags(policy=self.settings.get(POLICY), out=self.folder, data=(), **values)
+
     def left(self, numbers: Iterable[int] | None = None) -> list[int]:
         """The files, of these or of all, that have neither an output nor a failure."""
         wanted = range(len(self.files)) if numbers is None else numbers
@@ -114,12 +128,77 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 self.fail(number, str(error))
             after()
 
+    def tell(self, what: str, folder: str) -> dict[str, Any]:
+        """Print how many files with what were written to a folder, and what failed; return it."""
+        failures = self.failures()
+        print_line(f"{len(self.files) - len(failures):,} files with their {what}: {folder}")
+        for number, reason in list(failures.items())[:MOST_SHOWN]:
+            print_line(f"nothing for {self.files[number].source}: {reason}")
+        if len(failures) > MOST_SHOWN:
+            print_line(f"... and for {len(failures) - MOST_SHOWN:,} more: {Path(folder) / FAILURES}")
+        failed = [self.files[number].source for number in failures]
+        return {"out": folder, "files": len(self.files), "failed": failed}
+
     def fail(self, number: int, reason: str) -> None:
         """Keep why there is nothing for a file."""
         write_file(self._failure(number), reason.encode(), ConfigError, parents=True)
 
     def _failure(self, number: int) -> Path:
         return Path(self.folder) / FAILURES / f"{number:04d}.txt"
+
+
+def settings_of(
+    options: Any, recorded: Sequence[str], policy: object, *, reads: Sequence[str], writes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """What the output depends on: the recorded flags, the content of files that flags name, and the policy.
+
+    Files are named by their absolute paths, since a process of another machine has another working folder.
+    """
+    settings = {_flag(name): getattr(options, name) for name in recorded}
+    for name in (*reads, *writes):
+        if (path := getattr(options, name)) is not None:
+            settings[_flag(name)] = str(Path(path).absolute())
+            if name in reads:
+                settings[f"content of {_flag(name)}"] = hashlib.sha256(read_regular(path)).hexdigest()
+    where = options.policy if options.policy.startswith(HUB) else str(Path(options.policy).absolute())
+    return {**settings, POLICY: where, "version of the policy": _version(policy)}
+
+
+def write_each(plan: ManyFiles, doing: str, module: str, flags: FolderFlags, quiet: bool) -> None:
+    """Have `work_on` of a command's module write the files that are left, here or by the jobs of an engine."""
+    work = importlib.import_module(module).work_on
+    count = len(plan.files)
+    with Screen(doing, False if quiet else None) as screen:
+
+        def tell() -> None:
+            done = count - len(plan.left())
+            screen.tell(f"{done:,} of {count:,} files", done / count)
+
+        tell()
+        left = plan.left()
+        if flags.workers is None and flags.on == "here":
+            work(Path(plan.folder), left, tell)
+        elif left:
+            from tidelog.sweeps.fan_out import fan_out, groups_of
+            from tidelog.sweeps.sweep import engine_of
+
+            groups = groups_of(left, flags.workers)
+            engine = engine_of(flags.on, 1, flags.workers, len(groups), flags.insecure)
+            for number, reason in fan_out(Path(plan.folder), module, groups, engine, plan.left, tell).items():
+                plan.fail(number, reason)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _version(policy: Any) -> str:
+    """A checksum of a policy, or of what a rule counts, to tell whether a folder was begun with it."""
+    if hasattr(policy, "manifest"):
+        return digest(dict(policy.manifest))
+    from tidelog.policies.named_arrays import fingerprint
+
+    return fingerprint(policy.params)
 
 
 def _files(sources: Sequence[Path]) -> list[OneFile]:

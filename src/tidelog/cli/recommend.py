@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.flags import Column, File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.folders import FAILURES, separate_files
 from tidelog.cli.named_policies import open_for_use, open_policy, open_rule
 from tidelog.cli.output import present, print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
-from tidelog.errors import ConfigError
+from tidelog.data.sources import table_with
+from tidelog.errors import ConfigError, TidelogError
 from tidelog.input_files import read_text
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.recommendation_tables import available_items, new_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
 from tidelog.training.runs.progress import Screen
+
+if TYPE_CHECKING:
+    from tidelog.cli.many_files import OneFile
+
+READS = ("user_features", "new_items", "candidates", "exclude")  # files that flags name
+RECORDED = (
+    *READS, "user", "item", "time", "now", "event", "k", "exclude_seen", "available", "diversity", "because", "unknown",
+    "rule", "member", "csv_safe",
+)  # fmt: skip
 
 
 @dataclass
@@ -28,9 +40,10 @@ class Recommend(OutputFlags):
     policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: Repeated
-    """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl)"""
+    """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl); repeat the flag for several files"""
     out: File
-    """the output file with the lists, one item per row (.csv or .parquet)"""
+    """the output file with the lists, one item per row (.csv or .parquet); or, for several files, a folder, with a file
+    for each of them: called again, the command goes on where it was stopped"""
     user: Column
     """the column of users"""
     item: Column
@@ -71,12 +84,66 @@ class Recommend(OutputFlags):
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
     """replace the output file if it exists"""
+    folder_options: FolderFlags = field(default_factory=FolderFlags)
 
 
 def run(words: list[str]) -> int:
-    """Write recommendations for a table."""
+    """Write recommendations for a table, or for each of several."""
     options = parse(Recommend, words, "recommend")
-    return present(options, lambda: _recommend(options))
+    failed: list[str] = []
+
+    def recommend() -> dict[str, Any]:
+        files = separate_files(options.data, options.out, options.folder_options)
+        if files is None:
+            return _recommend(options)
+        result = _recommend_for_files(options, files)
+        failed.extend(result["failed"])
+        return result
+
+    return present(options, recommend) or (FAILURES if failed else 0)
+
+
+def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
+    """Write the lists for some files of a folder that `tidelog recommend` began; `after` is called after each."""
+    from tidelog.cli.many_files import ManyFiles
+
+    plan = ManyFiles.read(folder)
+    options = plan.options(Recommend, RECORDED)
+    policy = _opened(options)
+
+    def write(file: OneFile, target: Path) -> None:
+        write_table(_lists(policy, options, file.source), target, options.csv_safe)
+
+    plan.work(numbers, write, after)
+
+
+def _recommend_for_files(options: Recommend, files: list[Path]) -> dict[str, Any]:
+    """Write a file of lists for each file, in this process or in several, and return what was written."""
+    from tidelog.cli.many_files import ManyFiles, settings_of, write_each
+
+    policy = _opened(options)
+    _check_users(files, options.user)
+    settings = settings_of(options, RECORDED, policy, reads=READS)
+    plan = ManyFiles.begin(Path(options.out), settings, files, options.overwrite)
+    write_each(plan, "recommending", __name__, options.folder_options, options.quiet)
+    print_notes([*policy.notes(), *_unread(policy, options)])
+    return plan.tell("lists", options.out) | {"k": options.k}
+
+
+def _check_users(files: Sequence[Path], column: str) -> None:
+    """Raise ConfigError for a user in two files: each would give a list of a part of the history."""
+    file_of: dict[str, Path] = {}
+    for path in files:
+        try:
+            frame = table_with(path, [column]).frame
+        except TidelogError:
+            continue  # this file will have no lists, and the reason is named then
+        for user in map(str, frame[column].unique().to_list() if column in frame.columns else []):
+            if file_of.setdefault(user, path) != path:
+                raise ConfigError(
+                    f"user {user} is in {file_of[user]} and in {path}: a list needs the whole history. fix: --out "
+                    "FILE.parquet reads all files as one table"
+                )
 
 
 def _recommend(options: Recommend) -> dict[str, Any]:
@@ -87,7 +154,7 @@ def _recommend(options: Recommend) -> dict[str, Any]:
         screen.tell("reading the policy", 0.0)
         policy = _opened(options)
         screen.tell("making the lists", 0.1)
-        lists = _lists(policy, options)
+        lists = _lists(policy, options, source_of(options.data, "--data"))
     note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     print_line(f"lists of {options.k} items for {users:,} users: {target}")
@@ -96,11 +163,11 @@ def _recommend(options: Recommend) -> dict[str, Any]:
     return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
 
 
-def _lists(policy: Recommends, options: Recommend) -> pl.DataFrame:
+def _lists(policy: Recommends, options: Recommend, source: str | list[str]) -> pl.DataFrame:
     """Return the table of lists."""
     return recommend_for_table(
         policy,
-        source_of(options.data, "--data"),
+        source,
         user=options.user,
         item=options.item,
         time=options.time,

@@ -91,9 +91,10 @@ def run(words: list[str]) -> int:
         print(printable(f"note: {note}"), flush=True)  # noqa: T201
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
-    if isinstance(policy, Policy) and not options.quiet:
-        print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
-        for line in _example(policy, f"http://{host}:{port}/act"):
+    if not options.quiet:
+        if isinstance(policy, Policy):
+            print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
+        for line in _example(policy, f"http://{host}:{port}"):
             print(line, flush=True)  # noqa: T201
     sys.setswitchinterval(SWITCH)
     server.run(sockets=[place])
@@ -101,20 +102,20 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _example(policy: Policy, address: str) -> list[str]:
+def _example(policy: Any, address: str) -> list[str]:
     """A ready command that asks the server; a long observation is in a temporary file."""
-    from tidelog.serving.endpoints import example
+    from tidelog.serving.endpoints import example, list_example
 
-    body = example(policy)
+    body, path = (example(policy), "act") if isinstance(policy, Policy) else (list_example(policy), "recommend")
     if body is None:
         return []
     text = json.dumps(body)
     data = shlex.quote(text)
     if len(text) > LONGEST_EXAMPLE:
-        path = Path(tempfile.gettempdir()) / f"tidelog-observation-{digest(body)[:12]}.json"
-        write_file(path, text.encode(), ConfigError)
-        data = shlex.quote(f"@{path}")
-    return [f"try: curl {address} -H 'Content-Type: application/json' -d {data}"]
+        file = Path(tempfile.gettempdir()) / f"tidelog-observation-{digest(body)[:12]}.json"
+        write_file(file, text.encode(), ConfigError)
+        data = shlex.quote(f"@{file}")
+    return [f"try: curl {address}/{path} -H 'Content-Type: application/json' -d {data}"]
 
 
 def _hosts(options: Serve) -> set[str] | None:

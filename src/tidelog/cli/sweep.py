@@ -115,7 +115,8 @@ def run(words: list[str]) -> int:
     log = log_of(options)
     with json_only(options.json):
         if len(known) == 1 and options.preset == AUTO:
-            suggestion = suggest(known[0][0], log, held_out=options.held_out, **defaults)
+            split = {"held_out": options.held_out, "split_seed": options.split_seed}
+            suggestion = suggest(known[0][0], log, **split, **defaults)
             followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
             options = parse(flags, arguments, "sweep", followed)
             print_reasons(suggestion, options, without=axes)

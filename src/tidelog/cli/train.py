@@ -106,7 +106,7 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     if learns_online(algorithm):
         return verb_flags("learn", LearnFlags, settings, steps=DECISIONS)
     if ranks(algorithm):
-        return verb_flags("fit", RankingFlags, settings)
+        return verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
     return verb_flags("fit", LogFlags, settings, held_out=0.2)
 
 
@@ -131,7 +131,8 @@ def run(words: list[str]) -> int:
         return _play(algorithm_of(cls, options), options, _folder(name, options))
     log = log_of(options)
     if options.preset == AUTO:
-        suggestion = suggest(cls, log, held_out=options.held_out, **settings)
+        split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
+        suggestion = suggest(cls, log, held_out=options.held_out, split_seed=split_seed, **settings)
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)
         with json_only(options.json):

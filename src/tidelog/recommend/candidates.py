@@ -88,7 +88,12 @@ def map_states(function: Callable[..., Any], cells: int, states: jax.Array, *mor
     """Call `function` on states [P, D] and their arrays, in batches that bound the memory, at `cells` per state."""
     if len(states) * cells <= CELLS:
         return function(states, *more)
-    return jax.lax.map(lambda parts: function(*parts), (states, *more), batch_size=max(1, CELLS // cells))
+
+    def one(parts: Any) -> Any:  # `jax.lax.map` gives each state alone
+        found = function(*jax.tree.map(lambda values: values[None], parts))
+        return jax.tree.map(lambda values: values[0], found)
+
+    return jax.lax.map(one, (states, *more), batch_size=max(1, CELLS // cells))
 
 
 GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": generated_candidates}

@@ -190,6 +190,8 @@ def _cells(series: pl.Series, numbers: bool, source: str) -> list[Any]:
 
 
 def _column(table: Table, name: str) -> pl.Series:
+    if name in table.uneven:
+        raise SpecError(f"{table.uneven[name]}: expected the same column in every file. fix: export the files alike")
     if not table.has(name):
         raise SpecError(f"{table.source} has no column '{name}': {nearest(name, table.columns)}")
     return table.series(name)

@@ -18,9 +18,9 @@ import numpy as np
 from tidelog.errors import nearest
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Memory, Policy
-from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.recommender import Recommender, Vocabulary
 from tidelog.runtime.way_of_acting import other_way
-from tidelog.types import Codes, Discrete, Image, Spec, Vector
+from tidelog.types import Catalogue, Codes, Discrete, Image, Spec, Vector
 
 NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
@@ -296,6 +296,18 @@ def example(policy: Policy) -> dict[str, Any] | None:
             words = leaf.vocabularies or ((),) * len(leaf.names)
             row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}
     return {ONE[0]: row}
+
+
+def list_example(policy: Recommender) -> dict[str, Any]:
+    """Return the body of a request for the list of a user who took two items of the log."""
+    space = policy.spec.action
+    items = list(space.ids[:2]) if isinstance(space, Catalogue) else []
+    body: dict[str, Any] = {"history": items, "k": max(1, min(5, policy.ranker().items - len(items)))}
+    if not policy.ranker().reads_gaps:
+        return body
+    dated = Vocabulary(policy.spec).times == "dates"
+    moments = [f"2026-01-0{1 + day}" if dated else day for day in range(len(items) + 1)]
+    return body | {"times": moments[:-1], "now": moments[-1]}
 
 
 # Words and fields of JSON.

@@ -62,7 +62,7 @@ def field_of(series: pl.Series) -> Field:
 def _kind(series: pl.Series, unique: int) -> str:
     if not unique:
         return "empty"
-    if isinstance(series.dtype, pl.List | pl.Array) or _is_packed(series):
+    if isinstance(series.dtype, pl.List | pl.Array) or holds_several_numbers(series):
         return "list"
     if series.dtype.is_temporal():
         return "time"
@@ -76,7 +76,7 @@ def _kind(series: pl.Series, unique: int) -> str:
     return "number"
 
 
-def _is_packed(series: pl.Series) -> bool:
+def holds_several_numbers(series: pl.Series) -> bool:
     """Whether cells of text hold several numbers each, such as 1,0,1 or 606 12 7."""
     if not isinstance(series.dtype, pl.String | pl.Categorical):
         return False

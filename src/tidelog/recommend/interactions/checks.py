@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import polars as pl
 
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
 from tidelog.data.core.registry import CHECKS, Check, check, report_of
 from tidelog.data.core.report import Report
+from tidelog.data.io.table_fields import holds_several_numbers
 from tidelog.data.validation.errors import first_values
 from tidelog.recommend.interactions.tables import RawInteractions
 
@@ -161,6 +163,19 @@ def ids_without_features(raw: RawInteractions) -> Iterable[Finding]:
 
 
 # Warnings.
+
+
+@check("several items in a cell", "warning", INTERACTION_CHECKS)
+def several_items(raw: RawInteractions) -> Iterable[Finding]:
+    """Cells of items hold several numbers each: every different list counts as one item."""
+    words = pl.Series(raw.catalogue.tolist(), dtype=pl.String, strict=False)
+    if raw.item is None or not holds_several_numbers(words):
+        return
+    several = words.str.contains(r"\d\D+\d").to_numpy()
+    rows = np.flatnonzero(several[raw.item.values] & raw.item.usable)
+    advice = "write one row per item; `tidelog data inspect` prints the command"
+    found = f"{words.filter(several)[0]!r} counts as one item"
+    yield Finding(raw.item.name, rows, found, "one item in a cell", advice)
 
 
 @check("repeated event", "warning", INTERACTION_CHECKS)

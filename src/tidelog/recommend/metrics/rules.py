@@ -52,7 +52,8 @@ class RuleLists(Recommender):
 
     def __init__(self, log: Interactions, name: str) -> None:
         self.spec, self.name = log.spec, rule_name(log, name)
-        self.manifest = {"algorithm": f"counting rule {self.name}", "spec": self.spec.to_json()}
+        algorithm, data = f"counting rule {self.name}", log.fingerprint()
+        self.manifest = {"algorithm": algorithm, "spec": self.spec.to_json(), "data": data}
         self._ranker = RuleRanker(counting_rule(log, self.name), log, self.name)
         self._vocabulary = Vocabulary(log.spec)
         self._events = log.steps

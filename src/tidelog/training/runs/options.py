@@ -71,11 +71,11 @@ class Options:
     )
     data_share: float = option(
         1.0,
-        help="share of the training episodes that are read, chosen by split_seed",
+        help="share of the training episodes that are read, chosen by the seed of the split",
         verbs=("fit",),
         flag=float,
     )
-    split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",))
+    split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",), flag=int)
     scale: Scale = option(  # noqa: RUF009 (a field)
         "none",
         help="standardise numeric features; default: standard for tables, none for arrays and Minari",

@@ -1,0 +1,100 @@
+"""A shop of real size: 10 million events of a million users over 200,000 items, by the commands that a user types.
+
+Users walk through groups of 50 items: the next item is of the same group seven times in ten, else anywhere, by
+popularity. So the log has something to learn, and a list of ten cannot be right by popularity alone. Kept are, for each
+command, its time, its processor time and its largest memory (of the process, from the system's accounting).
+
+`python -m benchmarks.recommender_size [--events 10000000] [--steps 2000] [--folder FOLDER]`
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from benchmarks.keep import keep
+
+COMMAND = "python -m benchmarks.recommender_size"
+EVENTS, USERS_SHARE, ITEMS_SHARE, GROUP, STAY = 10_000_000, 0.1, 0.02, 50, 0.7  # shares of the number of events
+ASKED = 100_000  # users who get a list
+COLUMNS = ["--user", "user", "--item", "item", "--time", "time"]
+
+
+def walks(events: int) -> pl.DataFrame:
+    """Events of users in random order of time; users have unequal shares of them."""
+    generator = np.random.default_rng(0)
+    users, items = int(events * USERS_SHARE), int(events * ITEMS_SHARE)
+    user = np.sort(
+        np.concatenate([np.arange(users), (users * generator.random(events - users) ** 1.5).astype(np.int64)])
+    )
+    anywhere = (items * generator.random(events) ** 2).astype(np.int64)
+    anywhere[generator.permutation(events)[:items]] = np.arange(items)  # all of them exist
+    stays = generator.random(events) < STAY
+    stays[np.append(True, user[1:] != user[:-1])] = False
+    last = np.maximum.accumulate(np.where(stays, 0, np.arange(events)))  # the latest free choice
+    place = (GROUP * generator.random(events) ** 2).astype(np.int64)
+    item = np.where(stays, np.minimum(anywhere[last] // GROUP * GROUP + place, items - 1), anywhere)
+    day = 365 * generator.random(events)
+    day = day[np.lexsort((day, user))]  # each user's days in order
+    return pl.DataFrame({"user": user, "item": item, "time": day})
+
+
+def measured(words: list[str]) -> dict[str, Any]:
+    """Run a command in a process of its own; its time, its processor time, its largest memory and its JSON."""
+    print("tidelog", *words, flush=True)
+    begin = time.perf_counter()
+    with tempfile.TemporaryFile() as out:
+        process = subprocess.Popen([sys.executable, "-m", "tidelog", *words, "--json"], stdout=out)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        said = out.read().decode()
+    if process.returncode:
+        raise SystemExit(f"tidelog {' '.join(words)}: exit code {process.returncode}")
+    found = {
+        "seconds": time.perf_counter() - begin,
+        "processor_seconds": used.ru_utime + used.ru_stime,
+        "gigabytes": used.ru_maxrss / 2**20,
+    }
+    print(found, flush=True)
+    return found | {"result": json.loads(said)}
+
+
+def main(events: int, steps: int, folder: Path) -> None:
+    """Write the log, and measure every command."""
+    table, histories, run = folder / "events.parquet", folder / "histories.parquet", folder / "run"
+    frame = walks(events)
+    frame.write_parquet(table)
+    frame.filter(pl.col("user") < ASKED).write_parquet(histories)
+    counts = {"events": events, "users": frame["user"].n_unique(), "items": frame["item"].n_unique()}
+    del frame
+    trained = ["--steps", str(steps), "--out", str(run), "--overwrite"]
+    lists = ["--out", str(folder / "lists.parquet"), "--overwrite"]
+    commands = {
+        "inspect": ["data", "inspect", "--data", str(table), *COLUMNS],
+        "train": ["train", "recommender-bcq", "--data", str(table), *COLUMNS, "--held-out", "0.1", *trained],
+        "report": ["report", str(run), "--out", str(folder / "report.html")],
+        "recommend": ["recommend", str(run), "--data", str(histories), *COLUMNS, *lists],
+    }
+    found = {name: measured(words) for name, words in commands.items()}
+    keep(
+        "recommender_size", COMMAND, counts | {"steps": steps, "lists": min(ASKED, counts["users"]), "commands": found}
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--steps", type=int, default=2_000)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-recommender-size")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    main(options.events, options.steps, options.folder)
