@@ -364,13 +364,15 @@ def done(chosen: Sequence[tuple], processes: int, scratch: Path) -> list[list[di
     return [json.loads(path.read_text()) for path in paths]
 
 
-def study(logs: int = LOGS, few: int = FEW, processes: int = 2, scratch: Path | None = None) -> dict:
+def study(
+    logs: int = LOGS, few: int = FEW, processes: int = 2, scratch: Path | None = None, name: str = "calibration"
+) -> dict:
     """Judge everything, and keep what came of it."""
     found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), processes, scratch or SCRATCH)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]
-    keep("calibration", f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
+    keep(name, f"{COMMAND} --logs {logs} --few {few}", content, verdicts=packed(rows))
     return content
 
 
@@ -450,8 +452,9 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=FEW, help="of ICU-Sepsis; half as many of CartPole and Pendulum")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
+    parser.add_argument("--name", default="calibration", help="of the file under benchmarks/results")
     given = parser.parse_args()
-    found = study(given.logs, given.few, given.jobs, given.scratch)
+    found = study(given.logs, given.few, given.jobs, given.scratch, given.name)
     print(found["summary"], *found["groups"], *found["refits"], sep="\n")
 
 

@@ -1,19 +1,24 @@
 """Fuzz every reader: damaged files give a log, a report or an error of tidelog, soon, and with little memory.
 
-    python -m benchmarks.fuzz_readers --seconds 600          # a piece over all readers; pieces add up
+    python -m benchmarks.fuzz_readers --seconds 600          # pieces over all readers; they add up
     python -m benchmarks.fuzz_readers --readers csv npz --inputs 5000
     python -m benchmarks.fuzz_readers --minimise             # findings become small files under tests/data/corpus
 
-Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, manifests with
-repaired checksums) and by bytes, guided by coverage where `atheris` is installed. A child process reads them with
-1 GB of address space beyond its start and 10 processor seconds an input. A finding is any exception that is not a
-TidelogError, a report that contradicts its log, a slow input, or the end of the process. Results:
-benchmarks/results/fuzz_readers.json.
+Inputs are mutated from small valid files: by structure (JSON values, names, sizes, members of archives, columns of
+tables, data sets of HDF5, manifests with repaired checksums) and by bytes, guided by coverage of tidelog where
+`atheris` is installed. A child process reads many inputs one after another, with 1 GB of address space beyond its start
+and 10 processor seconds an input. A finding is any exception that is not a TidelogError, a report that contradicts its
+log, a changed policy with a valid signature, a slow input, or the end of the process. An input that was read before, in
+any piece of this work folder, is neither read nor counted again. Results, with the version and the checksum of the
+source that each batch of seeds was read by: benchmarks/results/fuzz_readers.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
+import gc
 import gzip
 import hashlib
 import importlib.util
@@ -22,6 +27,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,9 +47,11 @@ import numpy as np
 CORPUS = Path(__file__).resolve().parents[1] / "tests" / "data" / "corpus"
 RESULTS = Path(__file__).parent / "results" / "fuzz_readers.json"
 COMMAND = "python -m benchmarks.fuzz_readers --seconds 600"
-BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; seconds without a sign of life
+SHARED_MEMORY = Path("/dev/shm")
+BEYOND, SLOWEST, SILENT = 1 << 30, 10.0, 30.0  # bytes; processor seconds an input; the same until the child is killed
 LONGEST = 1 << 16  # bytes of an input
 SAVED_EVERY = 100
+REPEATS = 20  # inputs in a row that were read before, on average, until a piece ends
 Files = dict[str, bytes]
 MAPPING = {
     "observation": ["o", "w"], "action": "a", "reward": "r", "episode": "e", "step": "s", "terminated": "d",
@@ -65,6 +73,9 @@ class Reader(NamedTuple):
 
     seed: Callable[[Path], None]
     read: Callable[[Path], bool]
+
+
+SEEDS: Files = {}  # of the reader of this process; empty where a single input is read
 
 
 # Seeds.
@@ -145,6 +156,25 @@ def seed_minari(folder: Path) -> None:
             one["infos/propensity"] = np.full(3, 0.5)
 
 
+def seed_robomimic(folder: Path) -> None:
+    import h5py
+
+    with h5py.File(folder / "log.hdf5", "w") as file:
+        for number in range(2):
+            one = file.create_group(f"data/demo_{number}")
+            one["obs/x"], one["next_obs/x"] = np.zeros((3, 2), np.float32), np.zeros((3, 2), np.float32)
+            one["actions"], one["rewards"] = np.zeros((3, 1), np.float32), np.asarray([0.0, 0.0, 1.0])
+            one["dones"] = np.asarray([0, 0, 1])
+
+
+def seed_propensities(folder: Path) -> None:
+    import polars as pl
+
+    named = frame().select(episode="e", step="s", propensity="p")
+    named.write_csv(folder / "p.csv")
+    frame().select(estimated_propensity=pl.lit(0.5), x="r").write_parquet(folder / "rows.parquet")
+
+
 def seed_reagent(folder: Path) -> None:
     rows = [
         {"mdp_id": str(place // 3), "sequence_number": place % 3, "state_features": {"0": place / 2, "7": 1.0},
@@ -190,8 +220,13 @@ def seed_pictures(folder: Path) -> None:
         Image.fromarray(np.full((3, 4, 3), place * 9, np.uint8)).save(folder / name)
 
 
-def seed_run(folder: Path) -> None:
+@cache
+def trained_run() -> Path:
+    """The folder of a small run, which every seed of a run copies from."""
     import tidelog as tl
+
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
 
     ends = np.arange(40) % 4 == 3
     log = tl.Log.from_arrays(
@@ -200,20 +235,17 @@ def seed_run(folder: Path) -> None:
     )  # fmt: skip
     log.save(folder / "log")
     tl.fit(tl.BC(hidden=(4,)), tl.open_log(folder / "log"), steps=2, out=folder / "run", progress=False)
+    return folder / "run"
 
 
 def part_of_run(take: Callable[[Path, Path], None]) -> Callable[[Path], None]:
-    def seed(folder: Path) -> None:
-        with tempfile.TemporaryDirectory() as made:
-            seed_run(Path(made))
-            take(Path(made) / "run", folder)
-
-    return seed
+    return lambda folder: take(trained_run(), folder)
 
 
 def _take_record(run: Path, folder: Path) -> None:
     for name in ("run.json", "metrics.jsonl"):
         (folder / name).write_bytes((run / name).read_bytes())
+    (folder / "sinks.json").write_text(json.dumps({"mlflow": {"run": "x1", "written": {"0": 2}}}))
 
 
 def _take_checkpoint(run: Path, folder: Path) -> None:
@@ -233,6 +265,91 @@ def _take_zip(run: Path, folder: Path) -> None:
     import tidelog as tl
 
     tl.load(run).policy().save(folder / "policy.zip")
+
+
+def _take_signed(run: Path, folder: Path) -> None:
+    """A policy with its origin, as a zip that is signed, and the signer's public key."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import ed25519
+
+    import tidelog as tl
+    from tidelog.policies.export.artefact import export
+    from tidelog.training.runs.provenance import provenance_of
+    from tidelog.training.runs.record import Record
+
+    private = ed25519.Ed25519PrivateKey.generate()
+    plain, pem = serialization.NoEncryption(), serialization.Encoding.PEM
+    policy = tl.load(run).policy()
+    with tempfile.TemporaryDirectory() as made:
+        key = Path(made) / "key.pem"
+        key.write_bytes(private.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        origin = provenance_of(run, Record.read(run), policy)
+        for name in ("policy", "policy.zip"):
+            export(policy, folder / name, onnx=False, provenance=origin, key=key)
+    public = private.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (folder / "key.pem").write_bytes(public)
+
+
+def _take_onnx(run: Path, folder: Path) -> None:
+    import tidelog as tl
+    from tidelog.policies.export.artefact import export
+
+    export(tl.load(run).policy(), folder / "policy")
+
+
+def seed_sweep(folder: Path) -> None:
+    import tidelog as tl
+    from tidelog.sweeps.plan import Decision, Status, append_decision, begin_attempt, trial_folder, write_status
+
+    algorithms = [tl.BC(hidden=(width,)) for width in (4, 8)]
+    tl.sweep(algorithms, tl.open_log(trained_run().parent / "log"), 4, out=folder, every=2, halving=(2, 2),
+             best="held_out/imitation_loss", train=False)  # fmt: skip
+    shutil.rmtree(folder / "log", ignore_errors=True)
+    for trial in range(2):
+        at = trial_folder(folder, trial)
+        (at / "run").mkdir(parents=True)
+        row = {"update": 2, "member": 0, "seed": 0, "held_out/imitation_loss": 0.5 + trial}
+        (at / "run" / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        write_status(at, Status(begin_attempt(at), "standing", 2))
+    append_decision(folder, Decision(2, "held_out/imitation_loss", [0.5, 1.5], [0, 1], [0]))
+
+
+def seed_files(folder: Path) -> None:
+    from tidelog.cli.many_files import ManyFiles
+
+    with tempfile.TemporaryDirectory() as made:
+        sources = [Path(made) / name for name in ("a.csv", "b/c.parquet")]
+        for source in sources:
+            source.parent.mkdir(exist_ok=True)
+            source.write_bytes(b"x")
+        with ManyFiles.begin(folder, {"policy": "p", "--seed": 1}, sources, overwrite=False) as plan:
+            plan.fail(1, "no rows. fix: check the file")
+    (folder / "files.lock").unlink()
+    (folder / "a.csv").write_bytes(b"x")
+
+
+def seed_body(folder: Path) -> None:
+    bodies = (
+        {"observation": {"o": 0.5, "w": "icu"}, "seed": 3},
+        {"observations": [{"o": 1.5, "w": "er"}, {"o": None, "w": "home"}], "masks": [[True, True, False], [1, 1, 1]]},
+    )
+    for number, body in enumerate(bodies):
+        (folder / f"{number}.json").write_text(json.dumps(body))
+
+
+def seed_body_of_lists(folder: Path) -> None:
+    bodies = (
+        {"history": ["icu", "er"], "k": 2, "exclude_seen": False, "because": True},
+        {"histories": [["icu"], []], "k": 1, "exclude": ["er"], "candidates": ["er", "home"], "unknown": "skip"},
+    )
+    for number, body in enumerate(bodies):
+        (folder / f"{number}.json").write_text(json.dumps(body))
+
+
+def seed_config(folder: Path) -> None:
+    lines = ('data = ["log.csv"]', "steps = 100", "seeds = 2", "learning-rate = 3e-4", "hidden = [32, 32]",
+             'out = "run"', "overwrite = true")  # fmt: skip
+    (folder / "train.toml").write_text("\n".join(lines))
 
 
 def _take_judged(run: Path, folder: Path) -> None:
@@ -371,13 +488,141 @@ def read_policy(name: str) -> Callable[[Path], bool]:
 
 
 def read_record(folder: Path) -> bool:
+    from tidelog.sinks.tracker import read_runs
     from tidelog.training.runs.record import Record
     from tidelog.training.runs.sinks import read_rows
 
     record = Record.read(folder)
     record.algorithms()
     read_rows(folder / "metrics.jsonl")
+    read_runs(folder)
     return True
+
+
+@cache
+def table_logs() -> tuple[Any, Any]:
+    """The log of the table, and one whose episodes have one step."""
+    from tidelog.data.io.readers import read_log
+
+    steps = {name: value for name, value in MAPPING.items() if name not in ("episode", "step", "time", "terminated")}
+    return read_log(frame(), MAPPING), read_log(frame(), steps)
+
+
+def read_propensity_files(folder: Path) -> bool:
+    from tidelog.errors import TidelogError
+    from tidelog.ope.evidence.propensity_file import read_propensities
+
+    read = 0
+    for log, name in zip(table_logs(), ("p.csv", "rows.parquet"), strict=True):
+        try:
+            values = read_propensities(folder / name, log).values
+        except TidelogError:
+            continue
+        if values.shape != (log.steps,) or not ((values > 0) & (values <= 1)).all():
+            raise Contradiction("propensities that are not one probability for each step")
+        read += 1
+    return read == 2
+
+
+def read_signed(folder: Path) -> bool:
+    from tidelog.errors import TidelogError
+    from tidelog.runtime.artefact_files import Saved
+
+    key, read = folder / "key.pem", 0
+    for name in ("policy", "policy.zip"):
+        try:
+            saved = Saved(folder / name)
+            saved.check_signature(key)
+            for one in saved.manifest["files"]:
+                saved.read(one)
+            saved.check_bytes()
+        except TidelogError:
+            continue
+        read += 1
+        changed = {
+            path for path, content in files_in(folder).items()
+            if path == name or path.startswith(f"{name}/")
+            if SEEDS and SEEDS.get(path) != content and not path.endswith("signature.json")
+        }  # fmt: skip
+        if changed:
+            raise Contradiction(f"the signature is valid, but {', '.join(sorted(changed))} changed")
+    return read == 2
+
+
+def read_onnx(folder: Path) -> bool:
+    from tidelog.runtime.session import load_onnx
+
+    load_onnx(folder / "policy").act({"observation": np.zeros((1, 2), np.float32)})
+    return True
+
+
+def read_sweep(folder: Path) -> bool:
+    from tidelog.sweeps.plan import newest_attempt, trial_folder
+    from tidelog.sweeps.sweep import Sweep
+
+    sweep = Sweep(folder)
+    sweep.plan.rungs()
+    sweep.rows()
+    return newest_attempt(trial_folder(folder, 0)) == 1
+
+
+def read_files(folder: Path) -> bool:
+    from tidelog.cli.many_files import ManyFiles
+
+    plan = ManyFiles.read(folder)
+    for number in range(len(plan.files)):
+        if not plan.target(number).absolute().is_relative_to(Path(plan.folder).absolute()):
+            raise Contradiction("a target outside of the folder")
+    plan.left()
+    plan.failures()
+    return True
+
+
+def read_config_file(folder: Path) -> bool:
+    import tidelog as tl
+    from tidelog.cli.flags import read_config
+    from tidelog.cli.train import flags_of
+
+    return bool(read_config(str(folder / "train.toml"), flags_of(tl.BC)))
+
+
+@cache
+def endpoint(lists: bool) -> Any:
+    """What answers requests, for a policy that is trained in this process."""
+    import tidelog as tl
+    from tidelog.data.io.readers import read_log
+    from tidelog.recommend.interactions.readers import read_interactions
+    from tidelog.runtime.loading import load
+    from tidelog.serving.endpoints import ActEndpoint, RecommendEndpoint
+
+    with tempfile.TemporaryDirectory() as made:
+        path = Path(made)
+        if lists:
+            seed_interactions(path)
+            log: Any = read_interactions(path / "log.csv", user="e", item="w", time="t")
+            algorithm: Any = tl.RecommenderBCQ(size=4, history=4, targets=2)
+        else:
+            log, algorithm = read_log(frame(), MAPPING), tl.BC(hidden=(4,))
+        tl.fit(algorithm, log, 1, held_out=0.0, progress=False).policy().save(path / "policy")
+        policy = load(path / "policy")
+    return RecommendEndpoint(policy, 8) if lists else ActEndpoint(policy, 8)
+
+
+def answer(lists: bool) -> Callable[[Path], bool]:
+    def read(folder: Path) -> bool:
+        from tidelog.serving.endpoints import RequestError
+
+        asks, answered = endpoint(lists), 0
+        for name in ("0.json", "1.json"):
+            try:
+                request = asks.read((folder / name).read_bytes() if (folder / name).exists() else b"")
+                json.dumps(asks.compute(request), allow_nan=False).encode("ascii")
+                answered += 1
+            except RequestError:
+                continue
+        return answered == 2
+
+    return read
 
 
 def read_checkpoint(folder: Path) -> bool:
@@ -459,6 +704,7 @@ READERS: dict[str, Reader] = {
     "ogbench": Reader(seed_ogbench, file_reader("log.npz")),
     "d4rl": Reader(seed_d4rl, file_reader("log.hdf5")),
     "minari": Reader(seed_minari, lambda folder: reported(folder, None)),
+    "robomimic": Reader(seed_robomimic, file_reader("log.hdf5")),
     "reagent": Reader(seed_reagent, file_reader("log.json")),
     "mapping": Reader(seed_mapping, read_mapping),
     "log": Reader(seed_log, read_saved_log),
@@ -474,6 +720,14 @@ READERS: dict[str, Reader] = {
     "judged run": Reader(part_of_run(_take_judged), read_judged),
     "acting.json": Reader(part_of_run(_take_declared), read_declared),
     "ledger": Reader(seed_ledger, read_ledger),
+    "propensities": Reader(seed_propensities, read_propensity_files),
+    "signed policy": Reader(part_of_run(_take_signed), read_signed),
+    "onnx": Reader(part_of_run(_take_onnx), read_onnx),
+    "sweep": Reader(seed_sweep, read_sweep),
+    "files.json": Reader(seed_files, read_files),
+    "train.toml": Reader(seed_config, read_config_file),
+    "http act": Reader(seed_body, answer(lists=False)),
+    "http recommend": Reader(seed_body_of_lists, answer(lists=True)),
 }
 
 
@@ -611,6 +865,10 @@ def mutate_content(rng: random.Random, name: str, content: bytes) -> bytes:
             return mutate_zip(rng, content)
         if name.endswith(".npy"):
             return mutate_npy(rng, content)
+        if name.endswith((".parquet", ".arrow")):
+            return mutate_table(rng, name, SEEDS.get(name, content))  # what is damaged may end this process
+        if name.endswith(".hdf5"):
+            return mutate_hdf5(rng, SEEDS.get(name, content))
         if name.endswith(".safetensors"):
             size = int.from_bytes(content[:8], "little")
             header = json.dumps(mutate_json(rng, json.loads(content[8 : 8 + size]))).encode()
@@ -664,8 +922,81 @@ def mutate_npy(rng: random.Random, content: bytes) -> bytes:
     return file.getvalue()
 
 
+def mutate_table(rng: random.Random, name: str, content: bytes) -> bytes:
+    """Write a column in another type, under another name, twice, not at all, or with odd cells."""
+    import polars as pl
+
+    read, write = ("read_parquet", "write_parquet") if name.endswith(".parquet") else ("read_ipc", "write_ipc")
+    table = getattr(pl, read)(io.BytesIO(content))
+    column = rng.choice(table.columns)
+    kind = rng.randrange(7)
+    if kind == 0:
+        odd = rng.choice((pl.String, pl.Int8, pl.UInt64, pl.Float32, pl.Boolean, pl.Datetime("us"), pl.Date, pl.Binary,
+                          pl.Duration("ms"), pl.Categorical(), pl.Decimal(12, 2), pl.Time, pl.Int128))  # fmt: skip
+        table = table.with_columns(table[column].cast(odd, strict=False))
+    elif kind == 1:
+        table = table.rename({column: rng.choice((*ODD_WORDS, column.upper()))})
+    elif kind == 2:
+        table = table.drop(column)
+    elif kind == 3:
+        table = table.with_columns(pl.concat_list(column, column).alias(column))
+    elif kind == 4:
+        table = table.with_columns(pl.struct(column).alias(column))
+    elif kind == 5:
+        table = table.sample(rng.randrange(12), with_replacement=True, seed=rng.randrange(2**30))
+    else:
+        at, odd = rng.randrange(max(1, len(table))), rng.choice(ODD_VALUES)
+        cells = [odd if row == at else cell for row, cell in enumerate(table[column].to_list())]
+        table = table.with_columns(pl.Series(column, cells, strict=False))
+    file = io.BytesIO()
+    packing = ("uncompressed", "zstd", "lz4") if write == "write_ipc" else ("uncompressed", "zstd", "snappy", "gzip")
+    getattr(table, write)(file, compression=rng.choice(packing))
+    return file.getvalue()
+
+
+def mutate_hdf5(rng: random.Random, content: bytes) -> bytes:
+    """Write a data set in another type or shape, under another name, as a link, or not at all."""
+    import h5py
+
+    file = io.BytesIO(content)
+    with h5py.File(file, "r+") as root:
+        names: list[str] = []
+        root.visit(names.append)
+        name = rng.choice(names)
+        one, kind = root[name], rng.randrange(6)
+        if kind == 0:
+            del root[name]
+        elif kind == 1:
+            root.move(name, name + rng.choice(("x", "/x", "0", " ")))
+        elif kind == 2:
+            del root[name]
+            links = (
+                h5py.SoftLink("/" + rng.choice(names)),
+                h5py.SoftLink(name),
+                h5py.ExternalLink("/etc/hostname", "/"),
+            )
+            root[name] = rng.choice(links)
+        elif isinstance(one, h5py.Group):
+            one.attrs["x"] = 1
+        else:
+            values = np.asarray(one[()])
+            del root[name]
+            kind = rng.randrange(4)
+            if kind == 0:
+                values = values.astype(rng.choice(("f8", "f2", "i1", "u8", "?", "S3", "c8")))
+            elif kind == 1:
+                values = values.reshape(rng.choice(((-1,), (1, -1), (-1, 1), (-1, 1, 1, 1))))
+            elif kind == 2:
+                values = values[: rng.randrange(len(values) + 1)] if values.ndim else values
+            elif values.size and values.dtype.kind in "fiu":
+                values.reshape(-1)[rng.randrange(values.size)] = rng.choice((0, 1, 7, 100))
+            odd = {} if not values.ndim or rng.random() < 0.6 else {"chunks": True, "compression": "gzip"}
+            root.create_dataset(name, data=values, **odd)
+    return file.getvalue()
+
+
 def repaired(files: Files) -> Files:
-    """The same files with the right checksums in every manifest and record of a run."""
+    """The same files with the right checksums in every manifest, record of a run, and plan of a sweep."""
     from tidelog.folders import Kind, digest
 
     files = dict(files)
@@ -687,7 +1018,7 @@ def repaired(files: Files) -> Files:
             files[name] = kind.text(body, listed)
         except Exception:  # a manifest without the structure of one stays as it is
             continue
-    for name in [name for name in files if name.split("/")[-1] == "run.json"]:
+    for name in [name for name in files if name.split("/")[-1] in ("run.json", "sweep.json")]:
         try:
             body = json.loads(files[name])
             files[name] = json.dumps(
@@ -716,45 +1047,64 @@ def mutated(data: bytes, seed: int) -> bytes:
 
 
 class Child:
-    """Reads the inputs of one reader in a scratch folder."""
+    """Reads the inputs of one reader in a scratch folder, until it has read `inputs` or used `seconds` of processor."""
 
-    def __init__(self, name: str, work: Path, inputs: int) -> None:
-        self.name, self.reader, self.work, self.inputs = name, READERS[name], work, inputs
-        self.seen, self.counts, self.findings = 0, Counter[str](), Counter[str]()
+    def __init__(self, name: str, work: Path, inputs: int, seconds: float) -> None:
+        self.name, self.reader, self.work, self.inputs, self.seconds = name, READERS[name], work, inputs, seconds
+        self.counts, self.findings = Counter[str](), Counter[str]()
+        self.seen, self.repeats, self.from_second = 0, 0, 0.0
         self.scratch = Path(tempfile.mkdtemp(dir=work))
-        self.begun = time.time()
+        self.known_file = (work / "known").open("a+b")
+        self.known_file.seek(0)
+        content = self.known_file.read()
+        self.known = {content[at : at + 8] for at in range(0, len(content), 8)}
 
-    def limit(self) -> None:
-        """Allow a little more memory than now."""
+    def begin(self) -> None:
+        """Allow a little more memory than now, and count time from now; what is loaded is collected no more."""
+        gc.collect()
+        gc.freeze()
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + BEYOND, size + BEYOND))
+        self.from_second = time.process_time()
 
     def one(self, data: bytes) -> None:
-        if self.seen >= self.inputs:
+        """Read an input, unless it was read before."""
+        key, files = hashlib.blake2b(data, digest_size=8).digest(), unpacked(data)
+        if not files or key in self.known:
+            self.repeats += 1
+            if self.repeats > REPEATS * (self.seen + SAVED_EVERY):
+                self.end()
             return
-        files = unpacked(data)
+        self.known.add(key)
+        self.known_file.write(key)
         (self.work / "input").write_bytes(data)
-        key = outcome(self.reader, files, self.scratch) if files else "not packed"
-        self.seen += bool(files)
-        self.counts[key if key in ("valid", "caught", "not packed") else "finding"] += 1
-        if key not in ("valid", "caught", "not packed"):
-            self.findings[key] += 1
-            keep_input(self.work, self.name, key, data)
-        if self.seen % SAVED_EVERY == 0 or self.seen >= self.inputs:
+        found = outcome(self.reader, files, self.scratch)
+        self.seen += 1
+        self.counts[found if found in ("valid", "caught") else "finding"] += 1
+        if found not in ("valid", "caught"):
+            self.findings[found] += 1
+            keep_input(self.work, self.name, found, data)
+        if self.seen >= self.inputs or time.process_time() - self.from_second > self.seconds:
+            self.end()
+        if self.seen % SAVED_EVERY == 0:
             self.save()
-            if self.seen >= self.inputs:
-                os._exit(0)
 
     def save(self) -> None:
-        state = {"inputs": self.seen, "counts": self.counts, "findings": self.findings}
+        self.known_file.flush()
+        state = {"inputs": self.seen, "repeats": self.repeats, "counts": self.counts, "findings": self.findings,
+                 "processor": round(time.process_time() - self.from_second, 1)}  # fmt: skip
         (self.work / "state.part").write_text(json.dumps(state))
         (self.work / "state.part").replace(self.work / "state.json")
+
+    def end(self) -> None:
+        """Save, and end the process, which a fuzzer would not."""
+        self.save()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWEST) -> str:
     """`valid`, `caught`, or the name of a finding: its exception and the place where it was raised."""
-    import shutil
-
     from tidelog.errors import TidelogError
 
     shutil.rmtree(scratch, ignore_errors=True)
@@ -768,6 +1118,7 @@ def outcome(reader: Reader, files: Files, scratch: Path, seconds: float = SLOWES
     signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             warnings.simplefilter("error", RuntimeWarning)
             return "valid" if reader.read(scratch) else "caught"
     except TidelogError:
@@ -795,26 +1146,26 @@ def keep_input(work: Path, name: str, key: str, data: bytes) -> None:
         Path(f"{path}.json").write_text(json.dumps({"reader": name, "key": key}))
 
 
-def child(name: str, work: Path, inputs: int, seed: int) -> None:
+def child(name: str, work: Path, inputs: int, seconds: float, seed: int) -> None:
+    one = Child(name, work, inputs, seconds)
+    pool = [path.read_bytes() for path in sorted((work / "seeds").iterdir())]
+    SEEDS.update(unpacked(pool[0]))
     guided = importlib.util.find_spec("atheris") is not None
-    if guided:
-        import atheris
+    with (
+        contextlib.ExitStack() as stack
+    ):  # reading the seeds loads every module, which measures its coverage from then on
+        if guided:
+            import atheris
 
-        with atheris.instrument_imports(include=["tidelog.data", "tidelog.runtime", "tidelog.recommend.interactions"]):
-            _ = READERS[name], importlib.import_module("tidelog.data.io.readers")
-            for module in ("tidelog.recommend.interactions.readers", "tidelog.runtime.loading"):
-                importlib.import_module(module)
-    one = Child(name, work, inputs)
-    seeds = sorted((work / "seeds").iterdir())
-    for path in seeds:  # also loads every module
-        found = outcome(one.reader, unpacked(path.read_bytes()), one.scratch, 10 * SLOWEST)
-        if found != "valid":
-            raise SystemExit(f"the seed of {name}: {found}")
-    one.limit()
-    pool = [path.read_bytes() for path in seeds]
+            stack.enter_context(atheris.instrument_imports(include=["tidelog"]))
+        for data in pool:
+            found = outcome(one.reader, unpacked(data), one.scratch, 10 * SLOWEST)
+            if found != "valid":
+                raise SystemExit(f"the seed of {name}: {found}")
+    one.begin()
     if not guided:
         rng = random.Random(seed)
-        while one.seen < inputs:
+        while True:
             one.one(mutated(rng.choice(pool), rng.getrandbits(60)))
     (work / "grown").mkdir(exist_ok=True)
     calls = random.Random(seed)
@@ -829,7 +1180,7 @@ def child(name: str, work: Path, inputs: int, seed: int) -> None:
             sys.stderr.flush()
             os._exit(3)
 
-    flags = {"runs": 100 * inputs, "seed": seed % 2**31 or 1, "max_len": LONGEST, "mutate_depth": 1, "len_control": 0,
+    flags = {"runs": -1, "seed": seed % 2**31 or 1, "max_len": LONGEST, "mutate_depth": 1, "len_control": 0,
              "timeout": 600, "rss_limit_mb": 0, "verbosity": 0, "handle_segv": 0, "handle_abrt": 0}  # fmt: skip
     words = [f"-artifact_prefix={work}/", *(f"-{name}={value}" for name, value in flags.items())]
     atheris.Setup([sys.argv[0], *words, str(work / "grown"), str(work / "seeds")], one.one, custom_mutator=custom)
@@ -839,7 +1190,16 @@ def child(name: str, work: Path, inputs: int, seed: int) -> None:
 # The parent: pieces, results, small files.
 
 
-def piece(name: str, base: Path, inputs: int, seed: int) -> dict[str, Any]:
+def processor_seconds(process: int) -> float:
+    """What a process has used, 0 if it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def piece(name: str, base: Path, inputs: int, seconds: float, seed: int) -> dict[str, Any]:
     """Run one child, and add the end of its process to the findings if it was not orderly."""
     work = base / name.replace(" ", "_")
     (work / "seeds").mkdir(parents=True, exist_ok=True)
@@ -849,18 +1209,20 @@ def piece(name: str, base: Path, inputs: int, seed: int) -> dict[str, Any]:
             (work / "seeds" / "0").write_bytes(packed(files_in(Path(made))))
     for path in (work / "state.json", work / "input"):
         path.unlink(missing_ok=True)
-    words = [sys.executable, "-m", "benchmarks.fuzz_readers", "--child", name, "--work", str(work)]
+    words = [sys.executable, "-m", "benchmarks.fuzz_readers", "--child", name, "--work", str(work), "--inputs",
+             str(inputs), "--piece", str(seconds), "--seed", str(seed)]  # fmt: skip
+    last, used = 0.0, 0.0  # when the last input began, and what the child had used then
     with (work / "messages").open("wb") as messages:
-        process = subprocess.Popen(
-            [*words, "--inputs", str(inputs), "--seed", str(seed)], stdout=messages, stderr=messages
-        )
+        process = subprocess.Popen(words, stdout=messages, stderr=messages)
         while process.poll() is None:
-            time.sleep(0.2)
-            sign = work / "input"
-            if sign.exists() and time.time() - sign.stat().st_mtime > SILENT:
+            time.sleep(0.5)
+            now = (work / "input").stat().st_mtime if (work / "input").exists() else 0.0
+            if now != last:
+                last, used = now, processor_seconds(process.pid)
+            elif now and (processor_seconds(process.pid) - used > SILENT or time.time() - now > 20 * SILENT):
                 process.kill()
                 process.wait()
-    empty: dict[str, Any] = {"inputs": 0, "counts": {}, "findings": {}}
+    empty: dict[str, Any] = {"inputs": 0, "repeats": 0, "processor": 0.0, "counts": {}, "findings": {}}
     state = json.loads((work / "state.json").read_text()) if (work / "state.json").exists() else empty
     if process.returncode and (work / "input").exists():
         key = f"the process ended with {process.returncode}"
@@ -869,19 +1231,36 @@ def piece(name: str, base: Path, inputs: int, seed: int) -> dict[str, Any]:
     elif process.returncode:
         raise SystemExit((work / "messages").read_text())
     for folder in work.glob("tmp*"):
-        subprocess.run(["rm", "-r", str(folder)], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
     return state
 
 
-def add(results: dict[str, Any], name: str, state: dict[str, Any], seconds: float, seed: int) -> None:
-    one = results["readers"].setdefault(name, {"inputs": 0, "seconds": 0.0, "counts": {}, "findings": {}, "seeds": []})
-    one["inputs"] += state["inputs"]
+def source_checksum() -> str:
+    """A checksum of tidelog's source, to tell which program read the inputs."""
+    import tidelog
+
+    total, root = hashlib.sha256(), Path(tidelog.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        total.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return total.hexdigest()[:16]
+
+
+def add(results: dict[str, Any], name: str, state: dict[str, Any], seconds: float, seed: int, batch: Any) -> None:
+    """Add a piece to the batch of its reader that the same program has read, and keep the results."""
+    batches = results["readers"].setdefault(name, [])
+    one = next((one for one in batches if all(one[key] == value for key, value in batch.items())), None)
+    if one is None:
+        one = {**batch, "inputs": 0, "repeats": 0, "processor": 0.0, "seconds": 0.0, "counts": {}, "findings": {},
+               "seeds": []}  # fmt: skip
+        batches.append(one)
+    for part in ("inputs", "repeats", "processor"):
+        one[part] = round(one[part] + state[part], 1)
     one["seconds"] = round(one["seconds"] + seconds, 1)
     one["seeds"].append(seed)
     for part in ("counts", "findings"):
         for key, count in state[part].items():
             one[part][key] = one[part].get(key, 0) + count
-    results["inputs"] = sum(reader["inputs"] for reader in results["readers"].values())
+    results["inputs"] = sum(one["inputs"] for batches in results["readers"].values() for one in batches)
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -922,35 +1301,42 @@ def minimise(base: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--readers", nargs="+", default=list(READERS), choices=list(READERS))
-    parser.add_argument("--inputs", type=int, default=1_000, help="inputs of one piece of a reader")
+    parser.add_argument("--inputs", type=int, default=50_000, help="inputs of one piece of a reader, at most")
+    parser.add_argument("--piece", type=float, default=30.0, help="processor seconds of one piece of a reader, at most")
     parser.add_argument("--seconds", type=float, default=0.0, help="go on with pieces until then")
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-fuzz")
+    parser.add_argument("--work", type=Path)
     parser.add_argument("--child", choices=list(READERS))
     parser.add_argument("--minimise", action="store_true")
     options = parser.parse_args()
     if options.child:
-        child(options.child, options.work, options.inputs, options.seed)
+        child(options.child, options.work, options.inputs, options.piece, options.seed)
         return
+    shared = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    work = options.work or shared / "tidelog-fuzz"
     if options.minimise:
-        minimise(options.work)
+        minimise(work)
         return
+    from tidelog import __version__
     from tidelog.training.runs.record import this_machine
 
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"readers": {}}
     guided = importlib.util.find_spec("atheris") is not None
-    results = {"command": COMMAND, "machine": this_machine(), "guided by coverage": guided, **known}
+    batch = {"tidelog": __version__, "source": source_checksum(), "guided by coverage": guided}
+    results = {"command": COMMAND, "machine": this_machine(), **known}
     end = time.time() + options.seconds
     while True:
         for name in options.readers:
-            used = results["readers"].get(name, {}).get("seeds", [])
+            used = [seed for one in results["readers"].get(name, ()) for seed in one["seeds"]]
             seed = options.seed if options.seed is not None else max(used, default=0) + 1
             begun = time.time()
-            state = piece(name, options.work, options.inputs, seed)
-            add(results, name, state, time.time() - begun, seed)
-            rate = state["inputs"] / max(1e-9, time.time() - begun)
+            state = piece(name, work, options.inputs, options.piece, seed)
+            add(results, name, state, time.time() - begun, seed, batch)
+            rate = state["inputs"] / max(0.1, state["processor"])
             print(
-                f"{name}: {state['inputs']:,} inputs, {rate:.0f}/s, {state['findings'] or 'nothing found'}", flush=True
+                f"{name}: {state['inputs']:,} inputs, {rate:.0f} a processor second, {state['repeats']:,} repeated, "
+                f"{state['findings'] or 'nothing found'}; {results['inputs']:,} in all",
+                flush=True,
             )
             if options.seconds and time.time() > end:
                 return

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.calibration import coverage_over_seeds
+from benchmarks.calibration import KEYS, coverage_over_seeds
 from benchmarks.keep import RESULTS, kept
 
 JUDGES = {
@@ -61,9 +61,33 @@ difference covered the truth in {_of(whole["covered"])}; over the
 {_of(whole["better_though_not"])} that were not; *worse* of {_of(whole["worse_though_not"])} that were not.
 Width of the interval over that of 50 refits of everything, log by log: {ratios}.
 {_chosen_limits()}
+{_judged_again(found["verdicts"])}
 Command: `{found["command"]}`. All policies of a problem are judged from the same logs: their verdicts are not
 independent.
 """
+
+
+def _judged_again(before: Sequence[dict]) -> str:
+    """What a newer judge says of some of the same logs."""
+    found = kept("calibration_again")
+    was, now = (_decisions(packs) for packs in (before, found["verdicts"]))
+    changed = Counter((was[one], decision) for one, decision in now.items() if was[one] != decision)
+    told = "; ".join(f"{count} from *{old}* to *{new}*" for (old, new), count in sorted(changed.items())) or "none"
+    one = found["summary"]
+    return f"""
+The judge with permutations ruled again on {len(now):,} of these verdicts (`{found["command"]}`): changed are {told}.
+There *better* was said of {_of(one["better_though_not"])} that were not, *worse* of {_of(one["worse_though_not"])} that
+were not, and the interval covered the truth in {_of(one["covered"])}.
+"""
+
+
+def _decisions(packs: Sequence[dict]) -> dict[tuple, str]:
+    """The decision on each log and policy; `packs` are the rows of `calibration.packed`."""
+    return {
+        (*(pack[key] for key in KEYS), seed): decision
+        for pack in packs
+        for seed, decision in zip(pack["seed"], pack["decision"], strict=True)
+    }
 
 
 def randomised_part() -> str:

@@ -7,12 +7,13 @@ names the file, the field, what was expected, and the fix.
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.input_files import parse_saved
+from tidelog.input_files import parse_saved, read_regular
 
 Record = TypeVar("Record")
 LARGEST = 2**53  # whole numbers up to here are exact in every reader of JSON
@@ -21,6 +22,26 @@ Share = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Finite = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]
 RESTORE = "restore the file"
 _PLACE = re.compile(r"(.*) - at `(key in )?\$(.*)`", re.DOTALL)
+
+
+def decode_file(
+    path: Path,
+    kind: type[Record],
+    error: type[TidelogError] = CheckpointError,
+    fix: str = RESTORE,
+    *,
+    where: str | None = None,
+    nan: bool = False,
+) -> Record:
+    """Return the record that a JSON file holds, as `decode`; also `error` if the file cannot be read.
+
+    `where` replaces the path in the message about its content.
+    """
+    try:
+        content = read_regular(path)
+    except OSError as problem:
+        raise error(f"{path} cannot be read: {problem}. fix: {fix}") from problem
+    return decode(content, kind, where or str(path), error, fix, nan=nan)
 
 
 def decode(

@@ -1,7 +1,9 @@
 """Words of users and files that would change a terminal, a table or a page are shown as they are."""
 
 import json
+import os
 import re
+import shutil
 
 import numpy as np
 import polars as pl
@@ -21,6 +23,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 def test_control_characters_are_shown():
     assert printable(HOSTILE) == SHOWN
     assert json.loads(printable(json.dumps(HOSTILE + "\x7f", ensure_ascii=False))) == HOSTILE + "\x7f"
+    assert printable(os.fsdecode(b"a\xff.csv")) == r"a\udcff.csv"
     assert printable("two\nlines\tand ä, 漢字, 🙂") == "two\nlines\tand ä, 漢字, 🙂"
 
 
@@ -72,3 +75,30 @@ def test_a_log_with_hostile_words_goes_through_the_commands(tmp_path, tidelog, m
     page = (tmp_path / "report.html").read_text()
     assert "<script>alert" not in page
     assert "\x1b" not in page
+
+
+@pytest.mark.full
+def test_a_file_whose_name_is_no_utf8_goes_through_the_commands(tmp_path, tidelog, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = np.arange(60)
+    frame = pl.DataFrame({"e": rows // 3, "o": rows / 60, "a": rows % 2, "r": rows % 2, "d": rows % 3 == 2})
+    frame.write_csv("plain.csv")
+    name = os.fsdecode(b"log\xff.csv")
+    shutil.copy("plain.csv", name)
+    mapping = 'episode = "e"\nobservation = ["o"]\naction = "a"\nreward = "r"\nterminated = "d"\n'
+    (tmp_path / "log.toml").write_text(mapping)
+    log = ["--data", name, "--columns", "log.toml"]
+    for words in (
+        ["data", "validate", *log],
+        ["data", "inspect", "--data", name, "--html", "page.html", "--write", "proposal.toml"],
+        ["data", "convert", *log, "--out", "log.npz"],
+        ["train", "bc", "--data", "log.npz", "--steps", 2, "--out", "run", "--hidden", 4],
+        ["train", "bc", "--data", "plain.csv", "--columns", "log.toml", "--steps", 2, "--out", "named", "--hidden", 4],
+        ["act", "named", "--data", name, "--out", "acts.csv"],
+    ):
+        done = tidelog(*words)
+        assert done.code == 0, (words, done.said)
+        assert not CONTROL.search(done.out + done.err)
+    done = tidelog("train", "bc", *log, "--steps", 2, "--out", "other", "--hidden", 4)
+    assert (done.code, (tmp_path / "other").exists()) == (2, False)
+    assert r"log\udcff.csv has bytes that are no UTF-8" in done.said

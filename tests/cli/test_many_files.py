@@ -1,6 +1,7 @@
 """`tidelog act` and `recommend` write a file for each of several files, in one process or in several, and go on."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -17,8 +18,7 @@ from tidelog.errors import ConfigError
 from tidelog.policies.batch_inference import act_on_table
 from tidelog.runtime.policy import Policy as SavedPolicy
 from tidelog.sweeps import fan_out as fan_out_module
-from tidelog.sweeps import sweep as sweep_module
-from tidelog.sweeps.engines import Job
+from tidelog.sweeps.engines import Job, named
 from tidelog.sweeps.fan_out import groups_of
 from tidelog.sweeps.work import run_job
 
@@ -109,7 +109,7 @@ def test_what_would_mix_two_commands_is_refused(change, words, expected, new, po
 def test_samples_are_the_same_by_one_process_and_by_jobs_of_an_engine(new, policy, tidelog, monkeypatch):
     words = ["act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--sample", "--seed", 3]
     assert tidelog(*words, "--out", "alone").code == 0
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs())
+    monkeypatch.setattr(named, "engine_of", lambda *_: Jobs())
     assert tidelog(*words, "--out", "actions", "--workers", 2).code == 0
     assert written() == written("alone")
     assert len(set(pl.read_csv("actions/mon/rows.csv")["action"])) > 1
@@ -135,14 +135,14 @@ class Jobs(InProcess):
 
 def test_a_lost_job_is_done_again_and_a_job_that_is_always_lost_is_a_failure(new, policy, tidelog, monkeypatch):
     engine = Jobs(lost=lambda job: job.number == 1 or job.attempt == 1)
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: engine)
+    monkeypatch.setattr(named, "engine_of", lambda *_: engine)
     done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
                    "--workers", 2)  # fmt: skip
     assert done.code == 4
     assert "its process was lost 3 times (killed by signal 9)" in done.said
     assert [(job.number, job.attempt) for job in engine.jobs] == [(0, 1), (1, 1), (0, 2), (1, 2), (1, 3)]
     assert list(written()) == ["mon/rows.csv"]
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs())
+    monkeypatch.setattr(named, "engine_of", lambda *_: Jobs())
     done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
                    "--workers", 2)  # fmt: skip
     assert done.code == 0, "the file that failed is tried again"
@@ -173,7 +173,7 @@ def test_skipped_rows_are_in_a_folder_of_their_own(new, policy, table, tidelog):
         (["--data", GLOB, "--out", "new"], "exists and is not of this command"),
         (["--data", GLOB, "--out", "actions", "--on", "cloud"], "expected 'here'"),
         (["--data", "twins", "--out", "actions"], "would both be written as rows.csv"),
-        (["--data", GLOB, "--out", "outside"], "a file outside of its folder"),
+        (["--data", GLOB, "--out", "outside"], "no file that it writes"),
         (["--data", GLOB, "--out", "broken"], "broken/files.json"),
     ],
 )
@@ -230,7 +230,7 @@ def histories(here):
 
 
 def test_each_file_of_histories_gets_its_lists(histories, here, tidelog, monkeypatch):
-    monkeypatch.setattr(sweep_module, "engine_of", lambda *_: Jobs(lost=lambda job: job.attempt == 1))
+    monkeypatch.setattr(named, "engine_of", lambda *_: Jobs(lost=lambda job: job.attempt == 1))
     done = tidelog(*histories, "--out", "lists", "--workers", 2)
     assert done.code == 0, done.err
     assert "2 files with their lists: lists" in done.out
@@ -261,6 +261,8 @@ def test_a_user_in_two_files_and_another_stock_are_refused(histories, here, tide
     Path("stock.txt").write_text("i1\ni2\ni3\ni5\n")
     done = tidelog(*histories, *stock, "--out", "lists")
     assert (done.code, "was begun with another content of --candidates" in done.said) == (2, True)
+    done = tidelog(*histories, "--exclude", "absent.txt", "--out", "more")
+    assert (done.code, "--exclude absent.txt cannot be read" in done.said) == (2, True)
     shutil.copy("histories/a.csv", "histories/c.csv")
     done = tidelog(*histories, "--out", "more")
     assert (done.code, Path("more").exists()) == (2, False)
@@ -277,3 +279,141 @@ def test_processes_of_this_machine_write_what_one_does(new, policy, tidelog):
     assert list(plan.failures()) == [plan.files.index(one) for one in plan.files if "short" in one.source]
     job = Job(str(Path("actions").absolute()), 0, 1, module=act.__name__)
     assert job.output.exists()
+
+
+def test_the_output_of_another_file_is_not_taken_for_that_of_this_one(new, policy, table, tidelog):
+    """Both would be `rows.csv`, as each is alone below its folder; and one written earlier is remembered."""
+    (new / "new" / "wed").mkdir()
+    table[60:70].write_csv("new/wed/rows.csv")
+    assert tidelog("act", policy, "--data", "new/mon", "--data", "new/wed", "--out", "actions").code == 0
+    assert tidelog("act", policy, "--data", "new/mon", "--out", "alone").code == 0
+    done = tidelog("act", policy, "--data", "new/wed", "--out", "alone")
+    assert done.code == 2
+    assert f"rows.csv was written for {new}/new/mon/rows.csv, which is another file" in done.said
+    shutil.copy("new/mon/rows.csv", "new/mon/more.csv")
+    assert tidelog("act", policy, "--data", "new/mon/*.csv", "--out", "alone").code == 0
+    assert (
+        tidelog("act", policy, "--data", "new/mon/more*", "--out", "alone", "--probabilities", "--overwrite").code == 0
+    )
+    assert not (new / "alone" / "rows.csv").exists(), "it was written without probabilities"
+
+
+def test_an_output_of_an_earlier_call_is_deleted_with_the_others(new, policy, tidelog):
+    shutil.copy("new/mon/rows.csv", "new/mon/more.csv")
+    words = ["act", policy, "--out", "actions"]
+    assert tidelog(*words, "--data", "new/mon/rows*").code == 0
+    assert tidelog(*words, "--data", "new/mon/more*").code == 0
+    assert tidelog(*words, "--data", "new/mon/more*", "--probabilities", "--overwrite").code == 0
+    assert sorted(path.name for path in Path("actions").glob("*.csv")) == ["more.csv"]
+    assert tidelog(*words, "--data", "new/mon", "--probabilities").code == 0
+    assert any(name.startswith("probability_") for name in pl.read_csv("actions/rows.csv").columns)
+
+
+def test_a_second_command_on_a_folder_is_refused_while_the_first_writes(new, policy, tidelog, monkeypatch):
+    said = []
+    work = act.work_on
+
+    def second(*words):
+        if not said:
+            said.append(None)
+            said.append(
+                tidelog("act", policy, "--data", "new/mon", "--out", "actions", "--overwrite", "--probabilities")
+            )
+        work(*words)
+
+    monkeypatch.setattr(act, "work_on", second)
+    assert tidelog("act", policy, "--data", "new/mon", "--out", "actions").code == 0
+    assert said[1].code == 2
+    assert "actions is being written by process" in said[1].said
+    assert not any(name.startswith("probability_") for name in pl.read_csv("actions/rows.csv").columns)
+
+
+def test_a_policy_that_changes_after_the_command_has_begun_writes_nothing(new, run, tidelog, monkeypatch):
+    here = new / "policy"
+    tl.load(run).policy().save(here)
+    work = act.work_on
+
+    def changed(*words):
+        shutil.rmtree(here)
+        tl.load(run).policy(member=1).save(here)
+        work(*words)
+
+    monkeypatch.setattr(act, "work_on", changed)
+    done = tidelog("act", here, "--data", "new/mon", "--out", "actions")
+    assert done.code == 2
+    assert f"version of the policy has changed since {new}/actions was begun. fix: call the command again" in done.said
+    assert not written()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_nothing_outside_of_the_folder_is_written_or_deleted(overwrite, new, policy, tidelog):
+    """The folder has a link out, as if somebody else had made it."""
+    (new / "elsewhere").mkdir()
+    (new / "elsewhere" / "rows.csv").write_text("mine")
+    assert tidelog("act", policy, "--data", GLOB, "--out", "actions").code == 4
+    shutil.rmtree("actions/mon")
+    Path("actions/mon").symlink_to(new / "elsewhere")
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions", *(["--overwrite"] if overwrite else []))
+    assert done.code == 2
+    assert "actions/mon is a link out of actions" in done.said
+    assert (new / "elsewhere" / "rows.csv").read_text() == "mine"
+
+
+@pytest.mark.parametrize("target", ["", ".", "/etc/x.csv", "../x.csv", "files.json", "mon"])
+def test_a_plan_of_somebody_else_deletes_nothing_else(target, new, policy, tidelog):
+    (new / "plan" / "mon").mkdir(parents=True)
+    (new / "plan" / "mon" / "kept").write_text("mine")
+    one = {"source": "/x", "target": target, "size": 1, "modified": 1}
+    for files in ({"files": [one]}, {"files": [], "earlier": [one]}):
+        (new / "plan" / "files.json").write_text(json.dumps({"folder": "x", "settings": {}} | files))
+        done = tidelog("act", policy, "--data", GLOB, "--out", "plan", "--overwrite")
+        assert (done.code, "no file that it writes" in done.said) == (2, True)
+        assert (new / "plan" / "mon" / "kept").read_text() == "mine"
+
+
+def test_its_own_outputs_are_no_input(new, policy, tidelog):
+    done = tidelog("act", policy, "--data", "new/mon/*.csv", "--out", "new/mon/actions")
+    assert done.code == 0
+    done = tidelog("act", policy, "--data", "new/mon/**/*.csv", "--out", "new/mon/actions")
+    assert done.code == 2
+    assert "new/mon/actions/rows.csv is in new/mon/actions, where this command writes" in done.said
+
+
+def test_odd_names_and_files_are_read_or_refused(new, policy, table, tidelog):
+    """A name that is no UTF-8, one with an escape, a FIFO, a name that another output needs as its folder."""
+    table[:5].write_csv("plain.csv")
+    (new / "odd").mkdir()
+    for name in (b"odd/\xff.csv", b"odd/\x1b[31mred.csv", b"odd/a\nb.csv"):
+        shutil.copy("plain.csv", os.fsdecode(name))
+    table[:5].drop("kidneys").write_csv("short.csv")
+    shutil.move("short.csv", os.fsdecode(b"odd/short\xfe.csv"))
+    done = tidelog("act", policy, "--data", "odd", "--out", "actions", "--sample", "--seed", 1)
+    assert done.code == 4, done.said
+    assert "\x1b" not in done.out + done.err
+    assert len([*Path("actions").glob("*.csv")]) == 3
+    os.mkfifo("odd/wait.csv")
+    done = tidelog("act", policy, "--data", "odd/*.csv", "--out", "fifo")
+    assert (done.code, "wait.csv is a FIFO" in done.said) == (2, True)
+    (new / "nested" / "a.csv").mkdir(parents=True)
+    shutil.copy("plain.csv", "nested/a.csv/b.csv")
+    shutil.copy("plain.csv", "nested/a.tsv")
+    done = tidelog("act", policy, "--data", "nested/a.csv", "--data", "nested/a.tsv", "--out", "deep")
+    assert (done.code, "the folder that" in done.said, Path("deep").exists()) == (2, True, False)
+
+
+def test_a_folder_in_which_a_killed_command_has_left_its_files_is_used_again(new, policy, tidelog):
+    (new / "actions" / "mon").mkdir(parents=True)
+    for name in ("actions/.writing-files.json-01234567", "actions/files.lock"):
+        Path(name).write_text("{")
+    shutil.rmtree("actions/mon")
+    assert tidelog("act", policy, "--data", GLOB, "--out", "actions").code == 4
+    Path("actions/mon/.writing-rows.csv-01234567").write_text("half")
+    assert tidelog("act", policy, "--data", GLOB, "--out", "actions").code == 4
+    assert not [*Path("actions").rglob(".writing-*")]
+
+
+@pytest.mark.parametrize("word", ["absent.toml", "odd.toml"])
+def test_a_mapping_that_cannot_be_read_is_refused(word, new, policy, tidelog):
+    Path("odd.toml").write_bytes(b"\xff = 1")
+    done = tidelog("act", policy, "--data", "new/mon", "--out", "actions", "--columns", word)
+    assert (done.code, word in done.said, Path("actions").exists()) == (2, True, False)

@@ -21,6 +21,7 @@ from tests.training.runs import bc, begin, finish
 from tidelog import disk
 from tidelog.algorithms.names import configured, source_of
 from tidelog.cli import main
+from tidelog.cli.many_files import LOCK
 from tidelog.disk import write_file, write_json
 from tidelog.folders import MANIFEST
 from tidelog.ope.verdict.ledger import Ledger
@@ -28,6 +29,7 @@ from tidelog.ope.verdict.verdict_store import store_verdict
 from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.sweeps.engines import FILES
 from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import rows_at
@@ -176,6 +178,71 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
             lambda at: tl.fit(runs["run"], logs["run"], 3, out=at / "run", overwrite=True, train=False),
         ],
     }
+
+
+def folder_of_actions(work: Path) -> tuple[list[Step], list[Step]]:
+    """`tidelog act` with a folder as --out, begun again with other settings, and what each call writes undisturbed."""
+    noise_of = np.random.default_rng(0)
+    (work / "new" / "b").mkdir(parents=True)
+    for name in ("new/one.csv", "new/b/two.csv"):
+        pl.DataFrame({"x": noise_of.standard_normal(6), "y": noise_of.standard_normal(6)}).write_csv(work / name)
+    pl.DataFrame({"x": [1.0]}).write_csv(work / "new" / "short.csv")  # which has no actions
+    rows = np.arange(40)
+    table = pl.DataFrame(
+        {"x": noise_of.standard_normal(40), "y": noise_of.standard_normal(40), "a": rows % 3, "r": 1.0}
+    )
+    log = tl.read_log(table, tl.Columns(observation=["x", "y"], action="a", reward="r", terminated=True))
+    tl.fit(bc(), log, 1, progress=False).policy().save(work / "policy")
+
+    def called(*words: str) -> Step:
+        def step(at: Path) -> None:
+            files = [word for name in ("new/*.csv", "new/b/*.csv") for word in ("--data", str(work / name))]
+            code = main(["act", str(work / "policy"), *files, "--out", str(at / "actions"), "--quiet", *words])
+            assert code == 4
+
+        return step
+
+    other = "--probabilities"
+    return [called(), called(other, "--overwrite")], [called(), called(other)]
+
+
+def check_folder_of_actions(
+    recorder: Recorder, seen: list[Tree], again: Sequence[Step], root: Path, schedules: int, seed: int
+) -> Checked:
+    """No output is of other settings than `files.json` says; the same command, or the next one, then ends as it should.
+
+    `again` are the two calls without --overwrite; they are repeated at a few states only.
+    """
+    count, met = 0, set[str]()
+    plans = {name: at(tree, ["actions", FILES]) for name, tree in zip(("old", "new"), seen[1:], strict=True)}
+    for stop in states(recorder, schedules, seed):
+        count += 1
+        now = visible(stop.tree)
+        key = digest(stop.tree)
+        if key in met:
+            continue
+        met.add(key)
+        plan = at(now, ["actions", FILES])
+        outputs = {path for path in paths(now) if path[-1].endswith(".csv")}
+        assert plan in (None, *plans.values()), stop.after
+        assert plan is not None or not outputs, stop.after
+        tree = seen[1 if plan == plans["old"] else 2]
+        for path in outputs:
+            assert at(now, path) == at(tree, path), (stop.after, path)
+        if len(met) % 9 == 1:
+            aside = root.with_name(f"{root.name}-aside")
+            root.rename(aside)
+            try:
+                put_tree(stop.tree, root)
+                step = again[1] if plan == plans["new"] else again[0]
+                step(root)
+                (root / "actions" / LOCK).unlink()
+                assert visible(read_tree(root)) == (seen[2] if plan == plans["new"] else seen[1]), stop.after
+                assert not [*root.rglob(f"{disk.WRITING}*")], stop.after
+            finally:
+                shutil.rmtree(root)
+                aside.rename(root)
+    return Checked(len(recorder.operations), count, len(met))
 
 
 def record_steps(root: Path, steps: Sequence[Step], exchanges: bool = True) -> tuple[Recorder, list[Tree]]:

@@ -358,7 +358,7 @@ def test_a_worker_looks_at_its_folder_first(origin, tmp_path, monkeypatch):
             raise outcome[0]
         return outcome[0]
 
-    monkeypatch.setattr("tidelog.sweeps.work.run_attempt", attempt)
+    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", attempt)
     worker, sha256 = Worker(), engine_module.checksum(plan)
     assert worker.run(job, str(plan), "0") == NO_SHARED_FOLDER
     assert worker.run(job, str(tmp_path / "sweep.json"), sha256) == NO_SHARED_FOLDER

@@ -484,7 +484,7 @@ def test_a_worker_keeps_to_the_cores_of_its_job(cores, monkeypatch):
     monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(msgspec.json.encode(job) + b"\n")))
     monkeypatch.setattr(worker, "_end_with_driver", lambda: None)
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores), raising=False)
-    monkeypatch.setattr("tidelog.sweeps.work.run_attempt", lambda job: jobs.append(job) or 5)
+    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: jobs.append(job) or 5)
     assert worker.main() == 5
     assert jobs == [job]
     assert chosen == ([] if cores is None else [cores])

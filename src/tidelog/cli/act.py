@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -69,6 +70,7 @@ class Act(OutputFlags):
     overwrite: bool = False
     """replace these files if they exist"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
+    """with a folder as --out, which gets a file for each file of --data"""
 
 
 def run(words: list[str]) -> int:
@@ -94,11 +96,12 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     plan = ManyFiles.read(folder)
     options = plan.options(Act, RECORDED)
     policy = _policy(options)
+    plan.check_same(_settings(options, policy))
 
     def write(file: OneFile, target: Path) -> None:
         seed = options.seed  # each file has random numbers of its own, whichever process draws them
         if seed is not None:
-            seed = int(np.random.SeedSequence([seed, *file.target.encode()]).generate_state(1)[0])
+            seed = int(np.random.SeedSequence([seed, *os.fsencode(file.target)]).generate_state(1)[0])
         skipped = None if options.skip_unknown is None else Path(options.skip_unknown) / file.target
         if skipped is not None:
             make_folders(skipped.parent)
@@ -107,9 +110,19 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     plan.work(numbers, write, after)
 
 
+def _settings(options: Act, policy: Acts) -> dict[str, Any]:
+    """What the actions depend on; ConfigError for a mapping file that is none."""
+    from tidelog.cli.many_files import settings_of
+
+    if options.columns is not None:
+        Columns.from_file(options.columns)
+    settings = settings_of(options, RECORDED, policy, reads=["columns"], writes=["skip_unknown"])
+    return settings | {"way of acting": policy.acting}
+
+
 def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
     """Write a file of actions for each file, in this process or in several, and return what was written."""
-    from tidelog.cli.many_files import ManyFiles, settings_of, write_each
+    from tidelog.cli.many_files import ManyFiles, write_each
 
     policy = _policy(options)
     if policy.is_recurrent:
@@ -117,10 +130,9 @@ def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
             "a recurrent policy needs every row of an episode, and one may be in several files. fix: --out "
             "FILE.parquet reads all files as one table"
         )
-    settings = settings_of(options, RECORDED, policy, reads=["columns"], writes=["skip_unknown"])
-    settings["way of acting"] = policy.acting
-    plan = ManyFiles.begin(Path(options.out), settings, files, options.overwrite)
-    write_each(plan, "acting", __name__, options.folder_options, options.quiet)
+    settings = _settings(options, policy)
+    with ManyFiles.begin(Path(options.out), settings, files, options.overwrite) as plan:
+        write_each(plan, "acting", __name__, options.folder_options, options.quiet)
     print_way(policy)
     print_notes(policy.notes())
     return plan.tell("actions", options.out) | {"acting": policy.acting}

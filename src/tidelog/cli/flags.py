@@ -57,7 +57,7 @@ class OutputFlags:
 
 @dataclasses.dataclass
 class FolderFlags:
-    """with a folder as --out, which gets a file for each file of --data"""
+    """Flags of commands that may write a folder, with a file for each file of rows."""
 
     workers: int | None = None
     """processes at the same time, each with one processor core; default: this process alone"""
@@ -127,7 +127,7 @@ def _shown(cls: type[Any], defaults: Mapping[str, Any], is_group: bool = False) 
         if one.name in nested:
             factory = _shown(nested[one.name], defaults, is_group=True)
             hint = Annotated[factory, tyro.conf.arg(name=one.name.removesuffix(OPTIONS), help=texts.get(one.name, ""))]
-        elif default is False and not is_group:
+        elif default is False and (not is_group or tyro.conf.FlagCreatePairsOff in getattr(hint, "__metadata__", ())):
             hint = Annotated[hint, tyro.conf.FlagCreatePairsOff, _argument(hint, None, texts.get(one.name))]
         else:
             hint = Annotated[hint, _argument(hint, default, texts.get(one.name))]

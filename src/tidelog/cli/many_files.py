@@ -4,6 +4,7 @@ FOLDER/files.json        the files, and the settings of the command; written fir
 FOLDER/.../name.csv      what was written for a file, at the place that the file has below the files' common folder
 FOLDER/failures/0003.txt why there is nothing for a file
 FOLDER/jobs/0003.txt     what a process printed, if there were several
+FOLDER/files.lock        locked while a process writes here
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -20,16 +22,18 @@ import msgspec
 from tidelog.cli.flags import FolderFlags
 from tidelog.cli.output import print_line
 from tidelog.data.sources import SOURCES, ending_of
-from tidelog.disk import delete, make_folders, write_file, write_json
+from tidelog.disk import delete, is_temporary, make_folders, not_written, tidy, write_file, write_json
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.folders import digest
-from tidelog.input_files import read_regular, read_text
-from tidelog.schema import Count, decode
+from tidelog.input_files import check_regular, read_regular
+from tidelog.schema import Count, decode_file
 from tidelog.sweeps.engines import FILES, JOBS
+from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import Screen
 
-FAILURES = "failures"
+FAILURES, LOCK = "failures", "files.lock"
 MOST_SHOWN = 5  # failures that are printed
+ENDINGS = (".csv", ".parquet")
 TEXT = ("csv", "tsv")  # tables for which a .csv is written, and a .parquet for others
 HUB, POLICY = "hf://", "policy"
 T = TypeVar("T")
@@ -50,26 +54,39 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     folder: str
     settings: dict[str, Any]  # flags by their names, and what else the output depends on
     files: list[OneFile]
+    earlier: list[OneFile] = []  # of earlier calls with the same settings, whose outputs are here too
 
     @classmethod
-    def begin(cls, folder: Path, settings: dict[str, Any], sources: Sequence[Path], overwrite: bool) -> Self:
+    @contextmanager
+    def begin(cls, folder: Path, settings: dict[str, Any], sources: Sequence[Path], overwrite: bool) -> Iterator[Self]:
         """Write `files.json`; where the same command wrote before, go on with files that have no output yet.
 
-        ConfigError where another command wrote, or where a file has changed since its output was written.
+        ConfigError where another command wrote, or where a file has changed since its output was written;
+        CheckpointError where another process writes now.
         """
-        plan = cls(str(folder.absolute()), settings, _files(sources))
-        if (folder / FILES).exists():
-            before = cls.read(folder)
-            if overwrite:
-                for one in before.files:
-                    delete(folder / one.target)
-            else:
-                plan._check_goes_on(before)
-        elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not (folder / FILES).exists() and folder.exists() and not _is_free(folder):
             raise ConfigError(f"{folder} exists and is not of this command. fix: choose another folder")
-        delete(folder / FAILURES)
-        write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
-        return plan
+        plan = cls(str(folder.absolute()), settings, _files(sources, folder))
+        try:
+            make_folders(folder)
+        except OSError as problem:
+            raise not_written(folder, problem, ConfigError) from problem
+        with locked(folder, LOCK, "written"):
+            before = cls.read(folder) if (folder / FILES).exists() else None
+            written = [] if before is None else [*before.files, *before.earlier]
+            _check_no_link_leads_out(folder, [*plan.files, *written])
+            for parent in {folder, *((folder / one.target).parent for one in [*plan.files, *written])}:
+                tidy(parent)
+            if before is not None and not overwrite:
+                plan._check_goes_on(before)
+                mine = {one.source for one in plan.files}
+                left = [one for one in written if one.source not in mine and (folder / one.target).exists()]
+                plan = msgspec.structs.replace(plan, earlier=left)
+            for one in written if overwrite else ():
+                delete(folder / one.target)
+            delete(folder / FAILURES)
+            write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
+            yield plan
 
     def _check_goes_on(self, before: Self) -> None:
         """Raise ConfigError unless all that was written before is what this command would write."""
@@ -77,11 +94,18 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in sorted({*self.settings, *before.settings}):
             if self.settings.get(name) != before.settings.get(name):
                 raise ConfigError(f"{self.folder} was begun with another {name}. {fix}")
-        now = {one.source: one for one in self.files}
-        for one in before.files:
-            if one.source in now and now[one.source] != one and (Path(self.folder) / one.target).exists():
-                what = "has changed" if now[one.source].target == one.target else "has another place below the files"
+        sources, targets = ({getattr(one, name): one for one in self.files} for name in ("source", "target"))
+        for one in [*before.files, *before.earlier]:
+            if not (Path(self.folder) / one.target).exists():
+                continue
+            if one.source in sources and sources[one.source] != one:
+                same = sources[one.source].target == one.target
+                what = "has changed" if same else "has another place below the files"
                 raise ConfigError(f"{one.source} {what} since its output was written. {fix}")
+            if one.source not in sources and one.target in targets:
+                raise ConfigError(
+                    f"{self.folder}/{one.target} was written for {one.source}, which is another file. {fix}"
+                )
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -89,16 +113,25 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         path = folder / FILES
         if not path.is_file():
             raise ConfigError(f"{folder} has no {FILES}, it is not of this command. fix: choose another folder")
-        plan = decode(read_text(path), cls, str(path))
-        outside = [one.target for one in plan.files if Path(one.target).is_absolute() or ".." in Path(one.target).parts]
-        if outside:
-            raise ConfigError(f"{path} names {outside[0]}, a file outside of its folder. fix: choose another folder")
-        return plan
+        plan = decode_file(path, cls, ConfigError, "choose another folder")
+        for one in [*plan.files, *plan.earlier]:
+            parts = Path(one.target).parts
+            if not parts or Path(one.target).suffix not in ENDINGS or ".." in parts or Path(one.target).is_absolute():
+                raise ConfigError(f"{path} names {one.target!r}, no file that it writes. fix: choose another folder")
+        return msgspec.structs.replace(plan, folder=str(folder.absolute()))
 
     def options(self, flags: Callable[..., T], recorded: Sequence[str]) -> T:
         """The flags of the command, as it was called."""
         values = {name: self.settings.get(_flag(name)) for name in recorded}
         return flags(policy=self.settings.get(POLICY), out=self.folder, data=(), **values)
+
+    def check_same(self, settings: dict[str, Any]) -> None:
+        """Raise ConfigError unless these settings, such as the version of the policy, are those of the command."""
+        changed = [name for name in settings if self.settings.get(name) != settings[name]]
+        if changed:
+            raise ConfigError(
+                f"{changed[0]} has changed since {self.folder} was begun. fix: call the command again with --overwrite"
+            )
 
     def left(self, numbers: Iterable[int] | None = None) -> list[int]:
         """The files, of these or of all, that have neither an output nor a failure."""
@@ -108,7 +141,9 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def failures(self) -> dict[int, str]:
         """Why there is nothing for a file, by its number."""
         found = {number: self._failure(number) for number in range(len(self.files))}
-        return {number: read_text(path) for number, path in found.items() if path.exists()}
+        return {
+            number: read_regular(path).decode("utf-8", "replace") for number, path in found.items() if path.exists()
+        }
 
     def target(self, number: int) -> Path:
         """The file that is written for a file."""
@@ -121,9 +156,11 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         for number in self.left(numbers):
             target = self.target(number)
-            make_folders(target.parent)
             try:
+                make_folders(target.parent)
                 write(self.files[number], target)
+            except OSError as problem:
+                self.fail(number, str(not_written(target, problem, ConfigError)))
             except TidelogError as error:
                 self.fail(number, str(error))
             after()
@@ -141,7 +178,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def fail(self, number: int, reason: str) -> None:
         """Keep why there is nothing for a file."""
-        write_file(self._failure(number), reason.encode(), ConfigError, parents=True)
+        write_file(self._failure(number), reason.encode("utf-8", "backslashreplace"), ConfigError, parents=True)
 
     def _failure(self, number: int) -> Path:
         return Path(self.folder) / FAILURES / f"{number:04d}.txt"
@@ -159,7 +196,7 @@ def settings_of(
         if (path := getattr(options, name)) is not None:
             settings[_flag(name)] = str(Path(path).absolute())
             if name in reads:
-                settings[f"content of {_flag(name)}"] = hashlib.sha256(read_regular(path)).hexdigest()
+                settings[f"content of {_flag(name)}"] = _checksum(path, _flag(name))
     where = options.policy if options.policy.startswith(HUB) else str(Path(options.policy).absolute())
     return {**settings, POLICY: where, "version of the policy": _version(policy)}
 
@@ -179,8 +216,8 @@ def write_each(plan: ManyFiles, doing: str, module: str, flags: FolderFlags, qui
         if flags.workers is None and flags.on == "here":
             work(Path(plan.folder), left, tell)
         elif left:
+            from tidelog.sweeps.engines.named import engine_of
             from tidelog.sweeps.fan_out import fan_out, groups_of
-            from tidelog.sweeps.sweep import engine_of
 
             groups = groups_of(left, flags.workers)
             engine = engine_of(flags.on, 1, flags.workers, len(groups), flags.insecure)
@@ -192,6 +229,13 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def _checksum(path: str, flag: str) -> str:
+    try:
+        return hashlib.sha256(read_regular(path)).hexdigest()
+    except OSError as problem:
+        raise ConfigError(f"{flag} {path} cannot be read: {problem}. fix: name a file that is there") from problem
+
+
 def _version(policy: Any) -> str:
     """A checksum of a policy, or of what a rule counts, to tell whether a folder was begun with it."""
     if hasattr(policy, "manifest"):
@@ -201,9 +245,22 @@ def _version(policy: Any) -> str:
     return fingerprint(policy.params)
 
 
-def _files(sources: Sequence[Path]) -> list[OneFile]:
-    """Each file with a place for what is written; ConfigError if two would have the same."""
-    paths = [path.absolute() for path in sources]
+def _is_free(folder: Path) -> bool:
+    """Whether nothing is in a folder but what a killed process of this command left."""
+    return folder.is_dir() and all(is_temporary(one) or one.name == LOCK for one in folder.iterdir())
+
+
+def _check_no_link_leads_out(folder: Path, files: Sequence[OneFile]) -> None:
+    """Raise ConfigError if an output would be written, or deleted, outside of the folder."""
+    inside = folder.resolve()
+    for parent in {(folder / one.target).parent for one in files}:
+        if not parent.resolve().is_relative_to(inside):
+            raise ConfigError(f"{parent} is a link out of {folder}. fix: remove the link, or choose another folder")
+
+
+def _files(sources: Sequence[Path], folder: Path) -> list[OneFile]:
+    """Each file with a place for what is written; ConfigError if two would have the same, or one is in the folder."""
+    paths, inside = [path.absolute() for path in sources], folder.resolve()
     common = Path(os.path.commonpath([path.parent for path in paths]))
     files: list[OneFile] = []
     for path in paths:
@@ -211,9 +268,16 @@ def _files(sources: Sequence[Path]) -> list[OneFile]:
         place = path.relative_to(common)
         written = ".csv" if ending.split(".")[1] in TEXT else ".parquet"
         target = place.with_name(place.name[: -len(ending)] + written)
-        if target.parts[0] in (FILES, FAILURES, JOBS):
+        if path.resolve().is_relative_to(inside):
+            raise ConfigError(
+                f"{path} is in {folder}, where this command writes. fix: name files outside of it, or another folder"
+            )
+        if target.parts[0] in (FILES, FAILURES, JOBS, LOCK):
             raise ConfigError(f"{path}: its output would be {target}, which this command needs. fix: rename the file")
-        facts = path.stat()
+        try:
+            facts = check_regular(path)
+        except OSError as problem:
+            raise ConfigError(f"{path} cannot be read: {problem}. fix: name files that are there") from problem
         files.append(OneFile(str(path), str(target), facts.st_size, facts.st_mtime_ns // 1_000_000))
     seen: dict[str, str] = {}
     for one in files:
@@ -222,4 +286,9 @@ def _files(sources: Sequence[Path]) -> list[OneFile]:
                 f"{seen[one.target]} and {one.source} would both be written as {one.target}. fix: rename one of them"
             )
         seen[one.target] = one.source
+    for one in files:
+        for parent in Path(one.target).parents:
+            if str(parent) in seen:
+                clash = f"{seen[str(parent)]} would be written as {parent}, the folder that {one.source} needs"
+                raise ConfigError(f"{clash}. fix: rename one of them")
     return files

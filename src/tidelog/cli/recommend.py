@@ -50,7 +50,7 @@ class Recommend(OutputFlags):
     """the column of items; an empty cell is a user without a history"""
     time: Column | None = None
     """the column of times; without it, rows are in order"""
-    now: str | None = None
+    now: Annotated[str, "TIME"] | None = None
     """the time of the lists, if the policy was trained with time gaps: a number or a date, as in the log"""
     event: Column | None = None
     """the column of the kind of event"""
@@ -85,6 +85,7 @@ class Recommend(OutputFlags):
     overwrite: bool = False
     """replace the output file if it exists"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
+    """with a folder as --out, which gets a file for each file of --data"""
 
 
 def run(words: list[str]) -> int:
@@ -105,11 +106,12 @@ def run(words: list[str]) -> int:
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
     """Write the lists for some files of a folder that `tidelog recommend` began; `after` is called after each."""
-    from tidelog.cli.many_files import ManyFiles
+    from tidelog.cli.many_files import ManyFiles, settings_of
 
     plan = ManyFiles.read(folder)
     options = plan.options(Recommend, RECORDED)
     policy = _opened(options)
+    plan.check_same(settings_of(options, RECORDED, policy, reads=READS))
 
     def write(file: OneFile, target: Path) -> None:
         write_table(_lists(policy, options, file.source), target, options.csv_safe)
@@ -124,8 +126,8 @@ def _recommend_for_files(options: Recommend, files: list[Path]) -> dict[str, Any
     policy = _opened(options)
     _check_users(files, options.user)
     settings = settings_of(options, RECORDED, policy, reads=READS)
-    plan = ManyFiles.begin(Path(options.out), settings, files, options.overwrite)
-    write_each(plan, "recommending", __name__, options.folder_options, options.quiet)
+    with ManyFiles.begin(Path(options.out), settings, files, options.overwrite) as plan:
+        write_each(plan, "recommending", __name__, options.folder_options, options.quiet)
     print_notes([*policy.notes(), *_unread(policy, options)])
     return plan.tell("lists", options.out) | {"k": options.k}
 

@@ -15,9 +15,9 @@ from tidelog.cli.sweep import drive_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
 from tidelog.sinks import open_sink
+from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.plan import Plan
-from tidelog.sweeps.sweep import engine_of
 from tidelog.training.resume import load
 from tidelog.training.runs.record import Record
 

@@ -27,8 +27,9 @@ from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
+from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.page import write_page
-from tidelog.sweeps.sweep import Sweep, engine_of, sweep
+from tidelog.sweeps.sweep import Sweep, sweep
 from tidelog.sweeps.trials import draws, grid
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials

@@ -9,11 +9,10 @@ import msgspec
 
 from tidelog.disk import write_json
 from tidelog.errors import CheckpointError, ConfigError
-from tidelog.input_files import read_text
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 from tidelog.runtime.way_of_acting import Acting
-from tidelog.schema import decode
+from tidelog.schema import decode_file
 
 FILE = "acting.json"
 FIX = "remove it and judge the run again"
@@ -48,8 +47,4 @@ def as_declared(folder: Path, policy: Policy) -> Policy:
 def _read(path: Path) -> dict[str, Declared]:
     if not path.exists():
         return {}
-    try:
-        text = read_text(path)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}. fix: {FIX}") from error
-    return decode(text, dict[str, Declared], f"{path} is damaged", fix=FIX, nan=True)
+    return decode_file(path, dict[str, Declared], fix=FIX, where=f"{path} is damaged", nan=True)

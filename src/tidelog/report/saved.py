@@ -18,11 +18,10 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text, source_text
 from tidelog.errors import CheckpointError, ConfigError, LogError, TidelogError
-from tidelog.input_files import read_text
 from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
-from tidelog.schema import Finite, decode
+from tidelog.schema import Finite, decode_file
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.record import Record
@@ -165,12 +164,8 @@ def _checked_rows(path: Path, rows: list[dict[str, Any]], members: int) -> list[
 
 
 def _played(path: Path) -> EvaluationReturns:
-    try:
-        text = read_text(path)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}. fix: remove it and evaluate the run again") from error
     where = f"{path} is not an evaluation, or it is damaged"
-    file = decode(text, EvaluationFile, where, fix="remove it and evaluate the run again")
+    file = decode_file(path, EvaluationFile, fix="remove it and evaluate the run again", where=where)
     return EvaluationReturns(file.env, file.sampled, tuple(np.asarray(one, np.float64) for one in file.returns))
 
 

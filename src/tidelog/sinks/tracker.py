@@ -19,8 +19,7 @@ import msgspec
 
 from tidelog.disk import write_json
 from tidelog.errors import ConfigError, install
-from tidelog.input_files import read_text
-from tidelog.schema import Count, decode
+from tidelog.schema import Count, decode_file
 
 MetricsRow = Mapping[str, Any]
 Value = str | int | float | bool
@@ -180,7 +179,7 @@ def read_runs(folder: Path) -> dict[str, TrackerRun]:
     path = folder / FILE
     if not path.is_file():
         return {}
-    return decode(read_text(path), dict[str, TrackerRun], str(path), fix="remove it; the sinks then begin new runs")
+    return decode_file(path, dict[str, TrackerRun], fix="remove it; the sinks then begin new runs")
 
 
 def import_package(package: str, extra: str) -> Any:

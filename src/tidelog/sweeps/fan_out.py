@@ -5,10 +5,10 @@ A file that has its output is done. So a job that was lost, or the same command 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.sweeps.engines import Engine, Job
 from tidelog.training.runs.signals import Interrupts
 
@@ -36,8 +36,7 @@ def fan_out(
     `module` has `work_on(folder, files)`; `left` are those of some files that are not done; `tell` shows progress.
     After a signal the jobs end, and KeyboardInterrupt or SystemExit(143) is raised.
     """
-    plugins = sorted({cls.__module__ for cls in ALGORITHMS.values() if cls.__module__.split(".")[0] != "tidelog"})
-    waiting = [Job(str(folder.absolute()), number, 1, 0, plugins, None, module, list(files))
+    waiting = [Job(str(folder.absolute()), number, 1, 0, _plugins(), None, module, list(files))
                for number, files in enumerate(groups)]  # fmt: skip
     losses = dict.fromkeys(range(len(groups)), 0)
     lost: dict[int, str] = {}
@@ -58,9 +57,16 @@ def fan_out(
                         reason = f"its process was lost {MOST_LOSSES} times ({how}). fix: read {job.output}"
                         lost |= dict.fromkeys(files, reason)
                         continue
-                    waiting.append(Job(job.folder, job.number, job.attempt + 1, 0, plugins, None, module, files))
+                    waiting.append(Job(job.folder, job.number, job.attempt + 1, 0, job.modules, None, module, files))
                 tell()
                 interrupts.leave()
         finally:
             engine.close()
     return lost
+
+
+def _plugins() -> list[str]:
+    """The modules of algorithms that are not tidelog's own; none where no algorithm was imported."""
+    registry = sys.modules.get("tidelog.algorithms.core.registry")
+    known = () if registry is None else registry.ALGORITHMS.values()
+    return sorted({cls.__module__ for cls in known if cls.__module__.split(".")[0] != "tidelog"})

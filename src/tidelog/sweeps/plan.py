@@ -21,8 +21,8 @@ import msgspec
 from tidelog.disk import write_file, write_json
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import digest
-from tidelog.input_files import parse_saved, read_regular, read_text
-from tidelog.schema import Count, Finite, Share, decode, typed
+from tidelog.input_files import parse_saved, read_regular
+from tidelog.schema import Count, Finite, Share, decode_file, typed
 from tidelog.sweeps.engines import trial_folder
 from tidelog.training.runs.options import Scale
 from tidelog.training.runs.selection import direction
@@ -158,7 +158,7 @@ class _Attempt(msgspec.Struct, forbid_unknown_fields=True):
 def newest_attempt(folder: Path) -> int:
     """Return the number of the newest attempt at a trial, 0 without one."""
     path = folder / ATTEMPT
-    return decode(read_text(path), _Attempt, str(path)).attempt if path.is_file() else 0
+    return decode_file(path, _Attempt).attempt if path.is_file() else 0
 
 
 def begin_attempt(folder: Path) -> int:
@@ -171,7 +171,7 @@ def begin_attempt(folder: Path) -> int:
 def read_status(folder: Path) -> Status | None:
     """Return how a trial stands, None before the end of its first attempt."""
     path = folder / STATUS
-    return decode(read_text(path), Status, str(path)) if path.is_file() else None
+    return decode_file(path, Status) if path.is_file() else None
 
 
 def write_status(folder: Path, status: Status) -> None:
@@ -182,7 +182,7 @@ def write_status(folder: Path, status: Status) -> None:
 def read_decisions(folder: Path) -> list[Decision]:
     """Return the decided rungs of a sweep, in order."""
     path = folder / DECISIONS
-    return decode(read_text(path), list[Decision], str(path)) if path.is_file() else []
+    return decode_file(path, list[Decision]) if path.is_file() else []
 
 
 def append_decision(folder: Path, decision: Decision) -> None:

@@ -11,8 +11,9 @@ from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
+from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.plan import FILE, Plan
-from tidelog.sweeps.sweep import Sweep, engine_of
+from tidelog.sweeps.sweep import Sweep
 from tidelog.training.resume import resume as resume_run
 from tidelog.training.runs.options import Evaluator
 from tidelog.training.runs.run import Run

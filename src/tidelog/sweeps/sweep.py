@@ -20,7 +20,7 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine, trial_folder
-from tidelog.sweeps.engines.here import Here
+from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.plan import (
     FILE,
     LOG,
@@ -89,7 +89,7 @@ class Sweep:
             for name in {trial.algorithm for trial in trials}
         }
         return [
-            {name: trial.config[name] for name in differing[trial.algorithm]}
+            {name: trial.config[name] for name in differing[trial.algorithm] if name in trial.config}
             | ({"data_share": trial.data_share} if len(shares) > 1 else {})
             for trial in trials
         ]
@@ -306,32 +306,6 @@ def sweep(
         if isinstance(on, str):
             engine.close()
     return Sweep(folder)
-
-
-def engine_of(
-    on: str | Engine, cpus: int, workers: int | None, trials: int | None = None, insecure: bool = False
-) -> Engine:
-    """Return the engine of a name for a number of trials, or the engine itself; ConfigError for another name."""
-    for name, count in {"cpus": cpus, "workers": workers}.items():
-        if count is not None and whole(name, count) < 1:
-            raise ConfigError(f"{name} = {count}: expected at least 1")
-    if not isinstance(on, str):
-        return on
-    if on == "ray":
-        from tidelog.sweeps.engines.ray import Ray
-
-        return Ray(cpus, workers, trials, insecure)
-    if on.startswith("ray:"):
-        raise ConfigError(
-            f"on begins with {on.split('//')[0]!r}: expected 'ray'; the environment variable RAY_ADDRESS names the "
-            "cluster, and a client outside of it (ray://) loses the sweep with its connection. fix: run the command in "
-            "the cluster, with `ray job submit --address http://HEAD:8265 -- tidelog sweep ... --on ray`"
-        )
-    if on != "here":
-        raise ConfigError(f"on = {on!r}: expected 'here', this machine, or 'ray', a Ray cluster. fix: drop on")
-    if insecure:
-        raise ConfigError("insecure is for clusters, and on = 'here' is this machine. fix: drop insecure")
-    return Here(cpus, workers)
 
 
 def _checked(

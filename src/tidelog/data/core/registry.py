@@ -70,8 +70,9 @@ def examine(raw: RawLog) -> Report:
 def findings(raw: RawLog) -> list[tuple[Check, Finding]]:
     """The findings of the reader and of every check, each with all its rows."""
     results = [(CHECKS[name], finding) for name, finding in raw.found]
+    explained = any(one.level == "error" for one, _ in results)  # such as lines without a closing quote
     for one in CHECKS.values():
-        if one.run is not None and (raw.rows or (one.name == "empty log" and not raw.found)):
+        if one.run is not None and (raw.rows or (one.name == "empty log" and not explained)):
             results += [(one, finding) for finding in one.run(raw)]
     return results
 

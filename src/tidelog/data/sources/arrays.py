@@ -15,6 +15,7 @@ there. Files as downloaded have neither rewards nor masks; these come with a tas
 
 from __future__ import annotations
 
+import math
 import struct
 import zipfile
 import zlib
@@ -172,6 +173,9 @@ def raw_d4rl(path: str | Path) -> RawLog:
         truncated, note = _missing_timeouts(arrays["observations"], next_observation, terminated)
         notes.append(note)
     truncated = _single_column(truncated)
+    if len(truncated) != len(terminated):
+        found = f"{len(terminated):,} rows of terminals and {len(truncated):,} of timeouts"
+        raise unreadable(path, found, "arrays of one length", "download or create it again", "wrong length")
     raw = from_arrays(
         str(path),
         observation=arrays["observations"],
@@ -223,7 +227,7 @@ def _is_set(flags: Values) -> Values:
     """[N] bool; all False for text, which another check reports."""
     if flags.dtype.kind not in "biuf":
         return np.zeros(len(flags), bool)
-    return np.asarray(np.asarray(flags != 0).reshape(len(flags), -1).any(axis=1))
+    return np.asarray(np.asarray(flags != 0).reshape(len(flags), math.prod(flags.shape[1:])).any(axis=1))
 
 
 def raw_ogbench(path: str | Path) -> RawLog:

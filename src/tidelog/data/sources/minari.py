@@ -88,6 +88,8 @@ class _Leaf:
         self.image = image
 
     def column(self, values: Values) -> Values:
+        if values.dtype.kind == "c":
+            raise ValueError(f"observations of {values.dtype}, which a space of real numbers or codes cannot hold")
         if self.image is not None:
             return values.reshape(len(values), *self.image)
         if self.sizes is not None:

@@ -110,7 +110,11 @@ def not_finite(raw: RawLog) -> Iterable[Finding]:
     for column in (*raw.columns(), *_next_columns(raw)):
         if column.values.dtype.kind not in "fM":
             continue
-        finite = ~np.isnat(column.values) if column.values.dtype.kind == "M" else np.abs(column.values) <= _LARGEST
+        values = column.values
+        if values.dtype.kind == "M":
+            finite = ~np.isnat(values)
+        else:  # every finite number of 16 bits is one of 32 bits
+            finite = np.isfinite(values) if values.itemsize == 2 else np.abs(values) <= _LARGEST
         bad = ~finite.reshape(raw.rows, -1).all(axis=1) & column.usable
         if bad.any():
             found = first_values(column.values[bad][~finite[bad]])

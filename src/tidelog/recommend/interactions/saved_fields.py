@@ -94,10 +94,10 @@ def _check_arrays(arrays: Mapping[str, Any], names: NamesFile) -> None:
     if not rows:
         raise LogError("the interactions have no events")
     user, event, item, time = arrays["user"], arrays["event"], arrays["item"], arrays["time"]
-    steps, same = np.diff(user), user[1:] == user[:-1]
+    same = user[1:] == user[:-1]
     finite = [one for one in arrays.values() if one is not None and one.dtype.kind == "f"]
     checks = {
-        "users are not numbered in order": user[0] >= 0 and user[-1] < users and (steps >= 0).all(),
+        "users are not numbered in order": user[0] >= 0 and user[-1] < users and (user[1:] >= user[:-1]).all(),
         "items are out of range": ((item >= 1) & (item <= items)).all(),
         "events are out of range": ((event >= 1) & (event <= len(names.events))).all(),
         "slates are out of range": slate is None or ((slate >= 0) & (slate <= items)).all(),

@@ -6,7 +6,7 @@ Letters: `M` events, `N` items, `S` items in a slate, `F` features.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import cached_property
@@ -173,6 +173,7 @@ class RawInteractions:
 def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
     """Parse the columns of the roles; LogError if a source cannot be read."""
     table = table_with(source, list(roles.used().values()))
+    _check_words(table, roles.used().values())
     columns = {name: role for role, name in roles.used().items()}
     found = [*table.found, *lacking(table, columns)]
     found += [(name, one) for name, one in duplicates(table.columns) if one.column in roles.used().values()]
@@ -202,6 +203,15 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         session_gap=gap,
         found=tuple(found),
     )
+
+
+def _check_words(table: Table, names: Iterable[str]) -> None:
+    """LogError for a NUL in a word: NumPy ends words there, and two ids would become one."""
+    for name in names:
+        words = table.series(name) if table.has(name) else pl.Series([], dtype=pl.String)
+        words = words.explode() if words.dtype == pl.List else words
+        if words.dtype == pl.String and words.str.contains("\0", literal=True).any():
+            raise unreadable(table.source, f"a NUL character in '{name}'", "words without it", "remove it")
 
 
 def _read(table: Table, name: str | None, read: Callable[[pl.Series], Column]) -> Column | None:
@@ -295,6 +305,7 @@ def _feature_table(source: Any, key: str, found: list[tuple[str, Finding]]) -> F
         return None
     table = table_of(source)
     found += table.found if table.parts else []
+    _check_words(table, table.columns)
     if not table.has(key):
         found += lacking(table, {key: f"the ids of {table.source}"})
         return None

@@ -1,4 +1,4 @@
-"""One process trains a run at a time: a lock on a file of its folder, which ends with its process."""
+"""One process trains a run, or writes a folder, at a time: a lock on a file in it, which ends with its process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 from tidelog.errors import CheckpointError
 from tidelog.schema import decode
 
-FILE = "training.lock"
+FILE, TRAINED = "training.lock", "trained"
 
 
 class Owner(msgspec.Struct):
@@ -28,27 +28,28 @@ class Owner(msgspec.Struct):
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run folder; CheckpointError names the process that holds it already.
+def locked(folder: Path, file: str = FILE, done: str = TRAINED) -> Iterator[None]:
+    """Hold the lock of a folder, in which something is `done`; CheckpointError names the process that holds it already.
 
     A file system without locks gives a warning. CheckpointError if the folder cannot be written.
     """
-    path = folder / FILE
+    path = folder / file
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as problem:
         raise CheckpointError(
-            f"{path} cannot be written: {problem.strerror}. fix: correct the permissions of the run folder, or "
-            "continue with a copy of it"
+            f"{path} cannot be written: {problem.strerror}. fix: correct the permissions of the folder, or continue "
+            "with a copy of it"
         ) from problem
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(_held(folder, _owner(handle))) from None
+            raise CheckpointError(_held(folder, _owner(handle), done)) from None
         except OSError as problem:
             warnings.warn(
-                f"{path} cannot be locked ({problem.strerror}): make sure that no other process trains this run",
+                f"{path} cannot be locked ({problem.strerror}): make sure that this folder is {done} by no other "
+                "process",
                 stacklevel=3,
             )
         owner = Owner(os.getpid(), socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
@@ -68,17 +69,18 @@ def check_unlocked(folder: Path) -> None:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(_held(folder, _owner(handle))) from None
+            raise CheckpointError(_held(folder, _owner(handle), TRAINED)) from None
         except OSError:  # no locks here: `locked` warns
             return
         finally:
             os.close(handle)
 
 
-def _held(folder: Path, owner: str) -> str:
+def _held(folder: Path, owner: str, done: str) -> str:
+    saves = "saves a checkpoint" if done == TRAINED else "loses no file that is complete"
     return (
-        f"{folder} is being trained by {owner}. fix: wait for it, or stop it (Ctrl-C or `kill` saves a checkpoint); "
-        "the lock ends with the process"
+        f"{folder} is being {done} by {owner}. fix: wait for it, or stop it (Ctrl-C or `kill` {saves}); the lock ends "
+        "with the process"
     )
 
 

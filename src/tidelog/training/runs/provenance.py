@@ -16,7 +16,7 @@ from tidelog.folders import MANIFEST, checksum
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
-from tidelog.schema import decode, typed
+from tidelog.schema import decode_file, typed
 from tidelog.training.runs.record import FILE, Record
 
 VERDICTS = "verdicts"
@@ -134,7 +134,7 @@ def _verdict_file(folder: Path, policy: Policy) -> Path | None:
     numbers = [policy.verdict[name] for name in ("difference", "low", "high")]
     files = sorted((folder / VERDICTS).glob("*.json"), key=lambda path: path.stat().st_mtime)
     for path in reversed(files):
-        content = decode(path.read_bytes(), VerdictFile, str(path), fix="remove it and judge the run again")
+        content = decode_file(path, VerdictFile, fix="remove it and judge the run again")
         if content.decision == policy.verdict["decision"] and numbers == [*content.difference.values()]:
             return path
     return None

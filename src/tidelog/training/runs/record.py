@@ -29,6 +29,7 @@ from tidelog.input_files import parse_saved, read_regular
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.runtime.way_of_acting import Acting
 from tidelog.schema import Count, Finite, typed
+from tidelog.terminal_text import printable
 from tidelog.training.runs.evaluation import SAMPLED
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Options
@@ -189,7 +190,13 @@ class Record:
             machine=self.machine,
             sketches=self.sketches,
         )
-        body = msgspec.json.decode(msgspec.json.encode(content, enc_hook=_plain))
+        try:
+            body = msgspec.json.decode(msgspec.json.encode(content, enc_hook=_plain))
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{printable(error.object)} has bytes that are no UTF-8: expected a name that the run's record can "
+                "hold. fix: rename the file"
+            ) from None
         return json.dumps({**body, "sha256": digest(body)}, indent=1, allow_nan=False).encode()
 
     @classmethod
