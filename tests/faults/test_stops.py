@@ -56,15 +56,7 @@ def test_a_command_with_overwrite_leaves_what_was_there_or_what_was_to_come(name
 def test_a_folder_of_actions_never_mixes_two_commands_and_is_completed_after_a_stop_anywhere(tmp_path):
     calls, again = scenarios.folder_of_actions(tmp_path)
     root = tmp_path / "disk"
-
-    def without_lock(call):
-        def step(at):
-            call(at)
-            (at / "actions" / scenarios.LOCK).unlink()  # which is no operation of the disk
-
-        return step
-
-    recorder, seen = scenarios.record_steps(root, [without_lock(call) for call in calls])
+    recorder, seen = scenarios.record_steps(root, calls)
     checked = scenarios.check_folder_of_actions(recorder, seen, again, root, SCHEDULES, 0)
     assert checked.different > 40
 

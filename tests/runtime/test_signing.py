@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
@@ -13,7 +14,11 @@ from tidelog import judge
 from tidelog.cli import main
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict
 from tidelog.policies.declared import remember
+from tidelog.policies.policy import load_policy
+from tidelog.runtime.artefact_files import Saved
 from tidelog.training.runs.policies import policy_of_run
+from tidelog.training.runs.provenance import broken_links
+from tidelog.training.runs.record import Record
 
 __all__ = ["log", "origin", "saved"]
 
@@ -139,3 +144,42 @@ def test_a_broken_link_of_the_chain_is_named(made, tmp_path, capsys):
     manifest = moved / "checkpoints" / "0000000014" / "manifest.json"
     manifest.write_text(manifest.read_text() + " ")
     assert "the chain is broken at checkpoint" in verify(capsys, *words)[1]
+
+
+LINKS = {"run": "run.json", "checkpoint": "checkpoints/0000000014/*", "verdict": "verdicts/*.json"}
+
+
+@pytest.mark.parametrize("link", [*LINKS, "log"])
+def test_a_flipped_byte_anywhere_in_the_chain_is_named(link, made):
+    """Some bytes of each file that the policy comes from, the last one among them."""
+    policy, provenance = load_policy(made / "policy"), Saved(made / "policy").manifest["provenance"]
+    source = Path(Record.read(made / "run").data.origin["source"])
+    files = sorted(source.iterdir()) if link == "log" else sorted((made / "run").glob(LINKS[link]))
+    assert files
+    for file in files:
+        content = file.read_bytes()
+        try:
+            for at in {0, len(content) // 2, len(content) - 1}:
+                changed = bytearray(content)
+                changed[at] ^= 1
+                file.write_bytes(bytes(changed))
+                links = broken_links(provenance, policy, None)
+                assert [name for name, _, holds in links if not holds] == [link], (file.name, at)
+        finally:
+            file.write_bytes(content)
+    assert all(holds for _, _, holds in broken_links(provenance, policy, None))
+
+
+def test_weights_of_another_policy_break_the_chain(made):
+    policy = load_policy(made / "policy")
+    provenance = Saved(made / "policy").manifest["provenance"]
+    other = provenance | {"weights": "0" * 64}
+    assert [name for name, _, holds in broken_links(other, policy, None) if not holds] == ["weights"]
+
+
+def test_a_log_that_is_not_there_any_more_breaks_nothing(made, capsys):
+    source = Path(Record.read(made / "run").data.origin["source"])
+    source.rename(source.with_name("away"))
+    code, said = verify(capsys, made / "policy", "--chain")
+    source.with_name("away").rename(source)
+    assert (code, "log: cannot be read again" in said) == (0, True)

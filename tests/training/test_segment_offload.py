@@ -243,6 +243,13 @@ def test_leaves_and_columns_are_kept_apart_whatever_their_names(tmp_path, on_dis
         np.testing.assert_array_equal(columns["made"], values["é"])
 
 
+def test_a_damaged_piece_is_named(tmp_path):
+    store = depot(tmp_path, True)
+    next((tmp_path / "00000008-collected").glob("*.npy")).write_bytes(b"damaged")
+    with pytest.raises(tl.CheckpointError, match="00000008-collected is damaged"):
+        store.prepare(lambda columns: {"made": columns["valid"]})
+
+
 def test_a_piece_that_goes_while_the_run_needs_it_is_named(tmp_path):
     store = depot(tmp_path, True)
     shutil.rmtree(tmp_path / "00000008-collected")

@@ -107,7 +107,7 @@ def _checked_tensor(tensor: memoryview) -> _Constant:
             kinds.append(value)
         elif number == DIMS:
             size = 0 if isinstance(value, memoryview) else size * value  # several dimensions in one field: not a number
-        elif number == RAW and len(value) == 8:
+        elif number == RAW and isinstance(value, memoryview) and len(value) == 8:
             numbers.append(int.from_bytes(value, "little", signed=True))
         elif number in (RAW, INT64_DATA):
             numbers += [0, 0]

@@ -187,7 +187,12 @@ class OffloadedStore:
             raise CheckpointError(
                 f"{self._path(name)} is missing, but the run needs it. fix: resume from an older checkpoint"
             )
-        return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in paths}
+        try:
+            return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False) for path in paths}
+        except (OSError, ValueError, EOFError) as error:
+            raise CheckpointError(
+                f"{self._path(name)} is damaged: {error}. fix: resume from an older checkpoint"
+            ) from error
 
     def _path(self, name: str) -> Path:
         if self._folder is None:

@@ -7,6 +7,8 @@ that are unfinished at the end of the run are truncated. Letters: `W` copies, `T
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +59,7 @@ class CollectedLog:
         if self._pieces.is_dir():
             disk.tidy(self._pieces)
             for path in sorted(self._pieces.glob("*.npz"), reverse=True):
-                if int(path.stem.split("-")[1]) >= rounds:
+                if path.stem.partition("-")[2].isdecimal() and int(path.stem.partition("-")[2]) >= rounds:
                     disk.delete(path)
 
     def write(self, rounds: int) -> None:
@@ -149,5 +151,10 @@ def _leaves(rows: Named, name: str) -> Named:
 
 
 def _read(path: Path) -> Named:
-    with np.load(path, allow_pickle=False) as content:
-        return {name: content[name] for name in content.files}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as content:
+            return {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise CheckpointError(
+            f"{path} is missing or damaged: {error}. fix: restore the file, or start a new run with another log_out"
+        ) from error

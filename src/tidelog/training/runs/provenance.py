@@ -5,18 +5,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tidelog.errors import TidelogError
+from tidelog.errors import CheckpointError, TidelogError
 from tidelog.folders import MANIFEST, checksum
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.schema import decode_file, typed
+from tidelog.training.runs.checkpoints import CHECKPOINT
 from tidelog.training.runs.record import FILE, Record
 
 VERDICTS = "verdicts"
@@ -86,7 +88,22 @@ def broken_links(provenance: Mapping[str, Any], policy: Policy, folder: Path | N
         links.append(
             (name, "none was recorded", True) if link is None else _same_file(name, run / link.file, link.sha256)
         )
+    if chain.checkpoint is not None and links[2][2]:
+        links[2] = _files_of_checkpoint(links[2], (run / chain.checkpoint.file).parent)
     return [*links, _log(run, chain.log)]
+
+
+def _files_of_checkpoint(link: tuple[str, str, bool], folder: Path) -> tuple[str, str, bool]:
+    """The link of an unchanged manifest, or a broken one if a file that it names is missing or changed."""
+    if not (folder / MANIFEST).is_file():
+        return link
+    try:
+        manifest = CHECKPOINT.manifest(folder)
+        for name in manifest["files"]:
+            CHECKPOINT.file(folder, name, manifest)
+    except CheckpointError as error:
+        return "checkpoint", re.sub(r"\. fix: .*", "", str(error), flags=re.DOTALL), False
+    return link
 
 
 def _weights(chain: Provenance, policy: Policy) -> tuple[str, str, bool]:
@@ -101,6 +118,15 @@ def _same_file(name: str, path: Path, expected: str) -> tuple[str, str, bool]:
     return name, f"{path} {'is unchanged' if same else 'was changed after the export'}", same
 
 
+def _is_there(run: Path) -> bool:
+    """Whether a file or folder of the run's log exists."""
+    try:
+        source = (Record.read(run).data.origin or {}).get("source", ())
+    except (TidelogError, OSError):
+        return False  # the link of the run says what is wrong
+    return any(Path(one).exists() for one in ([source] if isinstance(source, str) else source))
+
+
 def _log(run: Path, link: LogLink) -> tuple[str, str, bool]:
     """The log, read again from where the run read it."""
     expected = link.fingerprint
@@ -110,7 +136,7 @@ def _log(run: Path, link: LogLink) -> tuple[str, str, bool]:
         origin = Record.read(run).data.origin
         log = None if origin is None else reopen_any(origin)
     except (TidelogError, OSError) as error:
-        return "log", f"cannot be read again: {str(error)[:200]}", True
+        return "log", f"cannot be read again: {str(error)[:200]}", not _is_there(run)
     if log is None:
         return "log", "was created in memory", True
     same = log.fingerprint() == expected
