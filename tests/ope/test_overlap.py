@@ -233,7 +233,8 @@ def test_no_episodes_and_episodes_that_are_longer_than_a_block_have_their_hashes
     np.testing.assert_array_equal(episode_hashes(log), whole)
 
 
-def test_a_policy_that_learnt_from_the_episodes_is_refused_before_anything_is_fitted(log, monkeypatch):
+def test_a_policy_that_learnt_from_the_episodes_is_refused_before_anything_is_fitted(monkeypatch):
+    log = collect("treatment", episodes=200, seed=0)
     policy = finish(begin(bc(), log)).policy()
     monkeypatch.setattr(comparison, "evidence_of", lambda *a, **b: pytest.fail("a model was fitted"))
     verdict = judge(policy, log, sample=True, ledger=False)
