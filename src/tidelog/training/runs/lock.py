@@ -48,8 +48,7 @@ def locked(folder: Path, file: str = FILE, done: str = TRAINED) -> Iterator[None
             raise CheckpointError(_held(folder, _owner(handle), done)) from None
         except OSError as problem:
             warnings.warn(
-                f"{path} cannot be locked ({problem.strerror}): make sure that this folder is {done} by no other "
-                "process",
+                f"{path} cannot be locked ({problem.strerror}): make sure that no other process works in this folder",
                 stacklevel=3,
             )
         owner = Owner(os.getpid(), socket.gethostname(), datetime.now(UTC).isoformat(timespec="seconds"))
