@@ -241,7 +241,8 @@ def adversarial() -> str:
     cells = found["cells"]
     asked = [cell for cell in cells if "words" not in cell]
     cannot = [cell for cell in cells if "words" in cell]
-    promises, before = found["promises"], kept("adversarial_before")
+    promises, before, again = found["promises"], kept("adversarial_before"), kept("adversarial_again")
+    newer = again["cells"]
     rows = "\n".join(_world_line(world, [cell for cell in asked if cell["world"] == world]) for world in _worlds(asked))
     lines = "\n".join(
         _impossible_line(world, variant, [one for one in cannot if (one["world"], one["variant"]) == (world, variant)])
@@ -256,6 +257,9 @@ wrong in at most {found["promised"]:.1%} of its logs, up to the error of the sim
 where every wrong verdict says in its own words what the log cannot show. {kept_cells} of {len(cells)} cells keep it
 ({promises.get("kept by its words", 0)} of them by words); {_broken(cells)}.
 When the worlds were written, the judge of then did not keep {_count(before)}. {OLDER}
+Today's judge, with permutations of whole clusters, ruled on {len(newer)} cells of
+{", ".join(f"*{world}*" for world in _worlds(newer))} again, {again["logs"]} logs each: {_broken(newer)}
+(`{again["command"]}`).
 
 Worlds in which a log can show the truth; shares are of the worst cell:
 

@@ -1,6 +1,8 @@
 """What errors advise can be done as it is written."""
 
+import re
 from importlib import metadata
+from pathlib import Path
 
 from tidelog.errors import install, nearest
 
@@ -11,6 +13,15 @@ def test_the_packages_of_an_extra_are_named_themselves():
     assert all(name in install("serve") for name in ("h11>=", "starlette>=", "uvicorn>="))
     assert all(name in install("onnx") for name in ("jax2onnx", "onnx>=", "onnxruntime"))
     assert "tidelog" not in install("onnx")
+
+
+def test_every_hint_names_an_extra_that_there_is():
+    """A hint with a misspelt extra would print `pip install` and no package."""
+    sources = (Path(__file__).resolve().parents[1] / "src" / "tidelog").rglob("*.py")
+    asked = {name for one in sources for name in re.findall(r"""\binstall\(["'](\w+)["']\)""", one.read_text())}
+    assert {"serve", "onnx", "trees", "plot"} <= asked
+    for name in asked:
+        assert re.fullmatch(r"pip install '[A-Za-z].*'", install(name)), name
 
 
 def test_a_source_without_an_installation_names_the_extra(monkeypatch):

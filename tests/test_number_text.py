@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidelog.number_text import amount, in_unit, three_digits, with_ends
+from tidelog.number_text import amount, count_of, in_unit, three_digits, with_ends
 
 NAN = float("nan")
 
@@ -30,3 +30,7 @@ def test_a_unit_follows_a_number_and_no_unit_changes_nothing() -> None:
     assert with_ends((0.08, 0.01, 1500.0)) == "0.08 (0.01 to 1,500)"
     assert with_ends((0.08, 0.01, 0.15), "EUR", sign=True) == "+0.08 EUR (+0.01 to +0.15)"
     assert with_ends((NAN, NAN, NAN), "EUR") == "no number"
+
+
+def test_a_noun_after_one_is_in_the_singular():
+    assert [count_of(count, "row") for count in (0, 1, 2_000)] == ["0 rows", "1 row", "2,000 rows"]

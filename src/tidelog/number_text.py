@@ -24,6 +24,11 @@ def three_digits(value: float, *, sign: bool = False) -> str:
     return f"{rounded:{plus},.0f}" if 1e3 <= abs(rounded) < _LARGEST else f"{rounded:{plus}.3g}"
 
 
+def count_of(count: int, noun: str) -> str:
+    """Write a count and its noun, in the singular for one: 1 row, 2,000 rows."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def amount(value: float, unit: str | None = None, *, sign: bool = False) -> str:
     """Write a number with three significant digits and its unit."""
     return f"{three_digits(value, sign=sign)}{in_unit(unit if math.isfinite(value) else None)}"

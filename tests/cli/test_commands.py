@@ -19,6 +19,8 @@ from tests.cli.conftest import SMALL
 from tests.runtime.cases import policy
 from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog import PPG
+from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.names import algorithm_class
 from tidelog.bench import speed
 from tidelog.bench.speed import ENTRIES
 from tidelog.cli import COMMANDS, bench, demo
@@ -32,6 +34,7 @@ from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.runs.agreement import agreement
 from tidelog.training.runs.episode_split import EpisodeSplit
+from tidelog.training.runs.record import Record
 from tidelog.types import Discrete, Spec, Vector
 
 DATA = ["--data", "visits.csv", "--columns", "columns.toml"]
@@ -350,6 +353,27 @@ def test_the_demo_tells_its_story(here, tidelog):
     assert len(list((here / "demo" / "iql" / "verdicts").iterdir())) == 2
     assert tl.load_policy(here / "demo" / "policy").spec.action.n == 6
     assert tidelog("data", "validate", "--data", "demo/treatment.csv", "--columns", "demo/columns.toml").code == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["iql", "bc"])
+def test_the_demo_has_the_settings_that_train_chooses_for_its_log(name, here, tidelog, monkeypatch):
+    asked, options = {}, demo.Demo(patients=200)
+    monkeypatch.setattr(tl, "fit", lambda *words, **more: asked.update(words=words, **more) or SimpleNamespace(
+        stream=lambda: []))  # fmt: skip
+    (here / "demo").mkdir()
+    log = demo._create_log(here / "demo", options.patients)
+    demo._learn(name, algorithm_class(name), log, here / "demo", options)
+    monkeypatch.setattr("tidelog.cli.train.train_and_show", lambda training, quiet, json: 0)
+    words = ["--data", "demo/treatment.csv", "--columns", "demo/columns.toml", "--held-out", 0.5, "--seeds", 3]
+    assert tidelog("train", name, *words, "--out", "run").code == 0
+    record = Record.read(here / "run")
+    algorithm, _, steps, seeds, _ = asked["words"]
+    (config,) = record.configs
+    assert to_config(algorithm) == config
+    assert config["hidden"] == [64, 64], "the defaults follow the log"
+    chosen = record.options
+    assert (steps, tuple(range(seeds)), asked["held_out"]) == (chosen.steps, chosen.seeds, chosen.held_out)
 
 
 def test_the_demo_finds_a_free_folder(here):

@@ -180,7 +180,7 @@ def test_fifty_episodes_of_different_lengths(datasets: Path) -> None:
 
 def test_what_has_no_place_is_refused(datasets: Path, tmp_path: Path) -> None:
     log = Log.from_arrays(**arrays())
-    with pytest.raises(LogError, match="1 episodes are truncated without a known final observation"):
+    with pytest.raises(LogError, match="no final observation is known of 1 truncated episode: "):
         log.to_minari("ours/cut-v0")
     with pytest.raises(LogError, match="the log has no rewards: Minari needs them"):
         Log.from_arrays(**{**arrays(), "reward": None}).to_minari("ours/cut-v0")

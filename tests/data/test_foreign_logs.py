@@ -362,6 +362,12 @@ def test_a_column_that_counts_rows_is_the_step_whatever_the_others_are_called(ca
         assert (proposed(frame.sample(fraction=1.0, shuffle=True, seed=1)).get("step") == "zeitpunkt") == scattered
 
 
+def test_what_remains_in_rows_of_many_episodes_by_turns_is_no_step():
+    frame = ward(zeitpunkt=np.tile([2, 1, 0], 40)).sort("zeitpunkt", descending=True, maintain_order=True)
+    assert "step" not in proposed(frame)
+    assert proposed(frame.with_columns(zeitpunkt=2 - pl.col("zeitpunkt")))["step"] == "zeitpunkt"
+
+
 @pytest.mark.parametrize("first", [0, 1])
 def test_an_episode_without_a_known_name_is_the_column_whose_rows_another_counts(first):
     frame = ward(zeitpunkt=np.tile([first, first + 1, first + 2], 40)).rename({"patient_nr": "akte"})

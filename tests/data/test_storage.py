@@ -20,8 +20,8 @@ from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, LogError, SpecError
 from tidelog.folders import Kind
-from tidelog.recommend.interactions.log import INTERACTIONS
 from tidelog.recommend.interactions.readers import open_interactions, read_interactions
+from tidelog.recommend.interactions.saved_fields import INTERACTIONS
 from tidelog.types import Spec
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.training.runs import LOSS, bc, begin, finish, stop_at, write_record
-from tidelog import CheckpointError, ConfigError, Limits, Log, collect, load, load_policy, read_log
+from tidelog import CheckpointError, ConfigError, Limits, Log, collect, judge, load, load_policy, read_log
 from tidelog.data import overlap
 from tidelog.data.overlap import Overlap, Sketch, episode_hashes
+from tidelog.ope.verdict import comparison
 from tidelog.ope.verdict.checks import chosen_finding, reuse_of
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
@@ -230,3 +231,12 @@ def test_no_episodes_and_episodes_that_are_longer_than_a_block_have_their_hashes
     whole = episode_hashes(log)
     monkeypatch.setattr(overlap, "BLOCK", 1)
     np.testing.assert_array_equal(episode_hashes(log), whole)
+
+
+def test_a_policy_that_learnt_from_the_episodes_is_refused_before_anything_is_fitted(monkeypatch):
+    log = collect("treatment", episodes=200, seed=0)
+    policy = finish(begin(bc(), log)).policy()
+    monkeypatch.setattr(comparison, "evidence_of", lambda *a, **b: pytest.fail("a model was fitted"))
+    verdict = judge(policy, log, sample=True, ledger=False)
+    assert verdict.decision == "unsupported"
+    assert "the policy learnt from 80.0% of the episodes that it is judged on" in verdict.reasons[0]

@@ -147,8 +147,9 @@ def test_one_column_that_is_not_about_the_rows_of_the_source_is_refused(visits, 
     name = rf"{log.steps - 1:,} rows, expected {log.steps:,}, one for each row of .*visits.csv. fix: add the columns"
     with pytest.raises(tl.SpecError, match=name):
         read_propensities(path, part)
-    with open(tmp_path / "visits.csv", "ab") as table:
-        table.write(b"999999,0,1,0,0.5,1\n")
+    rows = pl.read_csv(tmp_path / "visits.csv")
+    rows.select(propensity="p").write_csv(path)
+    rows.with_columns(seen=2 - pl.col("seen")).write_csv(tmp_path / "visits.csv")
     with pytest.raises(tl.LogError, match=r"visits.csv has changed since the log was read.*fix: read the log again"):
         read_propensities(path, part)
 

@@ -18,6 +18,7 @@ from tests.ope.cases import (
     rules,
     treated,
 )
+from tests.ope.made import random_log
 from tests.training.runs import LOSS, bc, begin, finish
 from tidelog import ConfigError, Log, LogError, SpecError, estimate, judge
 from tidelog.data.overlap import Overlap
@@ -229,6 +230,19 @@ def test_a_mean_return_that_no_episode_had_is_not_credible(sign, side):
     assert f"the {side} return of any episode in the log" in found.findings[0].sentence
     possible = dataclasses.replace(limits, **{f"{side}_return": sign * 20.0})
     assert "range" not in rules(outcome(evidence, possible))
+
+
+@pytest.mark.parametrize("density", [1e30, 1e-30])
+def test_weights_beyond_all_numbers_are_unsupported_and_said(density):
+    """One episode of 40 continuous decisions weighs 1e1200 times as much as the others, or as little."""
+    lengths = [40, *[2] * 150]
+    target = np.ones(sum(lengths))
+    target[:40] = density
+    found = outcome(random_log(lengths, target=target, behaviour=np.ones(sum(lengths))))
+    if density > 1.0:
+        assert found.decision == "unsupported"
+        assert "a single episode has 100.0% of the total weight" in " ".join(one.sentence for one in found.findings)
+    assert np.isfinite(found.support.mean_weight)
 
 
 def test_a_step_without_any_weight_is_no_number():

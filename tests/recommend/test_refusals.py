@@ -18,8 +18,9 @@ from tidelog.data.core.raw import Column
 from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.recommend.interactions import checks
 from tidelog.recommend.interactions.held_out import held_out_cases
-from tidelog.recommend.interactions.log import _check_arrays, _moment
+from tidelog.recommend.interactions.log import _moment
 from tidelog.recommend.interactions.readers import _build, reopen, reopen_any, validate_by_roles
+from tidelog.recommend.interactions.saved_fields import _check_arrays
 from tidelog.recommend.interactions.tables import MOST_WORDS, RawInteractions, Roles, id_text
 from tidelog.recommend.metrics.ranked_lists import RankingRow, _cell, _check_lists
 from tidelog.recommend.recommendation_tables import _user_features, recommend_for_table

@@ -224,3 +224,7 @@ def test_a_rule_that_reads_the_kind_of_the_last_event_is_among_those_to_beat():
     assert compared.row("last-item Markov").scores["hit rate"].estimate < 0.7
     alike = read_interactions(frame, **roles).split()
     assert "last-event Markov" not in counting_rules(alike.train)
+
+
+def test_every_counting_rule_is_described_in_other_words_than_its_name():
+    assert [name for name, words in RULES.items() if words == name] == []

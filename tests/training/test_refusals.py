@@ -235,7 +235,7 @@ def test_a_folder_without_locks_counts_as_free(tmp_path, monkeypatch):
     before = len(os.listdir("/proc/self/fd"))
     lock.check_unlocked(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
-    warned = pytest.warns(UserWarning, match=r"cannot be locked \(Permission denied\): make sure that no other process")
+    warned = pytest.warns(UserWarning, match=r"cannot be locked \(Permission denied\): make sure that this folder is")
     with warned, lock.locked(tmp_path):
         pass
 
@@ -393,12 +393,13 @@ def test_the_newest_file_of_the_same_verdict_is_the_link(tmp_path, monkeypatch):
         (folder / f"{name}.json").write_bytes(name.encode())
         os.utime(folder / f"{name}.json", (time, time))
 
-    def content(data, kind, path, fix):
+    def content(path, kind, fix):
+        data = path.read_bytes()
         low = 0.5 if data == b"other" else 0.0
         numbers = {"difference": 0.1, "low": low, "high": 0.2}
         return SimpleNamespace(decision="worse" if data == b"older" else "better", difference=numbers)
 
-    monkeypatch.setattr(provenance, "decode", content)
+    monkeypatch.setattr(provenance, "decode_file", content)
     verdict = {"difference": 0.1, "low": 0.0, "high": 0.2, "decision": "better"}
     assert provenance._verdict_file(tmp_path, SimpleNamespace(verdict=verdict)) == folder / "same.json"
 

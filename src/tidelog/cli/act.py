@@ -24,6 +24,7 @@ from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
 from tidelog.data.sources import SOURCES, ending_of, is_table_file
 from tidelog.disk import make_folders
 from tidelog.errors import ConfigError, SpecError
+from tidelog.number_text import count_of
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
 from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
 from tidelog.runtime.way_of_acting import Acts
@@ -159,7 +160,7 @@ def _act(options: Act) -> dict[str, Any]:
     rows, skipped, note = _write_rows(policy, options, source, target, skipped_file)
     print_way(policy)
     print_notes([*policy.notes(), *([note] if note else [])])
-    print_line(f"{rows:,} rows with their actions: {target}")
+    print_line(f"{count_of(rows, 'row')} with their actions: {target}")
     return {"out": str(target), "rows": rows, "skipped": skipped, "acting": policy.acting}
 
 
@@ -221,7 +222,7 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
         codes = ", ".join(f"{code} = {name}" for code, name in enumerate(policy.spec.action.names))
         print_notes([f"actions are codes: {codes}"])
     rows = len(arrays["policy_action" if "policy_action" in arrays else "action"])
-    print_line(f"{rows:,} rows with their actions: {target}")
+    print_line(f"{count_of(rows, 'row')} with their actions: {target}")
     return {"out": str(target), "rows": rows, "skipped": 0, "acting": policy.acting}
 
 
@@ -253,5 +254,7 @@ def _known(policy: Acts, options: Act, source: str | list[str], skipped_file: Pa
         )
     note = write_table(skipped, skipped_file, options.csv_safe)
     print_notes([note] if note else [])
-    print_details(f"{len(skipped):,} rows skipped, each with the values that the policy cannot read: {skipped_file}")
+    print_details(
+        f"{count_of(len(skipped), 'row')} skipped, each with the values that the policy cannot read: {skipped_file}"
+    )
     return acted, len(skipped)

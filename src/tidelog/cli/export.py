@@ -126,10 +126,12 @@ def _onnx_lines(target: Path) -> list[str]:
         return []
     inputs = [f"{one['name']}{' (optional)' if one['optional'] else ''}" for one in facts["inputs"]]
     lines = [f"ONNX inputs: {', '.join(inputs)}; outputs: {', '.join(facts['outputs'])}"]
-    if any(one["name"] == "noise" and not one["optional"] for one in facts["inputs"]):
+    noise = [one for one in facts["inputs"] if one["name"] == "noise" and not one["optional"]]
+    if noise:
+        kind = "standard normal" if "mean" in facts["outputs"] or len(noise[0]["shape"]) > 2 else "standard Gumbel"
         lines.append(
-            "the input 'noise' is required, because this policy samples its actions: pass random numbers "
-            "(docs/artefact.md), or export it with --mode, which takes its most likely actions"
+            f"the input 'noise' is required, because this policy samples its actions: pass {kind} numbers of shape "
+            f"[{', '.join(map(str, noise[0]['shape']))}], or export it with --mode, which takes its most likely actions"
         )
     return lines
 

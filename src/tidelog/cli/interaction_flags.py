@@ -11,8 +11,9 @@ from tidelog.cli.flags import Column, File, pairs
 from tidelog.data.io.readers import Source, is_table
 from tidelog.errors import ConfigError
 from tidelog.folders import MANIFEST
-from tidelog.recommend.interactions.log import INTERACTIONS, Interactions
+from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import open_interactions, read_by_roles
+from tidelog.recommend.interactions.saved_fields import INTERACTIONS
 from tidelog.recommend.interactions.tables import NAMED, Roles
 
 

@@ -55,14 +55,14 @@ class Judge:
     """run folders (their best policy if there is one, else their first member), saved policies, or the folder of a
     sweep for all its complete trials; several are judged at once on the same episodes, with simultaneous intervals"""
     data: Repeated = ()
-    """the log for the judgement (repeat the flag for several tables), as in `tidelog evaluate`; default: the held-out
+    """the log to judge on, a table with --columns or a saved log (several: repeat the flag); default: the held-out
     episodes of the run"""
     columns: File | None = None
     """for tables: the mapping file"""
     sample: bool = False
     """judge the policy by actions sampled from its distribution, and let it act so from now on"""
     mode: bool = False
-    """judge it by its most likely actions, and let it act so; default: the declared way, else this one"""
+    """judge it by its most likely actions, and let it act so; default: its declared way, else the most likely"""
     seed: int = 0
     """random seed of folds, models and resampling"""
     member: int | None = None

@@ -18,6 +18,7 @@ from tidelog.cli.targets import check_targets
 from tidelog.data.sources import table_with
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.input_files import read_text
+from tidelog.number_text import count_of
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.recommendation_tables import available_items, new_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
@@ -159,7 +160,7 @@ def _recommend(options: Recommend) -> dict[str, Any]:
         lists = _lists(policy, options, source_of(options.data, "--data"))
     note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
-    print_line(f"lists of {options.k} items for {users:,} users: {target}")
+    print_line(f"lists of {count_of(options.k, 'item')} for {count_of(users, 'user')}: {target}")
     if options.exclude_seen == "auto":
         print_details(seen_line(policy.ranker()))
     return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}

@@ -29,6 +29,7 @@ from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.recipe import named
+from tidelog.number_text import count_of
 from tidelog.policies.named_arrays import array_file, fill
 from tidelog.recommend.ranking import ranker
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, spec_notes, write
@@ -124,7 +125,7 @@ class Policy(Acts):
         notes = list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
         refit, new = self.origin.get("refit"), self.origin.get("new_items")
         if new is not None:
-            notes.insert(0, f"{new:,} items are known by their features alone: training never saw them")
+            notes.insert(0, f"known by their features alone, because training never saw them: {count_of(new, 'item')}")
         return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
     def start(self, count: int = 1) -> Memory:

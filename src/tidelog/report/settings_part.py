@@ -10,7 +10,7 @@ from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
-from tidelog.number_text import three_digits
+from tidelog.number_text import count_of, three_digits
 from tidelog.recommend.interactions.log import Interactions, text
 from tidelog.report.data_page import log_tiles, problem
 from tidelog.report.frame import bullets, command, definitions, folded, heading, paragraph, section, table, tiles
@@ -38,7 +38,7 @@ def data(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
 
 def _data_checks(log: Log | Interactions) -> str:
     warnings = [one for one in log.report.problems if one.level != "note"]
-    summary = f"Data checks: {_number_of(len(warnings), 'warning')}, {_number_of(len(log.report.notes), 'note')}."
+    summary = f"Data checks: {count_of(len(warnings), 'warning')}, {count_of(len(log.report.notes), 'note')}."
     summary += f" The first {_MOST_PROBLEMS} are shown." if len(warnings) > _MOST_PROBLEMS else ""
     boxes = [problem(one) for one in warnings[:_MOST_PROBLEMS]]
     problems = paragraph(summary) + "".join(boxes[:_MOST_OPEN])
@@ -70,10 +70,6 @@ def _numbers(log: Log, problems: str) -> str:
 
 
 _MOST_FEATURES = 40
-
-
-def _number_of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _short(value: Any) -> str:

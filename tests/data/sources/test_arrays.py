@@ -72,7 +72,7 @@ def test_d4rl_without_next_observations_knows_nothing_after_a_timeout(tmp_path: 
 def test_d4rl_without_timeouts_breaks_where_next_observations_do(tmp_path: Path) -> None:
     log = read_d4rl(hdf5(tmp_path / "a.hdf5", "timeouts"))
     assert log.fingerprint() == EXPECTED.fingerprint()
-    assert "10 episodes end where next_observations are discontinuous" in notes(log)
+    assert "next_observations are discontinuous at the end of 10 episodes" in notes(log)
     log = read_d4rl(hdf5(tmp_path / "b.hdf5", "timeouts", "next_observations"))
     np.testing.assert_array_equal(log.terminated, DIED)
     assert "only terminals end an episode" in notes(log)
@@ -176,7 +176,7 @@ def test_ogbench_masks_inside_a_recording_split_it(tmp_path: Path) -> None:
     assert [len(episode) for episode in log.episodes[:3]] == [2, 2, 2]
     np.testing.assert_array_equal(log.terminated, masks == 0)
     np.testing.assert_array_equal(log.transitions.next_observation["observation"], WALK["next_observation"])
-    assert "1 rows with masks 0 inside a recording" in notes(log)
+    assert "1 row with masks 0 inside a recording" in notes(log)
 
 
 def test_ogbench_pictures_and_choices(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ def test_reagent(name: str, tmp_path: Path) -> None:
     for column, values in expected.columns().items():
         found = log.columns()[column.replace("observation/observation", "observation/numeric")]
         np.testing.assert_array_equal(found, values, err_msg=column)
-    assert "5 episodes end without a next state, which ReAgent counts as terminated" in notes(log)
+    assert "no next state at the end of 5 episodes, which ReAgent counts as terminated" in notes(log)
     assert "not read: ds" in notes(log)
 
 
@@ -290,7 +290,7 @@ def test_reagent_vectors_of_actions_and_shuffled_lines(tmp_path: Path) -> None:
 def test_reagent_without_next_states_ends_in_terminations(tmp_path: Path) -> None:
     log = read_reagent(written(tmp_path / "a.json", decisions(next_state_features=None)))
     np.testing.assert_array_equal(log.terminated, ENDS)
-    assert "15 episodes end without a next state" in notes(log)
+    assert "no next state at the end of 15 episodes" in notes(log)
 
 
 def test_reagent_lines_that_were_sampled_keep_their_next_states(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_reagent_ends_where_no_action_is_possible_next(key: str, tmp_path: Path)
     log = read_reagent(written(tmp_path / "a.json", rows))
     np.testing.assert_array_equal(log.terminated, DIED)
     np.testing.assert_array_equal(log.truncated, ENDS & ~DIED)
-    assert f"{DIED.sum()} episodes end where no action is possible next" in notes(log)
+    assert f"no action is possible after {DIED.sum()} episodes" in notes(log)
     assert key not in notes(log)
 
 

@@ -14,6 +14,7 @@ from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.disk import stream_to, write_file
 from tidelog.errors import LogError
+from tidelog.number_text import count_of
 from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Vector
 
 if TYPE_CHECKING:
@@ -277,8 +278,8 @@ def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None
     unknown = ~log.terminated[last] & (log.next_position[last] == log.position[last])
     if unknown.any():
         raise LogError(
-            f"{int(unknown.sum()):,} episodes are truncated without a known final observation: Minari needs one more "
-            "observation than steps. fix: write the log to Parquet, or add next observations",
+            f"no final observation is known of {count_of(int(unknown.sum()), 'truncated episode')}: Minari needs one "
+            "more observation than steps. fix: write the log to Parquet, or add next observations",
             log.report,
         )
     try:

@@ -36,6 +36,7 @@ from tidelog.data.validation.errors import differences
 from tidelog.errors import nearest
 from tidelog.input_files import check_regular, open_regular
 from tidelog.memory import shortage
+from tidelog.number_text import count_of
 
 T = TypeVar("T")
 _BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
@@ -198,7 +199,7 @@ def _missing_timeouts(
         found, fix = "no timeouts: only terminals end an episode", "use a version with timeouts if there is one"
         return np.zeros(len(terminated), bool), conversion_note(found, "timeouts", fix, "timeouts")
     cut = is_discontinuous(observation, next_observation) & ~_is_set(terminated)
-    found = f"no timeouts: {int(cut.sum()):,} episodes end where next_observations are discontinuous"
+    found = f"no timeouts: next_observations are discontinuous at the end of {count_of(int(cut.sum()), 'episode')}"
     return cut, conversion_note(found, "timeouts", "nothing, if these are resets of the environment", "timeouts")
 
 
@@ -238,7 +239,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
     terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
     inside = terminated & ~ended
     if inside.any():
-        found = f"{int(inside.sum()):,} rows with masks 0 inside a recording; each ends an episode"
+        found = f"{count_of(int(inside.sum()), 'row')} with masks 0 inside a recording; each ends an episode"
         expected = "episodes that end when the task is done"
         notes.append(conversion_note(found, expected, "nothing: no window may cross them"))
     raw = from_arrays(

@@ -35,6 +35,7 @@ from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources.json_objects import read_objects
 from tidelog.data.validation.errors import CODES_FIX, differences, most_codes
 from tidelog.input_files import parse_json
+from tidelog.number_text import count_of
 
 _MASKS = ("possible_actions_mask", "possible_actions")
 _NEXT_MASKS = ("possible_next_actions_mask", "possible_next_actions")
@@ -187,12 +188,12 @@ def _with_ends(frame: pl.DataFrame, features: Sequence[str]) -> tuple[pl.DataFra
         found = f"{int(broken.sum()):,} next states differ from the state of the mdp_id's next line: episodes end there"
         notes.append(conversion_note(found, "consecutive lines", "nothing, if the lines were sampled"))
     if continues is None and (ends & ~known).any():
-        found = f"{int((ends & ~known).sum()):,} episodes end without a next state, which ReAgent counts as terminated"
+        several = count_of(int((ends & ~known).sum()), "episode")
+        found = f"no next state at the end of {several}, which ReAgent counts as terminated"
         notes.append(conversion_note(found, "explicit ends", "add next_state_features where the episode was truncated"))
     if continues is not None and (ends & terminal).any():
-        found = (
-            f"{int((ends & terminal).sum()):,} episodes end where no action is possible next: terminated, as in ReAgent"
-        )
+        several = count_of(int((ends & terminal).sum()), "episode")
+        found = f"no action is possible after {several}: terminated, as in ReAgent"
         notes.append(conversion_note(found, "explicit ends", "name the possible next actions of truncated episodes"))
     flags = {"episode": episode, "terminated": pl.Series(ends & terminal), "truncated": pl.Series(ends & ~terminal)}
     return frame.with_columns(**flags), notes

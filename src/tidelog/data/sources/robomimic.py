@@ -24,6 +24,7 @@ from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.sources.hdf5_guard import check_datasets, every_dataset, own_object
 from tidelog.input_files import check_regular
+from tidelog.number_text import count_of
 
 _BROKEN = (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError)
 _ARRAYS = ("actions", "rewards", "dones")
@@ -62,7 +63,7 @@ def raw_robomimic(path: Path) -> RawLog:
     notes = unread_note(ignored)
     inside = int((done & ~last).sum())
     if inside:
-        found = f"{inside:,} rows with dones inside a demonstration; each ends an episode"
+        found = f"{count_of(inside, 'row')} with dones inside a demonstration; each ends an episode"
         fix = "nothing, if the task is done there; else drop dones"
         notes.append(conversion_note(found, "episodes that end when the task is done", fix))
     elif len(demonstrations) > 1 and done[last].all():

@@ -100,7 +100,7 @@ def quality(fit: Fit, by: str) -> str:
 def propensities_from(read: FilePropensities) -> str:
     """The file of the logger's probabilities, what they are, and how many of its rows are about other episodes."""
     kind = "estimated by a model that is not known here" if read.estimated else "as recorded"
-    others = f"; {read.unused:,} rows are about other episodes" if read.unused else ""
+    others = f"; rows about other episodes: {read.unused:,}" if read.unused else ""
     return f"the probabilities of the recorded decisions were read from {read.file}, {kind}{others}"
 
 

@@ -20,7 +20,8 @@ from tidelog.data.sources.files import recorded_source, source_text
 from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows, write_other_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
-from tidelog.recommend.interactions.log import INTERACTIONS, Interactions, saved_fields
+from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.interactions.saved_fields import INTERACTIONS, saved_fields
 from tidelog.recommend.interactions.tables import FeatureTable, RawInteractions, Roles, raw_interactions
 from tidelog.schema import typed
 

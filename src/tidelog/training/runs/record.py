@@ -324,7 +324,7 @@ def check_free(out: str | Path | None, overwrite: bool = False) -> None:
         check_unlocked(folder)
     elif folder.exists() and not all(map(is_temporary, folder.iterdir())):
         again = f", continue the run with `{resume_command(folder)}` or tl.resume({str(folder)!r}), or read it with "
-        again += f"tl.load({str(folder)!r})"
+        again += f"tl.load({str(folder)!r}), or replace it with overwrite=True (--overwrite)"
         what, other = ("a run", again) if is_run else ("no run", "")
         raise ConfigError(
             f"{folder} exists and is not empty ({what}); nothing was written. fix: choose another folder{other}"
