@@ -66,6 +66,7 @@ class PolicyEvidence:
     classifier: str | None = None  # the name of the user's classifier that estimated them
     history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
     drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
+    hopeless: bool = False  # whether no value was modelled, because weights alone show that the log cannot judge it
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def evidence_of(
     bandwidth: float | None = None,
     cloning: bool = True,
     tests: bool = True,
+    is_hopeless: Callable[[Evidence], bool] | None = None,
     progress: Progress | None = None,
 ) -> PolicyEvidence:
     """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
@@ -97,8 +99,9 @@ def evidence_of(
     `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
     "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
     log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
-    continuous actions; `tests` tests the assumptions on history and time. Raises SpecError if policy and log do not
-    fit, ConfigError for settings out of range.
+    continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
+    `is_hopeless` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
+    settings out of range.
     """
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
@@ -115,7 +118,12 @@ def evidence_of(
     candidates = [[target] * count]
     if cloning and known.clones:
         candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
-    exact = [] if target.bandwidth is None else [[target_of(policy, log)] * count]
+    hopeless = False
+    if is_hopeless is not None and plan.model == "neural":
+        without = replace(plan, model="none")
+        hopeless = is_hopeless(_evidence(log, without, candidates[0], known, None, discount, seed))
+        plan = without if hopeless else plan
+    exact = [] if target.bandwidth is None or hopeless else [[target_of(policy, log)] * count]
     values = _values(log, plan, candidates + exact, discount, seed, tell)
     pairs = zip(candidates, values, strict=False)
     evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
@@ -130,6 +138,8 @@ def evidence_of(
     tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, target, smoothing, weighted, shares[0])
+    if hopeless:
+        notes = (*notes, "values of actions were not modelled: the weights alone show that the log cannot judge it")
     if isinstance(policy, EstimatorPolicy):
         decisions = log.transitions
         notes = (*policy.notes(decisions.observation, decisions.mask, sample), *notes)
@@ -146,6 +156,7 @@ def evidence_of(
         known.classifier,
         logger.history,
         logger.drift,
+        hopeless,
     )
 
 

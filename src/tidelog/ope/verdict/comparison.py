@@ -31,6 +31,7 @@ from tidelog.ope.verdict.checks import (
 )
 from tidelog.ope.verdict.decide import Case
 from tidelog.ope.verdict.limits import Limits
+from tidelog.ope.verdict.shorter_question import has_no_support
 from tidelog.policies.policy import has_density
 from tidelog.types import Continuous
 
@@ -88,6 +89,7 @@ class Comparison:
             history=self.gathered.history,
             drift=self.gathered.drift,
             widening=widening,
+            hopeless=self.gathered.hopeless,
         )
         clone = case.cloning
         copied = clone is None or not support_findings(Supports(clone).of(case.deciding), settings.limits)
@@ -139,6 +141,7 @@ def comparisons_of(
             seed=settings.seed,
             bandwidth=settings.bandwidth,
             cloning=sample not in clones,
+            is_hopeless=lambda weighed: has_no_support(weighed, settings.limits),
             progress=_part_of(progress, name, position, len(policies)),
         )
         if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own

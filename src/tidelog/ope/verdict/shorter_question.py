@@ -1,13 +1,15 @@
-"""The advice to judge the first steps of episodes only, where whole episodes cannot be weighed and these can."""
+"""Which steps of episodes weights can judge: the advice on the first ones, and whether there are none at all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tidelog.ope.estimators.estimate import Supports
+from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.first_steps import cut_evidence
 from tidelog.ope.verdict.checks import Finding, support_findings
 from tidelog.ope.verdict.decide import Case, apply_limits, evaluate
+from tidelog.ope.verdict.limits import Limits
 
 OF_PRODUCTS = ("effective_sample_size", "largest_weight", "pareto_k", "weight", "horizon")
 # Rare rewards too can be seen often enough where weights are even. A mean weight that is wrong by itself points to
@@ -37,13 +39,8 @@ def supported_steps(case: Case) -> int | None:
     The values of actions are those of whole episodes, so that this is a forecast of the verdict on these steps. The
     largest number with even weights is tried first, then halves of what is left: fewer steps have more support.
     """
-    weighed = [
-        steps
-        for steps in range(1, min(case.policy.horizon - 1, case.limits.horizon) + 1)
-        if not support_findings(
-            Supports(part := cut_evidence(case.policy, steps)).of("wdr"), case.limits, estimated=part.estimated
-        )
-    ]
+    most = min(case.policy.horizon - 1, case.limits.horizon)
+    weighed = [steps for steps in range(1, most + 1) if _has_support(case.policy, case.limits, steps)]
     found, low, high = None, 0, len(weighed)  # those below `low` can be decided, those from `high` on cannot
     tried = len(weighed) - 1
     while low < high:
@@ -55,3 +52,18 @@ def supported_steps(case: Case) -> int | None:
             high = tried
         tried = (low + high) // 2
     return found
+
+
+def has_no_support(evidence: Evidence, limits: Limits) -> bool:
+    """Whether weights break a limit for whole episodes and for every number of first steps, whatever values are.
+
+    False for episodes that are longer than `limits.horizon`, where ratios of visits decide.
+    """
+    return evidence.horizon <= limits.horizon and not any(
+        _has_support(evidence, limits, steps) for steps in range(evidence.horizon, 0, -1)
+    )
+
+
+def _has_support(evidence: Evidence, limits: Limits, steps: int) -> bool:
+    support = Supports(cut_evidence(evidence, steps)).of("wdr")
+    return not support_findings(support, limits, estimated=evidence.estimated)
