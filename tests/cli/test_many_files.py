@@ -158,9 +158,9 @@ def test_skipped_rows_are_in_a_folder_of_their_own(new, policy, table, tidelog):
     strange = table[:4].with_columns(kidneys=pl.Series(["healthy", "none", "impaired", "none"]))
     strange.write_csv("new/mon/rows.csv")
     done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
-                   "--skip-unknown", "skipped")  # fmt: skip
+                   "--skip-unknown", "actions/skipped")  # fmt: skip
     assert done.code == 0, done.err
-    assert pl.read_csv("skipped/mon/rows.csv")["row"].to_list() == [2, 4]
+    assert pl.read_csv("actions/skipped/mon/rows.csv")["row"].to_list() == [2, 4]
     assert len(pl.read_csv("actions/mon/rows.csv")) == 2
 
 
@@ -196,7 +196,7 @@ def test_a_place_that_the_command_needs_itself_is_refused(new, policy, table, ti
     table[:5].write_csv("new/jobs/rows.csv")
     done = tidelog("act", policy, "--data", GLOB, "--out", "actions")
     assert (done.code, (new / "actions").exists()) == (2, False)
-    assert "its output would be jobs/rows.csv, which this command needs. fix: rename the file" in done.said
+    assert "its output would be jobs/rows.csv, which this command needs. fix: rename the folder 'jobs'" in done.said
     with pytest.raises(ConfigError, match=r"has no files\.json, it is not of this command"):
         ManyFiles.read(new)
 
@@ -267,6 +267,29 @@ def test_a_user_in_two_files_and_another_stock_are_refused(histories, here, tide
     done = tidelog(*histories, "--out", "more")
     assert (done.code, Path("more").exists()) == (2, False)
     assert "histories/c.csv: a list needs the whole history. fix: --out FILE.parquet" in done.said
+
+
+def test_a_user_of_an_earlier_call_and_empty_cells_of_users(histories, here, tidelog):
+    shutil.copy("histories/a.csv", "again.csv")
+    assert tidelog(*histories, "--out", "lists").code == 0
+    words = [*histories[:3], "again.csv", "--data", "other.csv", *histories[4:], "--out", "lists"]
+    for name, users in (("other.csv", ["x", None]), ("one.csv", ["y", None])):
+        pl.DataFrame({"u": users, "i": ["i1", "i2"], "t": [1, 2], "kind": ["click"] * 2}).write_csv(name)
+    done = tidelog(*words)
+    assert (done.code, "histories/a.csv" in done.said, "a list needs the whole" in done.said) == (2, True, True)
+    done = tidelog(*histories[:3], "other.csv", "--data", "one.csv", *histories[4:], "--out", "empty")
+    assert done.code == 4
+    assert "user None" not in done.said
+    assert done.said.count("other.csv") == 1
+
+
+@pytest.mark.parametrize("place", ["new", "actions", "."])
+def test_skipped_rows_are_written_in_the_folder_and_nowhere_else(place, new, policy, tidelog):
+    before = (new / "new" / "mon" / "rows.csv").read_bytes()
+    done = tidelog("act", policy, "--data", GLOB, "--out", "actions", "--skip-unknown", place)
+    assert (done.code, "fix: --skip-unknown actions/skipped" in done.said) == (2, True)
+    assert (new / "new" / "mon" / "rows.csv").read_bytes() == before
+    assert not Path("actions").exists()
 
 
 @pytest.mark.full

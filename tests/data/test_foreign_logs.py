@@ -401,3 +401,11 @@ def test_a_dose_that_is_mostly_none_is_an_amount_and_its_levels_are_one_line_awa
     amount = pl.col("insulin")
     levels = pl.when(amount == 0).then(pl.lit("none")).when(amount <= 9.5).then(pl.lit("low")).otherwise(pl.lit("high"))
     assert proposed(frame.with_columns(levels.alias("insulin")))["action"] == "insulin"
+
+
+def test_an_amount_of_last_rows_alone_is_an_outcome_and_no_action() -> None:
+    rows = np.arange(40)
+    table = {"patient": rows // 2, "severity": rows * 7 % 11, "payment": np.where(rows % 2, 5 + rows % 3, 0)}
+    described = describe_table(pl.DataFrame(table))
+    assert "payment" not in str(tomllib.loads(described.toml))
+    assert any("'payment' is 0 except on last rows of episodes: an outcome" in note for note in described.notes)

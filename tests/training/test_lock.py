@@ -105,3 +105,13 @@ def test_metrics_that_are_lost_are_said_and_a_lost_table_is_written_again(halted
     os.truncate(halted / "metrics.jsonl", 10)
     with pytest.raises(CheckpointError, match=r"metrics\.jsonl differs from what it was at the checkpoint \(10 of"):
         load(halted)
+
+
+def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("kept")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / lock.FILE).symlink_to(mine)
+    with pytest.raises(CheckpointError, match=r"training\.lock cannot be written"), lock.locked(tmp_path / "run"):
+        pass
+    assert mine.read_text() == "kept"

@@ -65,11 +65,11 @@ class Act(OutputFlags):
     """the mapping file of the log, for how it is read and its action mask; a run folder has its own"""
     skip_unknown: File | None = None
     """skip rows with a category that the log does not have, or without a number that is needed, and write them to
-    this file (.csv or .parquet)"""
+    this file (.csv or .parquet); with a folder as --out, to its folder `skipped`"""
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
-    """replace these files if they exist"""
+    """replace these files if they exist; a folder loses all that was written in it before"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
     """with a folder as --out, which gets a file for each file of --data"""
 
@@ -123,13 +123,19 @@ def _settings(options: Act, policy: Acts) -> dict[str, Any]:
 
 def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
     """Write a file of actions for each file, in this process or in several, and return what was written."""
-    from tidelog.cli.many_files import ManyFiles, write_each
+    from tidelog.cli.many_files import SKIPPED, ManyFiles, write_each
 
     policy = _policy(options)
     if policy.is_recurrent:
         raise ConfigError(
             "a recurrent policy needs every row of an episode, and one may be in several files. fix: --out "
             "FILE.parquet reads all files as one table"
+        )
+    skipped = Path(options.out) / SKIPPED
+    if options.skip_unknown is not None and Path(options.skip_unknown).absolute() != skipped.absolute():
+        raise ConfigError(
+            f"--skip-unknown {options.skip_unknown}: with a folder as --out, skipped rows are written in it. fix: "
+            f"--skip-unknown {shlex.quote(str(skipped))}"
         )
     settings = _settings(options, policy)
     with ManyFiles.begin(Path(options.out), settings, files, options.overwrite) as plan:

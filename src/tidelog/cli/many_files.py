@@ -2,6 +2,7 @@
 
 FOLDER/files.json        the files, and the settings of the command; written first
 FOLDER/.../name.csv      what was written for a file, at the place that the file has below the files' common folder
+FOLDER/skipped/.../name.csv rows of a file that were left out, if the command was told to leave them out
 FOLDER/failures/0003.txt why there is nothing for a file
 FOLDER/jobs/0003.txt     what a process printed, if there were several
 FOLDER/files.lock        locked while a process writes here
@@ -31,7 +32,7 @@ from tidelog.sweeps.engines import FILES, JOBS
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import Screen
 
-FAILURES, LOCK = "failures", "files.lock"
+FAILURES, SKIPPED, LOCK = "failures", "skipped", "files.lock"
 MOST_SHOWN = 5  # failures that are printed
 ENDINGS = (".csv", ".parquet")
 TEXT = ("csv", "tsv")  # tables for which a .csv is written, and a .parquet for others
@@ -84,6 +85,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 plan = msgspec.structs.replace(plan, earlier=left)
             for one in written if overwrite else ():
                 delete(folder / one.target)
+                delete(folder / SKIPPED / one.target)
             delete(folder / FAILURES)
             write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
             yield plan
@@ -177,11 +179,20 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return {"out": folder, "files": len(self.files), "failed": failed}
 
     def fail(self, number: int, reason: str) -> None:
-        """Keep why there is nothing for a file."""
+        """Write the reason for which there is nothing for a file."""
         write_file(self._failure(number), reason.encode("utf-8", "backslashreplace"), ConfigError, parents=True)
 
     def _failure(self, number: int) -> Path:
         return Path(self.folder) / FAILURES / f"{number:04d}.txt"
+
+
+def earlier_sources(folder: Path, files: Sequence[Path]) -> list[Path]:
+    """The other files that earlier calls read for this folder, as far as they are still there."""
+    if not (folder / FILES).exists():
+        return []
+    plan, named = ManyFiles.read(folder), {str(path.absolute()) for path in files}
+    sources = [one.source for one in [*plan.files, *plan.earlier] if one.source not in named]
+    return [Path(one) for one in sources if Path(one).exists()]
 
 
 def settings_of(
@@ -253,7 +264,7 @@ def _is_free(folder: Path) -> bool:
 def _check_no_link_leads_out(folder: Path, files: Sequence[OneFile]) -> None:
     """Raise ConfigError if an output would be written, or deleted, outside of the folder."""
     inside = folder.resolve()
-    for parent in {(folder / one.target).parent for one in files}:
+    for parent in {(below / one.target).parent for one in files for below in (folder, folder / SKIPPED)}:
         if not parent.resolve().is_relative_to(inside):
             raise ConfigError(f"{parent} is a link out of {folder}. fix: remove the link, or choose another folder")
 
@@ -272,8 +283,9 @@ def _files(sources: Sequence[Path], folder: Path) -> list[OneFile]:
             raise ConfigError(
                 f"{path} is in {folder}, where this command writes. fix: name files outside of it, or another folder"
             )
-        if target.parts[0] in (FILES, FAILURES, JOBS, LOCK):
-            raise ConfigError(f"{path}: its output would be {target}, which this command needs. fix: rename the file")
+        if target.parts[0] in (FILES, FAILURES, JOBS, LOCK, SKIPPED):
+            part = "file" if len(target.parts) == 1 else f"folder '{target.parts[0]}'"
+            raise ConfigError(f"{path}: its output would be {target}, which this command needs. fix: rename the {part}")
         try:
             facts = check_regular(path)
         except OSError as problem:

@@ -84,7 +84,7 @@ class Recommend(OutputFlags):
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
-    """replace the output file if it exists"""
+    """replace the output file if it exists; a folder loses all that was written in it before"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
     """with a folder as --out, which gets a file for each file of --data"""
 
@@ -122,12 +122,13 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
 
 def _recommend_for_files(options: Recommend, files: list[Path]) -> dict[str, Any]:
     """Write a file of lists for each file, in this process or in several, and return what was written."""
-    from tidelog.cli.many_files import ManyFiles, settings_of, write_each
+    from tidelog.cli.many_files import ManyFiles, earlier_sources, settings_of, write_each
 
     policy = _opened(options)
-    _check_users(files, options.user)
+    folder = Path(options.out)
+    _check_users([*files, *(() if options.overwrite else earlier_sources(folder, files))], options.user)
     settings = settings_of(options, RECORDED, policy, reads=READS)
-    with ManyFiles.begin(Path(options.out), settings, files, options.overwrite) as plan:
+    with ManyFiles.begin(folder, settings, files, options.overwrite) as plan:
         write_each(plan, "recommending", __name__, options.folder_options, options.quiet)
     print_notes([*policy.notes(), *_unread(policy, options)])
     return plan.tell("lists", options.out) | {"k": options.k}
@@ -141,7 +142,7 @@ def _check_users(files: Sequence[Path], column: str) -> None:
             frame = table_with(path, [column]).frame
         except TidelogError:
             continue  # this file will have no lists, and the reason is named then
-        for user in map(str, frame[column].unique().to_list() if column in frame.columns else []):
+        for user in map(str, frame[column].drop_nulls().unique().to_list() if column in frame.columns else []):
             if file_of.setdefault(user, path) != path:
                 raise ConfigError(
                     f"user {user} is in {file_of[user]} and in {path}: a list needs the whole history. fix: --out "

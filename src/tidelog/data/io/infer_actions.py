@@ -137,6 +137,7 @@ def assign_by_values(
             note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
             proposal.notes.append(f"'{final[0].name}' {note}")
             changing.remove(final[0])
+    changing = [one for one in changing if one.name not in proposal.ends]  # outcomes
     words = [one for one in changing if one.kind == "word" and one.unique <= _FEW_WORDS]
     amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2
                and (one.low or 0.0) >= 0 and one.zeros >= _MOSTLY * rows]  # fmt: skip

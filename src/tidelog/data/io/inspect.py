@@ -335,11 +335,12 @@ def describe_table(source: Any) -> Description:
 def _counts_rows(rows: pl.DataFrame) -> bool:
     """Whether the column `value` counts the rows of each `episode`, which are in the order of the file or scattered.
 
-    In the order of the file it rises by one amount, or over all whole numbers from 0 or 1 with some left out. Scattered
-    rows say no order: each episode then has different values, from 0 or 1. A number that falls counts what remains.
+    In the order of the file it rises by 1, by one amount from one start, or over all whole numbers from 0 or 1.
+    Scattered rows say no order: each episode then has different values, from 0 or 1. A number that falls counts what
+    remains.
     """
     rises = rows.select(pl.col("value").diff().over("episode"))["value"].drop_nulls()
-    if not len(rises) or bool((rises < 0).all()):
+    if not len(rises) or bool((rises < 0).all()) or bool(rows["value"].is_nan().any()):
         return False
     each = rows.group_by("episode").agg(
         first=pl.col("value").min(), different=pl.col("value").n_unique(), rows=pl.len()
@@ -347,7 +348,8 @@ def _counts_rows(rows: pl.DataFrame) -> bool:
     different, first = np.unique(rows["value"].to_numpy()), np.unique(each["first"].to_numpy())
     dense = len(first) == 1 and first[0] in (0, 1) and len(different) == different[-1] - first[0] + 1
     if (rises > 0).all():
-        return bool(rises.n_unique() == 1 or dense)
+        even = rises.n_unique() == 1 and (len(first) == 1 or rises[0] == 1.0)
+        return bool(even or dense)
     scattered = rows["episode"].rle_id().n_unique() > len(each)
     return bool(scattered and dense and (each["different"] == each["rows"]).all())
 

@@ -55,6 +55,8 @@ def raw_minari(source: Any) -> RawLog:
             name: _joined(getattr(episode, field) for episode in episodes) for name, field in _FIELDS.items()
         }
         columns |= _infos(episodes, lengths)
+        if kind != "Box" and actions.dtype.kind not in "iub":
+            raise ValueError(f"actions of {actions.dtype} in a space of codes")
     except _BROKEN as error:
         found = f"episodes that cannot be read ({error})"
         raise unreadable(source, found, _DATA_SET, "download or create it again") from error

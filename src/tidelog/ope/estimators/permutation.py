@@ -98,12 +98,12 @@ def _moments(weights: Floats, residuals: Floats, clusters: NDArray[np.int64]) ->
 def _tuples(sizes: Floats) -> tuple[list[float], list[float]]:
     """How many pairs and triples of rows have each pattern of `_sums`; two equal ones can stand in three places."""
     rows, squares, cubes = sizes.sum(), (sizes**2).sum(), (sizes**3).sum()
-    beside, apart = squares - rows, rows**2 - squares
+    same_cluster, apart = squares - rows, rows**2 - squares
     three = (sizes * (sizes - 1) * (sizes - 2)).sum()
     two_apart = rows * squares - cubes - apart
     return (
-        [rows, beside, apart],
-        [rows, beside / 3, three, apart / 3, two_apart / 3, rows**3 - 3 * rows * squares + 2 * cubes],
+        [rows, same_cluster, apart],
+        [rows, same_cluster / 3, three, apart / 3, two_apart / 3, rows**3 - 3 * rows * squares + 2 * cubes],
     )
 
 
@@ -118,10 +118,10 @@ def _sums(values: Floats, clusters: NDArray[np.int64]) -> tuple[list[Floats], li
     one = mixed = cluster = _triples(values, values)
     if len(totals) < len(values):
         mixed, cluster = _triples(values, totals[clusters]), _triples(totals, totals)
-    beside = mixed - one
+    same_cluster = mixed - one
     return (
         [row, within - row, -within],
-        [one, beside, cluster - one - _placed(beside), -mixed, mixed - cluster, 2.0 * cluster],
+        [one, same_cluster, cluster - one - _in_each_place(same_cluster), -mixed, mixed - cluster, 2.0 * cluster],
     )
 
 
@@ -136,7 +136,7 @@ def _triples(values: Floats, others: Floats) -> Floats:
     return sums
 
 
-def _placed(sums: Floats) -> Floats:
+def _in_each_place(sums: Floats) -> Floats:
     """Sums of triples with the third column in each of the three places, added."""
     cube = sums.reshape(sums.shape[1], sums.shape[1], -1)
     return np.asarray(cube + cube.transpose(0, 2, 1) + cube.transpose(2, 1, 0)).reshape(sums.shape)

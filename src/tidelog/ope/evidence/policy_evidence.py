@@ -66,7 +66,7 @@ class PolicyEvidence:
     classifier: str | None = None  # the name of the user's classifier that estimated them
     history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
     drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
-    hopeless: bool = False  # whether no value was modelled, because weights alone show that the log cannot judge it
+    without_support: bool = False  # whether weights alone show that the log cannot judge it: no value was modelled
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def evidence_of(
     bandwidth: float | None = None,
     cloning: bool = True,
     tests: bool = True,
-    is_hopeless: Callable[[Evidence], bool] | None = None,
+    lacks_support: Callable[[Evidence], bool] | None = None,
     progress: Progress | None = None,
 ) -> PolicyEvidence:
     """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
@@ -100,7 +100,7 @@ def evidence_of(
     "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
     log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
     continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
-    `is_hopeless` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
+    `lacks_support` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
     settings out of range.
     """
     check_log(log, discount)
@@ -118,12 +118,12 @@ def evidence_of(
     candidates = [[target] * count]
     if cloning and known.clones:
         candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
-    hopeless = False
-    if is_hopeless is not None and plan.model == "neural":
+    without_support = False
+    if lacks_support is not None and plan.model == "neural":
         without = replace(plan, model="none")
-        hopeless = is_hopeless(_evidence(log, without, candidates[0], known, None, discount, seed))
-        plan = without if hopeless else plan
-    exact = [] if target.bandwidth is None or hopeless else [[target_of(policy, log)] * count]
+        without_support = lacks_support(_evidence(log, without, candidates[0], known, None, discount, seed))
+        plan = without if without_support else plan
+    exact = [] if target.bandwidth is None or without_support else [[target_of(policy, log)] * count]
     values = _values(log, plan, candidates + exact, discount, seed, tell)
     pairs = zip(candidates, values, strict=False)
     evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
@@ -138,7 +138,7 @@ def evidence_of(
     tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, target, smoothing, weighted, shares[0])
-    if hopeless:
+    if without_support:
         notes = (*notes, "values of actions were not modelled: the weights alone show that the log cannot judge it")
     if isinstance(policy, EstimatorPolicy):
         decisions = log.transitions
@@ -156,7 +156,7 @@ def evidence_of(
         known.classifier,
         logger.history,
         logger.drift,
-        hopeless,
+        without_support,
     )
 
 

@@ -89,7 +89,7 @@ class Comparison:
             history=self.gathered.history,
             drift=self.gathered.drift,
             widening=widening,
-            hopeless=self.gathered.hopeless,
+            without_support=self.gathered.without_support,
         )
         clone = case.cloning
         copied = clone is None or not support_findings(Supports(clone).of(case.deciding), settings.limits)
@@ -141,7 +141,7 @@ def comparisons_of(
             seed=settings.seed,
             bandwidth=settings.bandwidth,
             cloning=sample not in clones,
-            is_hopeless=lambda weighed: has_no_support(weighed, settings.limits),
+            lacks_support=lambda weighed: has_no_support(weighed, settings.limits),
             progress=_part_of(progress, name, position, len(policies)),
         )
         if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own

@@ -66,7 +66,7 @@ class Case(NamedTuple):
     drift: Sequence[Dependence] = ()  # whether the time of a row adds information to the observation
     closer: str = CLOSER  # advice to train the policy closer to the logger
     widening: float = 1.0  # of the deciding intervals, for earlier looks and other policies (`simultaneous`)
-    hopeless: bool = False  # whether no values were modelled, because no weights have support (`has_no_support`)
+    without_support: bool = False  # whether no values were modelled, because no weights have support (`has_no_support`)
 
     @property
     def deciding(self) -> str:
@@ -211,7 +211,7 @@ class Undecided(NamedTuple):
     rare: bool = True  # whether few logged returns differ from most
     closer: str = CLOSER
     units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
-    hopeless: bool = False  # as in the case
+    without_support: bool = False  # as in the case
 
 
 def decide(case: Case) -> Outcome:
@@ -271,7 +271,7 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
         case.rare_rewards,
         case.closer,
         case.policy.units,
-        case.hopeless,
+        case.without_support,
     )
 
 
@@ -280,7 +280,7 @@ def apply_limits(
 ) -> tuple[Decision, list[Finding]]:
     """The decision under these limits on support, and the reasons."""
     violations = [*overlap_finding(reuse.learnt_from, limits), *found.unable]
-    if found.able or found.hopeless:
+    if found.able or found.without_support:
         violations += support_findings(
             found.support,
             limits,
@@ -332,7 +332,7 @@ def _bound_findings(found: Undecided) -> list[Finding]:
 def _unable(case: Case, difference: Interval) -> list[Finding]:
     if case.able and np.isfinite(difference.low) and np.isfinite(difference.high):
         return _out_of_range(case, difference)
-    if case.hopeless:
+    if case.without_support:
         return []
     advice = case.closer
     if case.deciding == "drl" and not case.able:

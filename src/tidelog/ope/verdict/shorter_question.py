@@ -34,23 +34,23 @@ def with_shorter_question(findings: Sequence[Finding], case: Case) -> list[Findi
 
 
 def supported_steps(case: Case) -> int | None:
-    """The largest number of first steps that the log can decide; None if it is not found.
+    """A large number of first steps that the log can decide, found by halving; None if none is found.
 
     The values of actions are those of whole episodes, so that this is a forecast of the verdict on these steps. The
     largest number with even weights is tried first, then halves of what is left: fewer steps have more support.
     """
     most = min(case.policy.horizon - 1, case.limits.horizon)
-    weighed = [steps for steps in range(1, most + 1) if _has_support(case.policy, case.limits, steps)]
-    found, low, high = None, 0, len(weighed)  # those below `low` can be decided, those from `high` on cannot
-    tried = len(weighed) - 1
+    even = [steps for steps in range(1, most + 1) if _has_support(case.policy, case.limits, steps)]
+    found, low, high = None, 0, len(even)  # those below `low` can be decided, those from `high` on cannot
+    middle = len(even) - 1
     while low < high:
-        part = cut_evidence(case.policy, weighed[tried])
+        part = cut_evidence(case.policy, even[middle])
         shorter = case._replace(policy=part, cloning=None)
         if apply_limits(evaluate(shorter, Supports(part)), case.limits, case.reuse)[0] != "unsupported":
-            found, low = part.horizon, tried + 1
+            found, low = part.horizon, middle + 1
         else:
-            high = tried
-        tried = (low + high) // 2
+            high = middle
+        middle = (low + high) // 2
     return found
 
 

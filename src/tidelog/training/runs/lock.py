@@ -35,11 +35,11 @@ def locked(folder: Path, file: str = FILE, done: str = TRAINED) -> Iterator[None
     """
     path = folder / file
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)  # what a link names is left alone
     except OSError as problem:
+        other = "continue with a copy of it" if done == TRAINED else "choose another folder"
         raise CheckpointError(
-            f"{path} cannot be written: {problem.strerror}. fix: correct the permissions of the folder, or continue "
-            "with a copy of it"
+            f"{path} cannot be written: {problem.strerror}. fix: correct the permissions of the folder, or {other}"
         ) from problem
     try:
         try:

@@ -118,7 +118,7 @@ def _same_file(name: str, path: Path, expected: str) -> tuple[str, str, bool]:
     return name, f"{path} {'is unchanged' if same else 'was changed after the export'}", same
 
 
-def _is_there(run: Path) -> bool:
+def _log_exists(run: Path) -> bool:
     """Whether a file or folder of the run's log exists."""
     try:
         source = (Record.read(run).data.origin or {}).get("source", ())
@@ -136,7 +136,7 @@ def _log(run: Path, link: LogLink) -> tuple[str, str, bool]:
         origin = Record.read(run).data.origin
         log = None if origin is None else reopen_any(origin)
     except (TidelogError, OSError) as error:
-        return "log", f"cannot be read again: {str(error)[:200]}", not _is_there(run)
+        return "log", f"cannot be read again: {str(error)[:200]}", not _log_exists(run)
     if log is None:
         return "log", "was created in memory", True
     same = log.fingerprint() == expected
