@@ -17,7 +17,7 @@ _HEADERS: dict[tuple[int, int], Any] = {
 }
 _KINDS = "biufcSUMm"
 _AT_ONCE = 1 << 24
-_MALFORMED = (SyntaxError, TokenError, RecursionError, MemoryError, OverflowError, TypeError, UserWarning)
+_MALFORMED = (SyntaxError, TokenError, RecursionError, MemoryError, OverflowError, TypeError, Warning)
 
 
 def read_header(stream: IO[bytes], size: int) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
