@@ -4,14 +4,17 @@ import json
 import os
 import re
 import shutil
+import sys
+import tomllib
 
 import numpy as np
 import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.training.runs import bc
+from tests.training.runs import bc, write_record
 from tidelog.cli.output import print_line, table
+from tidelog.data.io.inspect import describe_table
 from tidelog.terminal_text import printable
 from tidelog.training.runs.progress import Screen
 
@@ -102,3 +105,33 @@ def test_a_file_whose_name_is_no_utf8_goes_through_the_commands(tmp_path, tidelo
     done = tidelog("train", "bc", *log, "--steps", 2, "--out", "other", "--hidden", 4)
     assert (done.code, (tmp_path / "other").exists()) == (2, False)
     assert r"log\udcff.csv has bytes that are no UTF-8" in done.said
+
+
+@pytest.mark.parametrize("name", ['a"]\nother = "b', "\x1b[2J", "\\u0000", "'''", '"""', "\u2028line", "a = [", "\x7f"])
+def test_a_mapping_that_is_written_holds_the_names_of_columns_and_nothing_else(name, tmp_path):
+    rows = np.arange(60)
+    frame = pl.DataFrame({"episode": rows // 3, name: rows / 60, "action": rows % 2, "reward": rows * 0.5})
+    frame.write_parquet(tmp_path / "log.parquet")
+    mapping = tomllib.loads(describe_table(tmp_path / "log.parquet").toml)
+    assert mapping["observation"] == [name]
+    assert (mapping["episode"], mapping["action"], mapping["reward"]) == ("episode", "action", "reward")
+
+
+def test_a_run_record_imports_no_module(tmp_path, tidelog, monkeypatch):
+    """A module's name in a record is a word; only --env imports it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ward_of_others.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    log = tl.collect("treatment", episodes=40, seed=0)
+    log.save("log.tidelog")
+    tl.fit(bc(), tl.open_log("log.tidelog"), 2, out="run", evaluate={"treatment": 5}, every=2, progress=False)
+    path = tmp_path / "run" / "run.json"
+    text = path.read_text()
+    assert '"treatment"' in text
+    write_record(path.parent, json.loads(text.replace('"treatment"', '"ward_of_others:Ward-v0"')))
+    for words in (("resume", "run", "--steps", "4"), ("report", "run"), ("judge", "run", "--sample")):
+        done = tidelog(*words)
+        assert "imported" not in done.said
+        assert "Traceback" not in done.err
+        assert "checksum" not in done.said
+    assert "ward_of_others" not in sys.modules
