@@ -840,7 +840,7 @@ MUTATIONS = [
     Mutation(
         "many files: files with the same rows have the same samples",
         "cli/act.py",
-        "np.random.SeedSequence([seed, *file.target.encode()])",
+        "np.random.SeedSequence([seed, *os.fsencode(file.target)])",
         "np.random.SeedSequence([seed])",
         "tests/cli/test_many_files.py",
     ),
@@ -1366,8 +1366,8 @@ MUTATIONS = [
     Mutation(
         "shorter question: the smallest number of steps is advised",
         "ope/verdict/shorter_question.py",
-        "found, low = part.horizon, tried + 1",
-        "found, low = weighed[0], tried + 1",
+        "found, low = part.horizon, middle + 1",
+        "found, low = even[0], middle + 1",
         "tests/ope/test_first_steps.py",
     ),
     Mutation(
@@ -1585,7 +1585,7 @@ MUTATIONS = [
     Mutation(
         "inspect: a number that falls counts the rows",
         "data/io/inspect.py",
-        "if not len(rises) or bool((rises < 0).all()):",
+        'if not len(rises) or bool((rises < 0).all()) or bool(rows["value"].is_nan().any()):',
         "if not len(rises):",
         "tests/data/test_foreign_logs.py",
     ),

@@ -218,7 +218,7 @@ def test_the_printed_command_asks_with_the_example(plain, tmp_path, monkeypatch)
     body = example(plain["iql, choice"])
     for longest in (1000, 10):
         monkeypatch.setattr(serve, "LONGEST_EXAMPLE", longest)
-        (line,) = serve._example(plain["iql, choice"], "http://here/act")
+        (line,) = serve._example(plain["iql, choice"], "http://here")
         words = shlex.split(line)
         data = words[words.index("-d") + 1]
         assert json.loads(Path(data[1:]).read_text() if longest == 10 else data) == body

@@ -235,7 +235,7 @@ def test_a_folder_without_locks_counts_as_free(tmp_path, monkeypatch):
     before = len(os.listdir("/proc/self/fd"))
     lock.check_unlocked(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
-    warned = pytest.warns(UserWarning, match=r"cannot be locked \(Permission denied\): make sure that this folder is")
+    warned = pytest.warns(UserWarning, match=r"cannot be locked \(Permission denied\): make sure that no other process")
     with warned, lock.locked(tmp_path):
         pass
 
