@@ -14,9 +14,9 @@ import polars as pl
 import tyro
 
 from tidelog.cli.flags import File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.folders import FAILURES, separate_files
+from tidelog.cli.folders import present_each
 from tidelog.cli.named_policies import open_for_use
-from tidelog.cli.output import present, print_details, print_line, print_notes
+from tidelog.cli.output import print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.data.core.columns import USUAL_FORM, Columns
@@ -76,18 +76,7 @@ class Act(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write actions for a table, or for each of several."""
-    options = parse(Act, words, "act")
-    failed: list[str] = []
-
-    def act() -> dict[str, Any]:
-        files = separate_files(options.data, options.out, options.folder_options)
-        if files is None:
-            return _act(options)
-        result = _act_on_files(options, files)
-        failed.extend(result["failed"])
-        return result
-
-    return present(options, act) or (FAILURES if failed else 0)
+    return present_each(parse(Act, words, "act"), _act, _act_on_files)
 
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:

@@ -11,9 +11,9 @@ import polars as pl
 import tyro
 
 from tidelog.cli.flags import Column, File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.folders import FAILURES, separate_files
+from tidelog.cli.folders import present_each
 from tidelog.cli.named_policies import open_for_use, open_policy, open_rule
-from tidelog.cli.output import present, print_details, print_line, print_notes
+from tidelog.cli.output import print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.data.sources import table_with
 from tidelog.errors import ConfigError, TidelogError
@@ -91,18 +91,7 @@ class Recommend(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write recommendations for a table, or for each of several."""
-    options = parse(Recommend, words, "recommend")
-    failed: list[str] = []
-
-    def recommend() -> dict[str, Any]:
-        files = separate_files(options.data, options.out, options.folder_options)
-        if files is None:
-            return _recommend(options)
-        result = _recommend_for_files(options, files)
-        failed.extend(result["failed"])
-        return result
-
-    return present(options, recommend) or (FAILURES if failed else 0)
+    return present_each(parse(Recommend, words, "recommend"), _recommend, _recommend_for_files)
 
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:

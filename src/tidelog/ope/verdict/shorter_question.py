@@ -34,7 +34,7 @@ def with_shorter_question(findings: Sequence[Finding], case: Case) -> list[Findi
 
 
 def supported_steps(case: Case) -> int | None:
-    """A large number of first steps that the log can decide, found by halving; None if none is found.
+    """A large number of first steps that the log can decide, by bisection; None if there is none.
 
     The values of actions are those of whole episodes, so that this is a forecast of the verdict on these steps. The
     largest number with even weights is tried first, then halves of what is left: fewer steps have more support.
