@@ -87,10 +87,10 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             before = cls.read(folder) if (folder / FILES).exists() else None
             written = [] if before is None else [*before.files, *before.earlier, *before.replaced]
             _check_no_link_leads_out(folder, [*plan.files, *written])
-            for parent in {one.parent for file in [*plan.files, *written] for one in plan._places(file)} | {folder}:
-                tidy(parent)
             if before is not None:
                 plan = plan._after(before, overwrite)
+            for parent in {one.parent for file in [*plan.files, *written] for one in plan._places(file)} | {folder}:
+                tidy(parent)
             delete(folder / FAILURES)
             write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
             yield plan
