@@ -47,6 +47,13 @@ def test_networks_that_do_not_fit_are_refused_before_they_exist(origin, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_compiled_programs_count(origin, tmp_path, monkeypatch):
+    limited(monkeypatch, 10**9)
+    monkeypatch.setattr(memory_need, "PROGRAMS", 10**9)
+    with pytest.raises(SpaceError, match=r"1\.0 GB for compiled programs"):
+        begin(bc(), origin, tmp_path / "run")
+
+
 def test_a_network_counts_its_weights_and_both_moments_of_the_optimiser(origin):
     weights = 3_000 * 3_000
     found = memory_need.state_bytes(bc(hidden=(3_000, 3_000)), origin.spec)

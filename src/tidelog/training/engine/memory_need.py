@@ -39,10 +39,12 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
         return
     fixes = ["use fewer seeds or smaller networks"] if states > data else []
     fixes += ["open the log with memory_map=True", "use fewer rows"] if data > states and isinstance(log, Log) else []
+    members = seeds * len(algorithms)
     raise SpaceError(
         f"training needs at least {in_units(data + states + programs)} of memory ({in_units(data)} for the log and "
-        f"its batches, {in_units(states)} for {seeds * len(algorithms)} member(s) with optimisers, {in_units(programs)} "
-        f"for compiled programs), but {in_units(free)} are free; nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, or free memory"
+        f"its batches, {in_units(states)} for {members} member(s) with optimisers, {in_units(programs)} for compiled "
+        f"programs), but {in_units(free)} are free; nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, "
+        "or free memory"
     )
 
 
