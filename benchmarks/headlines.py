@@ -89,6 +89,10 @@ def _verdict_speed(found: Found) -> str:
 
 HEADLINES: dict[str, Callable[[Found], str]] = {
     "speed_cpu": _speed,
+    "update_profile": lambda f: (
+        f"matrix products take {min(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} to "
+        f"{max(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} of an update on one core"
+    ),
     "icu_sepsis_iql": lambda f: f"survival {f['iql']['interval'][0]:.3f} by IQL, {f['expert']:.3f} by the clinicians",
     "pendulum_iql_bc": lambda f: f"IQL - BC in return: {_interval(f['interval'])} over {len(f['difference'])} seeds",
     "imperfect_pendulum": lambda f: f"BCQ - BC in return: {_interval(f['difference_intervals']['bc'])}",
