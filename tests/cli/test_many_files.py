@@ -45,7 +45,8 @@ def new(here, table):
 
 
 def written(folder="actions"):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("rows.*")}
+    outputs = [path for path in Path(folder).rglob("rows.*") if path.suffix != ".json"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in outputs}
 
 
 def test_each_file_gets_a_file_and_the_broken_one_a_reason(new, policy, tidelog):
@@ -162,6 +163,76 @@ def test_skipped_rows_are_in_a_folder_of_their_own(new, policy, table, tidelog):
     assert done.code == 0, done.err
     assert pl.read_csv("actions/skipped/mon/rows.csv")["row"].to_list() == [2, 4]
     assert len(pl.read_csv("actions/mon/rows.csv")) == 2
+    assert "2 rows of 1 file skipped, each with the values that the policy cannot read: actions/skipped" in done.out
+    assert done.out.count(" skipped") == 1
+    done = tidelog("act", policy, "--data", "new/mon", "--data", "new/tue/rows.parquet", "--out", "actions",
+                   "--skip-unknown", "actions/skipped", "--json")  # fmt: skip
+    assert json.loads(done.out)["skipped"] == 2, "also where nothing is left to do"
+
+
+def test_text_that_a_spreadsheet_computes_is_said_once_for_a_folder(new, policy, table, histories, tidelog):
+    for name in ("one", "two", "three"):
+        table[:4].with_columns(id=pl.lit("=1+1")).write_csv(f"new/mon/{name}.csv")
+    done = tidelog("act", policy, "--data", "new/mon", "--out", "actions")
+    assert f"note: {new}/actions/one.csv has text that a spreadsheet computes as a formula" in done.out
+    assert "note: the same note is for 2 more files in actions" in done.out
+    assert "formula" not in tidelog("act", policy, "--data", "new/mon", "--out", "safe", "--csv-safe").out
+    frame = pl.read_csv("histories/a.csv").with_columns(u=pl.lit("=") + pl.col("u"))
+    frame.write_csv("histories/a.csv")
+    done = tidelog(*histories, "--out", "lists")
+    assert f"note: {new}/lists/a.csv has text that a spreadsheet computes as a formula" in done.out
+
+
+def test_one_file_is_named_in_the_singular(new, policy, tidelog):
+    done = tidelog("act", policy, "--data", "new/mon", "--out", "actions")
+    assert "1 file with their actions" not in done.out
+    assert "1 file with its actions: actions" in done.out
+
+
+def test_an_older_output_stays_until_the_new_one_is_complete(new, policy, table, tidelog, monkeypatch):
+    """Also that of a file that fails, and of one that is not among the new files until all others are complete."""
+    table[:5].write_csv("new/mon/gone.csv")
+    words = ["act", policy, "--out", "actions"]
+    data = ["--data", "new/mon", "--data", "new/tue/rows.parquet"]
+    assert tidelog(*words, *data).code == 0
+    Path("new/mon/gone.csv").unlink()
+    table[:5].drop("kidneys").write_csv("new/mon/rows.csv")
+    before, seen = {**written(), "gone": Path("actions/mon/gone.csv").read_bytes()}, []
+    work = act.work_on
+
+    def watched(*given):
+        seen.append({**written(), "gone": Path("actions/mon/gone.csv").read_bytes()})
+        work(*given)
+
+    monkeypatch.setattr(act, "work_on", watched)
+    done = tidelog(*words, *data, "--probabilities", "--overwrite")
+    assert done.code == 4
+    monkeypatch.setattr(act, "work_on", work)
+    assert seen == [before]
+    assert "1 file with its actions: actions" in done.out
+    assert f"1 output of an earlier call is unchanged, such as {new}/actions/mon/rows.csv" in done.out
+    now = written()
+    assert now["mon/rows.csv"] == before["mon/rows.csv"]
+    assert now["tue/rows.parquet"] != before["tue/rows.parquet"]
+    assert not Path("actions/mon/gone.csv").exists()
+    table[:5].write_csv("new/mon/rows.csv")
+    assert tidelog(*words, *data, "--probabilities").code == 0, "a mended file is written"
+    assert any(name.startswith("probability_") for name in pl.read_csv("actions/mon/rows.csv").columns)
+    assert [path.name for path in Path("actions/files.done").iterdir()] == ["1"]
+    Path("actions/mon/gone.csv").write_text("mine")
+    assert tidelog(*words, *data, "--probabilities").code == 0
+    assert Path("actions/mon/gone.csv").read_text() == "mine", "what was deleted once is not deleted again"
+
+
+def test_skipped_rows_of_an_earlier_call_are_deleted_with_its_output(new, policy, table, tidelog):
+    strange = table[:4].with_columns(kidneys=pl.Series(["healthy", "none", "impaired", "none"]))
+    strange.write_csv("new/mon/rows.csv")
+    words = ["act", policy, "--data", "new/mon", "--out", "actions"]
+    assert tidelog(*words, "--skip-unknown", "actions/skipped").code == 0
+    assert Path("actions/skipped/rows.csv").exists()
+    table[:4].write_csv("new/mon/rows.csv")
+    assert tidelog(*words, "--overwrite").code == 0
+    assert not Path("actions/skipped/rows.csv").exists()
 
 
 @pytest.mark.parametrize(

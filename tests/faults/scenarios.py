@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ from tests.training.runs import bc, begin, finish
 from tidelog import disk
 from tidelog.algorithms.names import configured, source_of
 from tidelog.cli import main
-from tidelog.cli.many_files import LOCK
+from tidelog.cli.many_files import DONE, LOCK
 from tidelog.disk import write_file, write_json
 from tidelog.folders import MANIFEST
 from tidelog.ope.verdict.ledger import Ledger
@@ -180,8 +181,15 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
     }
 
 
-def folder_of_actions(work: Path) -> tuple[list[Step], list[Step]]:
-    """`tidelog act` with a folder as --out, begun again with other settings, and what each call writes undisturbed."""
+class FolderCase(NamedTuple):
+    """A command that writes a file for each of several files, begun again with other settings."""
+
+    calls: list[Step]  # with the old settings, then with the new ones and --overwrite
+    again: list[Step]  # the same two without --overwrite
+
+
+def folder_of_actions(work: Path) -> FolderCase:
+    """`tidelog act` with a folder as --out: two files of rows, and one that has no actions."""
     noise_of = np.random.default_rng(0)
     (work / "new" / "b").mkdir(parents=True)
     for name in ("new/one.csv", "new/b/two.csv"):
@@ -193,29 +201,53 @@ def folder_of_actions(work: Path) -> tuple[list[Step], list[Step]]:
     )
     log = tl.read_log(table, tl.Columns(observation=["x", "y"], action="a", reward="r", terminated=True))
     tl.fit(bc(), log, 1, progress=False).policy().save(work / "policy")
+    files = [str(work / "new/*.csv"), "--data", str(work / "new/b/*.csv")]
+    return _folder_case(["act", str(work / "policy"), "--data", *files], [], ["--probabilities"])
 
-    def called(*words: str) -> Step:
+
+def folder_of_lists(work: Path) -> FolderCase:
+    """`tidelog recommend` with a folder as --out: the histories of two files, and one without users."""
+    (work / "histories").mkdir(parents=True)
+    users = pl.DataFrame({"u": np.arange(40) // 4, "i": np.arange(40) % 7, "t": np.arange(40) * 1.0})
+    users.write_csv(work / "shop.csv")
+    users[:20].write_csv(work / "histories" / "one.csv")
+    users[20:].write_csv(work / "histories" / "two.csv")
+    pl.DataFrame({"i": [1]}).write_csv(work / "histories" / "short.csv")
+    shop = read_interactions(work / "shop.csv", user="u", item="i", time="t")
+    tl.fit(smallest("recommender-bcq"), shop, 1, progress=False).policy().save(work / "lists policy")
+    named = ["--user", "u", "--item", "i", "--time", "t"]
+    words = ["recommend", str(work / "lists policy"), "--data", str(work / "histories"), *named]
+    return _folder_case(words, ["--k", "2"], ["--k", "3"])
+
+
+def _folder_case(words: list[str], old: list[str], new: list[str]) -> FolderCase:
+    def called(*more: str) -> Step:
         def step(at: Path) -> None:
-            files = [word for name in ("new/*.csv", "new/b/*.csv") for word in ("--data", str(work / name))]
-            code = main(["act", str(work / "policy"), *files, "--out", str(at / "actions"), "--quiet", *words])
+            code = main([*words, "--out", str(at / "outputs"), "--quiet", *more])
             assert code == 4
-            (at / "actions" / LOCK).unlink()  # which is no operation of the disk
+            (at / "outputs" / LOCK).unlink()  # which is no operation of the disk
 
         return step
 
-    other = "--probabilities"
-    return [called(), called(other, "--overwrite")], [called(), called(other)]
+    return FolderCase([called(*old), called(*new, "--overwrite")], [called(*old), called(*new)])
 
 
-def check_folder_of_actions(
+FOLDERS: dict[str, Callable[[Path], FolderCase]] = {
+    "folder of actions": folder_of_actions,
+    "folder of lists": folder_of_lists,
+}
+
+
+def check_folder(
     recorder: Recorder, seen: list[Tree], again: Sequence[Step], root: Path, schedules: int, seed: int
 ) -> Checked:
-    """No output is of other settings than `files.json` says; the same command, or the next one, then ends as it should.
+    """Every output is a complete one of the old settings or of the new ones, and the records say which.
 
-    `again` are the two calls without --overwrite; they are repeated at a few states only.
+    An output with a record is of the settings in `files.json`. Once the first call is complete, no output is missing.
+    The same command, or the next one, then ends as undisturbed; it is repeated at a few states only.
     """
     count, met = 0, set[str]()
-    plans = {name: at(tree, ["actions", FILES]) for name, tree in zip(("old", "new"), seen[1:], strict=True)}
+    plans = [json.loads(at(tree, ["outputs", FILES])) for tree in seen[1:]]
     for stop in states(recorder, schedules, seed):
         count += 1
         now = visible(stop.tree)
@@ -223,21 +255,25 @@ def check_folder_of_actions(
         if key in met:
             continue
         met.add(key)
-        plan = at(now, ["actions", FILES])
+        plan = at(now, ["outputs", FILES])
         outputs = {path for path in paths(now) if path[-1].endswith(".csv")}
-        assert plan in (None, *plans.values()), stop.after
         assert plan is not None or not outputs, stop.after
-        tree = seen[1 if plan == plans["old"] else 2]
+        which = 0 if plan is None or not json.loads(plan)["round"] else 1
+        assert plan is None or json.loads(plan)["settings"] == plans[which]["settings"], stop.after
         for path in outputs:
-            assert at(now, path) == at(tree, path), (stop.after, path)
+            found, record = at(now, path), ("outputs", DONE, str(which), *path[1:-1], f"{path[-1]}.json")
+            complete = at(now, record) is not None
+            allowed = [seen[which + 1]] if complete else seen[1 : which + 2]
+            assert found in [at(tree, path) for tree in allowed], (stop.after, path)
+        if stop.acknowledged.get("steps"):
+            assert outputs == {path for path in paths(seen[1]) if path[-1].endswith(".csv")}, stop.after
         if len(met) % 9 == 1:
             aside = root.with_name(f"{root.name}-aside")
             root.rename(aside)
             try:
                 put_tree(stop.tree, root)
-                step = again[1] if plan == plans["new"] else again[0]
-                step(root)
-                assert visible(read_tree(root)) == (seen[2] if plan == plans["new"] else seen[1]), stop.after
+                again[which](root)
+                assert visible(read_tree(root)) == seen[which + 1], stop.after
                 assert not [*root.rglob(f"{disk.WRITING}*")], stop.after
             finally:
                 shutil.rmtree(root)

@@ -53,11 +53,13 @@ def test_a_command_with_overwrite_leaves_what_was_there_or_what_was_to_come(name
 
 
 @pytest.mark.full
-def test_a_folder_of_actions_never_mixes_two_commands_and_is_completed_after_a_stop_anywhere(tmp_path):
-    calls, again = scenarios.folder_of_actions(tmp_path)
-    root = tmp_path / "disk"
-    recorder, seen = scenarios.record_steps(root, calls)
-    checked = scenarios.check_folder_of_actions(recorder, seen, again, root, SCHEDULES, 0)
+@pytest.mark.parametrize("name", scenarios.FOLDERS)
+def test_a_folder_never_takes_outputs_of_other_settings_for_its_own_and_is_completed_after_a_stop_anywhere(
+    name, tmp_path
+):
+    case, root = scenarios.FOLDERS[name](tmp_path), tmp_path / "disk"
+    recorder, seen = scenarios.record_steps(root, case.calls)
+    checked = scenarios.check_folder(recorder, seen, case.again, root, SCHEDULES, 0)
     assert checked.different > 40
 
 

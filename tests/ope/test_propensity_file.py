@@ -55,6 +55,11 @@ def test_rows_of_other_episodes_are_counted(log, written):
     assert found.unused == log.steps - part.steps
 
 
+def test_a_file_without_rows_is_refused(log, written):
+    with pytest.raises(tl.SpecError, match="no row, expected one for each step of the log"):
+        read_propensities(written(lambda frame: frame.head(0)), log)
+
+
 def changed(name, row, value):
     return lambda frame: frame.with_columns(
         pl.when(pl.int_range(pl.len()) == row).then(pl.lit(value)).otherwise(name).alias(name)

@@ -8,9 +8,10 @@ import zipfile
 
 import numpy as np
 import pytest
+from safetensors import numpy as safetensors
 
 from tests.runtime.cases import policy
-from tidelog import CheckpointError, TidelogError, load_policy, runtime
+from tidelog import CheckpointError, SpecError, TidelogError, load_policy, runtime
 from tidelog.runtime.artefact_files import MANIFEST, POLICY, WEIGHTS, Saved, write
 
 NAME = "iql, memory"
@@ -113,6 +114,28 @@ def test_nothing_is_reserved_for_sizes_that_the_weights_do_not_have(whole, tmp_p
     write(tmp_path / "p", {WEIGHTS: whole[2]}, manifest)
     with pytest.raises(CheckpointError, match="declares sizes"):
         runtime.load(tmp_path / "p")
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 2e18])
+def test_an_array_with_a_number_that_overflows_is_named(number, whole, tmp_path):
+    arrays = safetensors.load(whole[2])
+    name = next(name for name in arrays if arrays[name].ndim == 2)
+    arrays[name] = arrays[name].copy()
+    arrays[name][0, 0] = number
+    write(tmp_path / "p", {WEIGHTS: safetensors.save(arrays)}, json.loads(whole[1]))
+    for read_it in (runtime.load, load_policy):
+        with pytest.raises(CheckpointError) as refused:
+            read_it(tmp_path / "p")
+        assert f"the array {json.dumps(name)} has numbers from" in str(refused.value)
+        assert ". fix: train it again" in str(refused.value)
+
+
+def test_observations_that_overflow_are_refused_without_a_warning(tmp_path):
+    path = policy("iql, choice").save(tmp_path / "p")
+    acting, seen = runtime.load(path), {"categorical": [[0, 0]], "numeric": [[3e38, -3e38, 3e38, 0.0]]}
+    for call in (acting.act, acting.q_values, acting.probabilities):
+        with pytest.raises(SpecError, match=r"numbers that are not finite .*\. fix: correct values"):
+            call(seen)
 
 
 def header(content):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 import tyro
 
 from tidelog.cli.flags import File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
@@ -69,7 +68,7 @@ class Act(OutputFlags):
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
-    """replace these files if they exist; a folder loses all that was written in it before"""
+    """replace these files if they exist; in a folder, each file stays until the new one is complete"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
     """with a folder as --out, which gets a file for each file of --data"""
 
@@ -81,21 +80,22 @@ def run(words: list[str]) -> int:
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
     """Write the actions for some files of a folder that `tidelog act` began; `after` is called after each of them."""
-    from tidelog.cli.many_files import ManyFiles
+    from tidelog.cli.many_files import ManyFiles, Outcome
 
     plan = ManyFiles.read(folder)
     options = plan.options(Act, RECORDED)
     policy = _policy(options)
     plan.check_same(_settings(options, policy))
 
-    def write(file: OneFile, target: Path) -> None:
+    def write(file: OneFile, target: Path) -> Outcome:
         seed = options.seed  # each file has random numbers of its own, whichever process draws them
         if seed is not None:
             seed = int(np.random.SeedSequence([seed, *os.fsencode(file.target)]).generate_state(1)[0])
         skipped = None if options.skip_unknown is None else Path(options.skip_unknown) / file.target
         if skipped is not None:
             make_folders(skipped.parent)
-        _write_rows(policy, replace(options, seed=seed), file.source, target, skipped)
+        _, left_out, notes = _write_rows(policy, replace(options, seed=seed), file.source, target, skipped)
+        return Outcome(left_out, notes)
 
     plan.work(numbers, write, after)
 
@@ -152,23 +152,36 @@ def _act(options: Act) -> dict[str, Any]:
             raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
     policy = _policy(options)
     check_targets(target, skipped_file, overwrite=options.overwrite)
-    rows, skipped, note = _write_rows(policy, options, source, target, skipped_file)
+    rows, skipped, notes = _write_rows(policy, options, source, target, skipped_file)
     print_way(policy)
-    print_notes([*policy.notes(), *([note] if note else [])])
+    print_notes([*policy.notes(), *notes])
+    if skipped_file is not None:
+        print_details(
+            f"{count_of(skipped, 'row')} skipped, each with the values that the policy cannot read: {skipped_file}"
+        )
     print_line(f"{count_of(rows, 'row')} with their actions: {target}")
     return {"out": str(target), "rows": rows, "skipped": skipped, "acting": policy.acting}
 
 
 def _write_rows(
     policy: Acts, options: Act, source: str | list[str], target: Path, skipped_file: Path | None
-) -> tuple[int, int, str | None]:
-    """Write the actions of one table; return the number of rows, of skipped ones, and a note if there is one."""
-    columns, skipped = _columns(options, source), 0
+) -> tuple[int, int, list[str]]:
+    """Write the actions of one table, and the skipped rows; return the number of rows, of skipped ones, and notes."""
+    columns, skipped, notes = _columns(options, source), 0, list[str | None]()
     if skipped_file is None:
         acted = act_on_table(policy, source, columns, options.seed, probabilities=options.probabilities)
     else:
-        acted, skipped = _known(policy, options, source, skipped_file)
-    return len(acted), skipped, write_table(acted, target, options.csv_safe)
+        known, left_out = act_on_known(policy, source, columns, options.seed)
+        skipped = len(left_out)
+        if known is None:
+            raise SpecError(
+                f"all {count_of(skipped, 'row')} have a value that the policy cannot read, such as "
+                f"{left_out['unknown'][0]}. fix: correct the cells"
+            )
+        acted = known
+        notes.append(write_table(left_out, skipped_file, options.csv_safe))
+    notes.append(write_table(acted, target, options.csv_safe))
+    return len(acted), skipped, [note for note in notes if note]
 
 
 def _columns(options: Act, source: str | list[str]) -> Columns | None:
@@ -237,19 +250,3 @@ def _opened(options: Act) -> Acts:
     if isinstance(policy, Acts) and not isinstance(policy.spec.action, Catalogue):
         return policy
     raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-
-
-def _known(policy: Acts, options: Act, source: str | list[str], skipped_file: Path) -> tuple[pl.DataFrame, int]:
-    """Act on the rows whose categories the log has; write the others to a file, and return their number."""
-    acted, skipped = act_on_known(policy, source, _columns(options, source), options.seed)
-    if acted is None:
-        raise SpecError(
-            f"all {len(skipped):,} rows have a value that the policy cannot read, such as {skipped['unknown'][0]}. "
-            "fix: correct the cells"
-        )
-    note = write_table(skipped, skipped_file, options.csv_safe)
-    print_notes([note] if note else [])
-    print_details(
-        f"{count_of(len(skipped), 'row')} skipped, each with the values that the policy cannot read: {skipped_file}"
-    )
-    return acted, len(skipped)

@@ -3,6 +3,7 @@
 FOLDER/files.json        the files, and the settings of the command; written first
 FOLDER/.../name.csv      what was written for a file, at the place that the file has below the files' common folder
 FOLDER/skipped/.../name.csv rows of a file that were left out, if the command was told to leave them out
+FOLDER/files.done/0/.../name.csv.json that name.csv is complete, and what is said about it (0: calls with --overwrite)
 FOLDER/failures/0003.txt why there is nothing for a file
 FOLDER/jobs/0003.txt     what a process printed, if there were several
 FOLDER/files.lock        locked while a process writes here
@@ -21,18 +22,19 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from tidelog.cli.flags import FolderFlags
-from tidelog.cli.output import print_line
+from tidelog.cli.output import print_details, print_line, print_notes
 from tidelog.data.sources import SOURCES, ending_of
 from tidelog.disk import delete, is_temporary, make_folders, not_written, tidy, write_file, write_json
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.folders import digest
 from tidelog.input_files import check_regular, read_regular
+from tidelog.number_text import count_of
 from tidelog.schema import Count, decode_file
 from tidelog.sweeps.engines import FILES, JOBS
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import Screen
 
-FAILURES, SKIPPED, LOCK = "failures", "skipped", "files.lock"
+FAILURES, SKIPPED, LOCK, DONE = "failures", "skipped", "files.lock", "files.done"
 MOST_SHOWN = 5  # failures that are printed
 ENDINGS = (".csv", ".parquet")
 TEXT = ("csv", "tsv")  # tables for which a .csv is written, and a .parquet for others
@@ -49,6 +51,13 @@ class OneFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modified: Count  # milliseconds
 
 
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is said about the output of a file."""
+
+    skipped: Count = 0  # rows that were left out
+    notes: list[str] = []
+
+
 class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The content of `files.json`."""
 
@@ -56,6 +65,8 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settings: dict[str, Any]  # flags by their names, and what else the output depends on
     files: list[OneFile]
     earlier: list[OneFile] = []  # of earlier calls with the same settings, whose outputs are here too
+    replaced: list[OneFile] = []  # whose outputs are of other settings, and are deleted once all others are complete
+    round: Count = 0  # the number of calls with --overwrite
 
     @classmethod
     @contextmanager
@@ -74,21 +85,58 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise not_written(folder, problem, ConfigError) from problem
         with locked(folder, LOCK, "written"):
             before = cls.read(folder) if (folder / FILES).exists() else None
-            written = [] if before is None else [*before.files, *before.earlier]
+            written = [] if before is None else [*before.files, *before.earlier, *before.replaced]
             _check_no_link_leads_out(folder, [*plan.files, *written])
-            for parent in {folder, *((folder / one.target).parent for one in [*plan.files, *written])}:
+            if before is not None:
+                plan = plan._after(before, overwrite)
+            for parent in {one.parent for file in [*plan.files, *written] for one in plan._places(file)} | {folder}:
                 tidy(parent)
-            if before is not None and not overwrite:
-                plan._check_goes_on(before)
-                mine = {one.source for one in plan.files}
-                left = [one for one in written if one.source not in mine and (folder / one.target).exists()]
-                plan = msgspec.structs.replace(plan, earlier=left)
-            for one in written if overwrite else ():
-                delete(folder / one.target)
-                delete(folder / SKIPPED / one.target)
             delete(folder / FAILURES)
             write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
             yield plan
+            plan._end()
+
+    def _after(self, before: Self, overwrite: bool) -> Self:
+        """This plan with what earlier calls wrote; ConfigError if it would mix with that."""
+        plan = msgspec.structs.replace(self, round=before.round + overwrite)
+        mine, earlier = {one.target for one in plan.files}, []
+        if not overwrite:
+            plan._check_goes_on(before)
+            known = [*before.files, *before.earlier]
+            earlier = [one for one in known if one.target not in mine and plan.is_complete(one)]
+        there = {one.target: one for one in [*before.files, *before.earlier, *before.replaced]
+                 if any(place.exists() for place in plan._places(one))}  # fmt: skip
+        for one in [*plan.files, *earlier]:
+            there.pop(one.target, None)
+        return msgspec.structs.replace(plan, earlier=earlier, replaced=list(there.values()))
+
+    def _end(self) -> None:
+        """Delete what is of other settings, once every file has its output or a failure."""
+        if self.left():
+            return
+        for one in self.replaced:
+            for place in self._places(one)[:2]:
+                delete(place)
+        for one in self.files if self.settings.get("--skip-unknown") is None else ():
+            if self.is_complete(one):
+                delete(self._places(one)[1])
+        folder = Path(self.folder)
+        for rounds in (folder / DONE).glob("*"):
+            if rounds.name != str(self.round):
+                delete(rounds)
+        if self.replaced:
+            write_json(folder / FILES, msgspec.to_builtins(msgspec.structs.replace(self, replaced=[])), ConfigError)
+
+    def _places(self, one: OneFile) -> tuple[Path, Path, Path]:
+        """The output of a file, its rows that are left out, and the record that both are complete."""
+        folder = Path(self.folder)
+        record = folder / DONE / str(self.round) / f"{one.target}.json"
+        return folder / one.target, folder / SKIPPED / one.target, record
+
+    def is_complete(self, one: OneFile) -> bool:
+        """Whether the output of a file is there, and is of these settings."""
+        output, _, record = self._places(one)
+        return record.exists() and output.exists()
 
     def _check_goes_on(self, before: Self) -> None:
         """Raise ConfigError unless all that was written before is what this command would write."""
@@ -98,7 +146,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ConfigError(f"{self.folder} was begun with another {name}. {fix}")
         sources, targets = ({getattr(one, name): one for one in self.files} for name in ("source", "target"))
         for one in [*before.files, *before.earlier]:
-            if not (Path(self.folder) / one.target).exists():
+            if not before.is_complete(one):
                 continue
             if one.source in sources and sources[one.source] != one:
                 same = sources[one.source].target == one.target
@@ -116,7 +164,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not path.is_file():
             raise ConfigError(f"{folder} has no {FILES}, it is not of this command. fix: choose another folder")
         plan = decode_file(path, cls, ConfigError, "choose another folder")
-        for one in [*plan.files, *plan.earlier]:
+        for one in [*plan.files, *plan.earlier, *plan.replaced]:
             parts = Path(one.target).parts
             if not parts or Path(one.target).suffix not in ENDINGS or ".." in parts or Path(one.target).is_absolute():
                 raise ConfigError(f"{path} names {one.target!r}, no file that it writes. fix: choose another folder")
@@ -138,7 +186,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def left(self, numbers: Iterable[int] | None = None) -> list[int]:
         """The files, of these or of all, that have neither an output nor a failure."""
         wanted = range(len(self.files)) if numbers is None else numbers
-        return [one for one in wanted if not self.target(one).exists() and not self._failure(one).exists()]
+        return [one for one in wanted if not self.is_complete(self.files[one]) and not self._failure(one).exists()]
 
     def failures(self) -> dict[int, str]:
         """Why there is nothing for a file, by its number."""
@@ -151,7 +199,9 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The file that is written for a file."""
         return Path(self.folder) / self.files[number].target
 
-    def work(self, numbers: Iterable[int], write: Callable[[OneFile, Path], None], after: Callable[[], None]) -> None:
+    def work(
+        self, numbers: Iterable[int], write: Callable[[OneFile, Path], Outcome], after: Callable[[], None]
+    ) -> None:
         """Call `write(file, target)` for each of some files that is left, and `after` after each of them.
 
         An error of tidelog is kept as the file's failure.
@@ -160,7 +210,8 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             target = self.target(number)
             try:
                 make_folders(target.parent)
-                write(self.files[number], target)
+                outcome = write(self.files[number], target)
+                write_json(self._places(self.files[number])[2], msgspec.to_builtins(outcome), ConfigError)
             except OSError as problem:
                 self.fail(number, str(not_written(target, problem, ConfigError)))
             except TidelogError as error:
@@ -168,15 +219,36 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             after()
 
     def tell(self, what: str, folder: str) -> dict[str, Any]:
-        """Print how many files with what were written to a folder, and what failed; return it."""
+        """Print what is said about the outputs, how many files with what were written, and what failed; return it."""
         failures = self.failures()
-        print_line(f"{len(self.files) - len(failures):,} files with their {what}: {folder}")
+        complete = [one for number, one in enumerate(self.files) if number not in failures]
+        outcomes = [decode_file(self._places(one)[2], Outcome, ConfigError, "add --overwrite") for one in complete]
+        notes = [outcome.notes for outcome in outcomes if outcome.notes]
+        print_notes(note for first in notes[:1] for note in first)
+        if len(notes) > 1:
+            print_notes([f"the same note is for {count_of(len(notes) - 1, 'more file')} in {folder}"])
+        skipped = [outcome.skipped for outcome in outcomes if outcome.skipped]
+        if skipped:
+            rows, where = count_of(sum(skipped), "row"), Path(folder) / SKIPPED
+            print_details(
+                f"{rows} of {count_of(len(skipped), 'file')} skipped, each with the values that the policy cannot "
+                f"read: {where}"
+            )
+        print_line(
+            f"{count_of(len(complete), 'file')} with {'its' if len(complete) == 1 else 'their'} {what}: {folder}"
+        )
         for number, reason in list(failures.items())[:MOST_SHOWN]:
             print_line(f"nothing for {self.files[number].source}: {reason}")
         if len(failures) > MOST_SHOWN:
             print_line(f"... and for {len(failures) - MOST_SHOWN:,} more: {Path(folder) / FAILURES}")
+        older = [number for number in failures if self.target(number).exists()]
+        if older:
+            print_line(
+                f"{count_of(len(older), 'output')} of an earlier call {'is' if len(older) == 1 else 'are'} unchanged, "
+                f"such as {self.target(older[0])}"
+            )
         failed = [self.files[number].source for number in failures]
-        return {"out": folder, "files": len(self.files), "failed": failed}
+        return {"out": folder, "files": len(self.files), "failed": failed, "skipped": sum(skipped)}
 
     def fail(self, number: int, reason: str) -> None:
         """Write the reason for which there is nothing for a file."""
@@ -220,7 +292,7 @@ def write_each(plan: ManyFiles, doing: str, module: str, flags: FolderFlags, qui
 
         def tell() -> None:
             done = count - len(plan.left())
-            screen.tell(f"{done:,} of {count:,} files", done / count)
+            screen.tell(f"{done:,} of {count_of(count, 'file')}", done / count)
 
         tell()
         left = plan.left()
@@ -264,7 +336,7 @@ def _is_free(folder: Path) -> bool:
 def _check_no_link_leads_out(folder: Path, files: Sequence[OneFile]) -> None:
     """Raise ConfigError if an output would be written, or deleted, outside of the folder."""
     inside = folder.resolve()
-    for parent in {(below / one.target).parent for one in files for below in (folder, folder / SKIPPED)}:
+    for parent in {(below / one.target).parent for one in files for below in (folder, folder / SKIPPED, folder / DONE)}:
         if not parent.resolve().is_relative_to(inside):
             raise ConfigError(f"{parent} is a link out of {folder}. fix: remove the link, or choose another folder")
 
@@ -283,7 +355,7 @@ def _files(sources: Sequence[Path], folder: Path) -> list[OneFile]:
             raise ConfigError(
                 f"{path} is in {folder}, where this command writes. fix: name files outside of it, or another folder"
             )
-        if target.parts[0] in (FILES, FAILURES, JOBS, LOCK, SKIPPED):
+        if target.parts[0] in (FILES, FAILURES, JOBS, LOCK, SKIPPED, DONE):
             part = "file" if len(target.parts) == 1 else f"folder '{target.parts[0]}'"
             raise ConfigError(f"{path}: its output would be {target}, which this command needs. fix: rename the {part}")
         try:

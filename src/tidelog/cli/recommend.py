@@ -84,7 +84,7 @@ class Recommend(OutputFlags):
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
-    """replace the output file if it exists; a folder loses all that was written in it before"""
+    """replace the output file if it exists; in a folder, each file stays until the new one is complete"""
     folder_options: FolderFlags = field(default_factory=FolderFlags)
     """with a folder as --out, which gets a file for each file of --data"""
 
@@ -96,15 +96,16 @@ def run(words: list[str]) -> int:
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
     """Write the lists for some files of a folder that `tidelog recommend` began; `after` is called after each."""
-    from tidelog.cli.many_files import ManyFiles, settings_of
+    from tidelog.cli.many_files import ManyFiles, Outcome, settings_of
 
     plan = ManyFiles.read(folder)
     options = plan.options(Recommend, RECORDED)
     policy = _opened(options)
     plan.check_same(settings_of(options, RECORDED, policy, reads=READS))
 
-    def write(file: OneFile, target: Path) -> None:
-        write_table(_lists(policy, options, file.source), target, options.csv_safe)
+    def write(file: OneFile, target: Path) -> Outcome:
+        note = write_table(_lists(policy, options, file.source), target, options.csv_safe)
+        return Outcome(notes=[note] if note else [])
 
     plan.work(numbers, write, after)
 

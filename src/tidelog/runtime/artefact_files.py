@@ -36,6 +36,7 @@ FIELDS = (
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
 )
 OPTIONAL = ("acting", "verdict", "provenance")  # in no policy that an older tidelog wrote
+LARGEST_WEIGHT = 1e18  # the square of a larger one has no room in float32
 DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
           struct.error, zlib.error, OverflowError)  # fmt: skip
@@ -165,13 +166,25 @@ class Saved:
             raise CheckpointError(f"{self.path} was changed after it was written, at byte {at:,}. fix: fetch it again")
 
     def arrays(self) -> dict[str, NumpyArray]:
-        """Return the weights by name."""
+        """Return the weights by name; CheckpointError names one with a number that no training gives.
+
+        Custom modules, which have no recipe, may hold any.
+        """
         try:
-            return dict(load(self.read(WEIGHTS)))
+            arrays = dict(load(self.read(WEIGHTS)))
         except (SafetensorError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise CheckpointError(
                 f"{self.path}/{WEIGHTS}: invalid safetensors: {error}. fix: export it again"
             ) from error
+        for name, array in arrays.items() if self.manifest["recipe"] is not None else ():
+            least, most = (array.min(), array.max()) if array.size else (0, 0)
+            if not -LARGEST_WEIGHT <= least <= most <= LARGEST_WEIGHT:  # NaN included
+                raise CheckpointError(
+                    f"{self.path}/{WEIGHTS}: the array {json.dumps(name)} has numbers from {least:g} to {most:g}, "
+                    f"expected finite ones of at most {LARGEST_WEIGHT:g}. fix: train it again, with a lower learning "
+                    "rate, and export it"
+                )
+        return arrays
 
 
 def _float32(values: Any, size: int | None) -> NumpyArray:

@@ -16,6 +16,7 @@ import numpy as np
 from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import RANKING, ranking_functions, reach
+from tidelog.runtime.networks import refuse_overflow
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, smallest
 from tidelog.runtime.ranking import GAPS, Ranker
@@ -236,7 +237,7 @@ def check_lists(make: Callable[[], Lists], spec: Spec, where: str) -> Lists:
 
 def _fits(compute: Callable[[], Fit], where: str) -> Fit:
     try:
-        with np.errstate(all="ignore"):
+        with refuse_overflow():
             return compute()
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, MemoryError, RecursionError,
             TidelogError) as error:  # fmt: skip

@@ -6,8 +6,13 @@ recurrent unit, `C` channels; leading axes before the last are free.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeAlias
+
+import numpy as np
+
+from tidelog.errors import SpecError
 
 Array: TypeAlias = Any
 Node: TypeAlias = Mapping[str, Any]
@@ -16,6 +21,19 @@ ACTIVATIONS: Mapping[str, Callable[[Any, Array], Array]] = {
     "relu": lambda xp, x: xp.maximum(x, 0.0),
     "tanh": lambda xp, x: xp.tanh(x),
 }
+
+
+@contextmanager
+def refuse_overflow() -> Iterator[None]:
+    """Raise SpecError where NumPy computes a number that is not finite."""
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            yield
+    except FloatingPointError as error:
+        raise SpecError(
+            f"the policy computes numbers that are not finite ({error}), expected observations like those of its log. "
+            "fix: correct values that are far too large"
+        ) from error
 
 
 def linear(node: Node, x: Array) -> Array:

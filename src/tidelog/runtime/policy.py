@@ -14,6 +14,7 @@ import numpy as np
 
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.runtime.artefact_files import Saved, notes_of
+from tidelog.runtime.networks import refuse_overflow
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
 from tidelog.runtime.policy_heads import PolicyInputs, PolicyOutputs
 from tidelog.runtime.recipe import Noise
@@ -129,7 +130,8 @@ class Policy(Acts):
         if self._rate is None:
             raise SpecError("this policy has no Q-values. fix: use a policy of discrete actions with a critic")
         inputs = self._read(observation, None)
-        parts = [self._rate(leaves) for _, leaves in _chunks(inputs, self._chunk)]
+        with refuse_overflow():
+            parts = [self._rate(leaves) for _, leaves in _chunks(inputs, self._chunk)]
         return _unbatched(np.concatenate(parts), inputs)
 
     def _read(self, observation: Any, mask: Any) -> RawBatch:
@@ -143,7 +145,8 @@ class Policy(Acts):
         for rows, leaves in _chunks(inputs, self._chunk):
             noise = None if generator is None else self._draw(generator, len(next(iter(leaves.values()))))
             mask, state = (None if x is None else x[rows] for x in (inputs.mask, carry))
-            parts.append(self._make(PolicyInputs(leaves, mask, state, noise)))
+            with refuse_overflow():
+                parts.append(self._make(PolicyInputs(leaves, mask, state, noise)))
         whole = (
             parts[0] if len(parts) == 1 else PolicyOutputs(*(_joined(column) for column in zip(*parts, strict=True)))
         )

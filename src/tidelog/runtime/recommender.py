@@ -18,6 +18,7 @@ from tidelog.notebooks import rows_table
 from tidelog.runtime.artefact_files import Saved, notes_of
 from tidelog.runtime.history_encoders import gap_groups
 from tidelog.runtime.list_choices import Reasons, diverse, pool_size, reasons
+from tidelog.runtime.networks import refuse_overflow
 from tidelog.runtime.ranking import MARKS, Ranker, refuse_too_few
 from tidelog.types import Catalogue, History, Profile, Spec
 
@@ -269,12 +270,13 @@ def recommend(
             allowed[i, seen] = False
         refuse_too_few(allowed, int(k), begin)
         asked = known.padded(rows, ranker.history)
-        if diversity:
-            whole = ranker.whole()
-            pool = whole.rank(**asked, k=pool_size(int(k), allowed), allowed=allowed)
-            parts.append(diverse(*pool, whole.vectors, int(k), diversity))
-        else:
-            parts.append(ranker.rank(**asked, k=int(k), allowed=allowed))
+        with refuse_overflow():
+            if diversity:
+                whole = ranker.whole()
+                pool = whole.rank(**asked, k=pool_size(int(k), allowed), allowed=allowed)
+                parts.append(diverse(*pool, whole.vectors, int(k), diversity))
+            else:
+                parts.append(ranker.rank(**asked, k=int(k), allowed=allowed))
     recommended, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 

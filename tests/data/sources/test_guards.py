@@ -18,6 +18,7 @@ from tidelog.data.core.npy import read_array, read_header
 from tidelog.data.io import readers
 from tidelog.data.sources import (
     arrays,
+    arrow_guard,
     files,
     hdf5_guard,
     json_objects,
@@ -81,6 +82,79 @@ def test_pages_of_other_kinds_are_passed_over() -> None:
     other, data = b"\x15\x02\x15\x00\x15\x04\x00", b"\x15\x00\x15\x00\x15\x00\x00"  # an index of two bytes, data
     pages = list(parquet_guard._pages(other + bytes(2) + data, 0, 16))  # type: ignore[arg-type]
     assert [kind for kind, _ in pages] == [0]
+
+
+# Arrow.
+
+
+def arrow(compression: Any = "lz4", stream: bool = False, level: Any = None) -> bytes:
+    """A file of 50 rows with numbers, lists, structures, and a dictionary."""
+    frame = pl.DataFrame({
+        "a": range(50), "b": [None, "x"] * 25, "l": [[1, 2], []] * 25, "s": [{"u": 1}] * 50,
+        "c": pl.Series(["u", "v"] * 25, dtype=pl.Categorical),
+    })  # fmt: skip
+    target = io.BytesIO()
+    write = frame.write_ipc_stream if stream else frame.write_ipc
+    write(target, compression=compression, compat_level=level)
+    return target.getvalue()
+
+
+def arrow_refusal(tmp_path: Path, content: bytes) -> str:
+    """What a log of these bytes is refused for."""
+    (tmp_path / "log.arrow").write_bytes(content)
+    problem = readers.validate(tmp_path / "log.arrow", {"observation": "a", "action": "a"}).errors[0]
+    assert problem.check == "unreadable file"
+    return problem.found
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+@pytest.mark.parametrize("level", [pl.CompatLevel.newest(), pl.CompatLevel.oldest()])
+def test_sound_arrow_of_every_make_passes(stream: bool, compression: str, level: Any, tmp_path: Path) -> None:
+    content = arrow(compression, stream, level)
+    (tmp_path / "log.arrow").write_bytes(content)
+    largest = arrow_guard.largest_batch(tmp_path / "log.arrow")
+    assert largest == 0 if compression == "uncompressed" else 50 * 8 < largest < 4_000
+    table = tables.read_arrow(tmp_path / "log.arrow", ["a"])
+    assert table.rows == 50
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_arrow_buffer_that_declares_more_than_the_memory_is_refused_before_it_is_read(
+    stream: bool, tmp_path: Path
+) -> None:
+    """Polars reserves what a packed buffer declares; 2^61 bytes ended the process."""
+    declared = (400).to_bytes(8, "little")  # 50 numbers
+    content = arrow(stream=stream)
+    assert "2305843009.2 GB of memory are needed" in arrow_refusal(
+        tmp_path, content.replace(declared, (1 << 61).to_bytes(8, "little"), 1)
+    )
+    assert "a packed Arrow buffer declares -2 bytes" in arrow_refusal(
+        tmp_path, content.replace(declared, (-2).to_bytes(8, "little", signed=True), 1)
+    )
+
+
+def test_arrow_whose_places_and_sizes_contradict_each_other_is_refused(tmp_path: Path) -> None:
+    content, packed = arrow(), arrow(stream=True)
+    footer = len(content) - 10 - int.from_bytes(content[-10:-6], "little")
+    first = int(arrow_guard._Table.root(content[footer:]).structs(3, arrow_guard._BLOCK)["at"][0])
+    block = content.index(first.to_bytes(8, "little"), footer)
+    nodes = (50).to_bytes(8, "little") + (0).to_bytes(8, "little")
+    metadata = int.from_bytes(packed[4:8], "little")
+    for found, words in (
+        (content[:-20], "its last bytes are not a footer"),
+        (b"ARROW1", "too short to be Arrow"),
+        (content.replace(nodes, nodes[:8] + (99).to_bytes(8, "little"), 1), "more nulls than rows"),
+        (content[:footer] + b"\xff" * (len(content) - 10 - footer) + content[-10:], "metadata are damaged"),
+        (packed[:4] + (1 << 30).to_bytes(4, "little") + packed[8:], "an Arrow message of 1073741824 bytes at 0"),
+        (packed[: metadata + 100], "an Arrow message of .* exceeds the file"),
+        (packed[:-100], "an Arrow message at .* declares a body of"),
+        (content[: block + 4] + b"\xff" * 4 + content[block + 8 :], "outside of its place"),
+    ):
+        (tmp_path / "log.arrow").write_bytes(found)
+        with pytest.raises(OSError, match=words):
+            arrow_guard.largest_batch(tmp_path / "log.arrow")
+        assert arrow_refusal(tmp_path, found)
 
 
 # HDF5 and arrays.

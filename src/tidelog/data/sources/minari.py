@@ -140,7 +140,11 @@ def _check_folder(folder: Path) -> None:
     if len(texts) < 2:
         # Minari would build the environment of env_spec, which may name any module
         raise ValueError("the metadata do not hold the spaces of observations and actions")
-    spaces = [deserialize_space(parse_json(text)) for text in texts]
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            spaces = [deserialize_space(parse_json(text)) for text in texts]
+    except FloatingPointError as error:
+        raise ValueError(f"a bound of a space is beyond the numbers of its type ({error})") from error
     episodes = metadata.get("total_episodes")
     path = folder / "main_data.hdf5"
     check_regular(path)

@@ -45,11 +45,11 @@ def _walk(data: mmap.mmap) -> tuple[int, int]:
             for chunk in group[1]:
                 _check_chunk(data, chunk[3], group[3])
         largest = max((chunk[3][6] for group in footer[4] for chunk in group[1]), default=0)
-        rows = sum(group[3] for group in footer[4])
+        rows, counted = sum(group[3] for group in footer[4]), footer[3]
     except (IndexError, KeyError, TypeError, AttributeError) as error:
         raise OSError(f"the Parquet footer or a page header is damaged ({type(error).__name__}: {error})") from error
-    if rows != footer[3]:
-        raise OSError(f"the Parquet footer counts {footer[3]} rows, its row groups {rows}")
+    if rows != counted:
+        raise OSError(f"the Parquet footer counts {counted} rows, its row groups {rows}")
     return rows, largest
 
 

@@ -13,6 +13,7 @@ import polars as pl
 from tidelog.data.core.columns import USUAL_FORM, TextForm
 from tidelog.data.core.registry import unreadable
 from tidelog.data.parsing.tables import Table, first_error_line, unique
+from tidelog.data.sources.arrow_guard import MAGIC, largest_batch
 from tidelog.data.sources.file_bytes import FIX_MEMORY, PACKED, ending_of, refuse_large, refuse_wide
 from tidelog.data.sources.json_objects import DOCUMENTS, read_document, read_lines, read_objects
 from tidelog.data.sources.parquet_guard import refuse_contradictions
@@ -25,7 +26,6 @@ from tidelog.memory import shortage
 
 Reader: TypeAlias = Callable[[Path, Sequence[str] | None], Table]  # (path, column names or None for all) -> table
 _NUMBER = 8  # bytes of memory of one cell
-_ARROW = b"ARROW1"
 
 
 def one_table(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:
@@ -119,8 +119,9 @@ def read_parquet(path: Path, columns: Sequence[str] | None) -> Table:
 
 def read_arrow(path: Path, columns: Sequence[str] | None) -> Table:
     """Read the named columns of an Arrow file (Feather) or stream."""
+    refuse_large(path, largest_batch(path), "batches that fit into memory one at a time")
     with open_regular(path) as stream:
-        whole = stream.read(len(_ARROW)) == _ARROW
+        whole = stream.read(len(MAGIC)) == MAGIC
     frame = pl.scan_ipc(path) if whole else pl.read_ipc_stream(path).lazy()
     return _selected(frame, path, columns, int(frame.select(pl.len()).collect().item()))
 

@@ -49,6 +49,8 @@ def read_propensities(path: str | Path, log: Log) -> FilePropensities:
     """
     table = one_table(path)
     name = _column_of(table)
+    if not table.rows:
+        raise SpecError(f"{table.source}: no row, expected one for each step of the log. fix: write the file again")
     values = _probabilities(table, name, 1.0 if not isinstance(log.spec.action, Continuous) else np.inf)
     rows = _matched_rows(table, log) if EPISODE in table.names else _rows_in_order(table, log)
     return FilePropensities(values[rows], name == ESTIMATED, str(path), table.rows - len(rows))
