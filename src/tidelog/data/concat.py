@@ -63,8 +63,11 @@ def concat(logs: Sequence[Log]) -> Log:
     return replace(first, **columns, report=joined_report(logs, notes), origin=None)
 
 
-def check_alike(logs: Sequence[Log]) -> None:
-    """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit."""
+def check_alike(logs: Sequence[Log], together: str = "read the files together") -> None:
+    """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit.
+
+    `together` says how the files become one log without a mapping that declares what differs.
+    """
     first = logs[0]
     for place, log in enumerate(logs[1:], 1):
         difference = _difference(_facts(first), _facts(log))
@@ -72,7 +75,7 @@ def check_alike(logs: Sequence[Log]) -> None:
             name, one, other = difference
             raise LogError(
                 f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source}): "
-                f"expected the same. fix: {_fix(name)}"
+                f"expected the same. fix: {_fix(name, together)}"
             )
 
 
@@ -106,7 +109,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _fix(name: str) -> str:
+def _fix(name: str, together: str) -> str:
     if name == "reward_unit":
         return "declare the same reward_unit= in both mappings"
     if not name.startswith("spec."):
@@ -114,7 +117,7 @@ def _fix(name: str) -> str:
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",
                 "vocabularies": "vocabularies="}  # fmt: skip
     option = declared.get(name.rpartition(".")[2], "the same columns")
-    return f"read the files together, or declare {option} in both mappings"
+    return f"{together}, or declare {option} in the mapping of each"
 
 
 def _joined(parts: Sequence[Values | None]) -> Values | None:

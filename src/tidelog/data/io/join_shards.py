@@ -15,7 +15,7 @@ from tidelog.disk import write_file
 from tidelog.errors import LogError
 from tidelog.folders import MANIFEST, digest
 
-TOGETHER = "fix: convert the files without --workers, which reads them as one table"
+TOGETHER = "convert the files without --workers, which reads them as one table"
 
 
 def join_shards(folder: Path, names: Sequence[str], *, numbered: bool) -> Log:
@@ -26,18 +26,18 @@ def join_shards(folder: Path, names: Sequence[str], *, numbered: bool) -> Log:
     or they have clusters, whose names in the files a saved log does not have.
     """
     logs = [Log(**saved_columns(folder / name, memory_map=True)) for name in names]
-    check_alike(logs)
+    check_alike(logs, TOGETHER)
     first = logs[0]
     if first.cluster is not None:
         raise LogError(
             f"{first.report.source} has clusters, and a cluster may be in several files: expected files without. "
-            f"{TOGETHER}"
+            f"fix: {TOGETHER}"
         )
     kinds = {"text" if log.episode_ids.dtype.kind == "U" else "numbers": log.report.source for log in logs}
     if len(kinds) > 1:
         raise LogError(
             f"identifiers of episodes are text in {kinds['text']} and numbers in {kinds['numbers']}: expected one "
-            f"type. {TOGETHER}"
+            f"type. fix: {TOGETHER}"
         )
     if not numbered:
         ids = np.concatenate([log.episode_ids for log in logs])
@@ -47,7 +47,7 @@ def join_shards(folder: Path, names: Sequence[str], *, numbered: bool) -> Log:
             one, other, *_ = [log.report.source for log in logs if (log.episode_ids == twice).any()]
             raise LogError(
                 f"episode {twice.item()!r} is in {one} and in {other} ({len(ids) - len(found):,} such): expected each "
-                f"episode in one file. {TOGETHER}, or remove the file that is a copy"
+                f"episode in one file. fix: {TOGETHER}, or remove the file that is a copy"
             )
     seen: dict[str, str] = {}
     for name, log in zip(names, logs, strict=True):
