@@ -105,6 +105,22 @@ def write_file(
     _confirm(path, error)
 
 
+def write_files(contents: Mapping[Path, bytes], error: type[TidelogError] = CheckpointError) -> None:
+    """Write several files, none of them before the contents of all are on the disk; `error` as for `write_file`."""
+    with contextlib.ExitStack() as stack:
+        asides = {}
+        for path, content in contents.items():
+            aside = asides[path] = stack.enter_context(_new(path, error, parents=False))
+            DISK.write(aside, content)
+            if path.exists():
+                shutil.copymode(path, aside)
+            DISK.sync(aside)
+        for path, aside in asides.items():
+            DISK.rename(aside, path)
+    for path in contents:
+        _confirm(path, error)
+
+
 @contextlib.contextmanager
 def _new(path: Path, error: type[TidelogError], *, parents: bool) -> Iterator[Path]:
     """A path beside the final one; after a failure nothing is left there, and `error` says why."""

@@ -100,7 +100,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_not_read_again(d
         ("clusters", "has clusters, and a cluster may be in several files"),
         (
             "vocabularies",
-            "but .* in log 1 .*expected the same. fix: convert the files without --workers, .* or declare .*vocabularies=",
+            "but .* in log 1 .*the same. fix: convert the files without --workers, .* or declare .*vocabularies=",
         ),
         ("a copy", "is in .*0.csv and in .*copy.csv .2 such.*or remove the file that is a copy"),
         ("a copy without names", "0.csv and .*copy.csv have the same rows: expected different files"),

@@ -110,7 +110,7 @@ def test_validate_writes_a_page_and_a_quarantine(tmp_path: Path, capsys: pytest.
         "--html",
         str(page),
     ]
-    assert main(words) == 2
+    assert main(words) == 4
     assert pl.read_csv(bad)["quarantine_row"].to_list() == [4, 9]
     assert "Refused" in page.read_text()
     capsys.readouterr()
@@ -129,7 +129,7 @@ def test_validate_keeps_the_other_rows_beside_the_quarantine(
     words = ["data", "validate", "--data", source, "--columns", mapped(tmp_path)]
     assert main([*words, "--keep", str(good)]) == 2
     assert "fix: add --quarantine FILE" in flat(capsys.readouterr().err)
-    assert main([*words, "--quarantine", str(bad), "--keep", str(good)]) == 2
+    assert main([*words, "--quarantine", str(bad), "--keep", str(good)]) == 4
     assert f"written: {bad} written: {good}" in flat(capsys.readouterr().out)
     broken = set(visits()["patient"].gather([3, 8]).to_list())
     assert pl.read_csv(good)["patient"].to_list() == [one for one in visits()["patient"] if one not in broken]

@@ -245,7 +245,7 @@ def test_inspect_and_validate_understand_interactions(shop, tmp_path, capsys):
         "--quarantine",
         str(tmp_path / "aside.csv"),
     ]
-    assert main(flags) == 2
+    assert main(flags) == 4
     assert "unreadable cell in 't'" in said(capsys)
     assert pl.read_csv(tmp_path / "aside.csv").height == broken.height
 

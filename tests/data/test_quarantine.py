@@ -1,5 +1,6 @@
 """Offending rows are written aside with all their reasons, once, and never over something else."""
 
+import errno
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +8,8 @@ import pytest
 
 from tests.data.test_checks import put, write
 from tests.data.visits import mapping, visits
+from tests.faults.scenarios import on
+from tests.faults.simulated_disk import Recorder
 from tidelog.data.io.readers import read_log, validate
 from tidelog.data.validation.quarantine import LINE, PROBLEMS, ROW, quarantine
 from tidelog.errors import ConfigError
@@ -84,3 +87,18 @@ def test_other_rows_are_kept_without_episodes_that_have_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"good\.csv exists, nothing was written"):
         quarantine(tmp_path / "log.csv", mapping, tmp_path / "c.csv", keep=tmp_path / "good.csv")
     assert not (tmp_path / "c.csv").exists()
+
+
+@pytest.mark.parametrize("fails_at", range(4))
+def test_a_disk_that_fails_leaves_neither_of_the_two_files(fails_at: int, tmp_path: Path) -> None:
+    """The rows of errors and the others: the operations before both are complete."""
+    source, work = tmp_path / "a.csv", tmp_path / "work"
+    pl.DataFrame({"o": [1.0, 2.0, 3.0], "a": [0, 1, 0], "r": ["1", "", "2"]}).write_csv(source)
+    work.mkdir()
+    mapping = {"observation": "o", "action": "a", "reward": "r"}
+    words = [source, mapping, work / "bad.csv"]
+    with on(Recorder(work, fails_at, errno.ENOSPC)), pytest.raises(ConfigError, match="No space left"):
+        quarantine(*words, keep=work / "good.csv")
+    assert not [*work.iterdir()]
+    assert not quarantine(*words, keep=work / "good.csv").ok
+    assert pl.read_csv(work / "good.csv").height == 2

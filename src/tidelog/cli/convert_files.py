@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.cli.flags import FolderFlags
-from tidelog.cli.many_files import FAILURES, LOCK, ManyFiles, OneFile, write_each
+from tidelog.cli.many_files import DONE, FAILURES, LOCK, ManyFiles, OneFile, write_each
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.join_shards import join_shards
 from tidelog.data.io.readers import SHARDED_TARGET, Source, read_log
@@ -34,7 +34,7 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     columns = Columns.from_mapping(plan.settings[MAPPING])
 
     def write(file: OneFile, target: Path) -> None:
-        read_log(file.source, columns).save(target)
+        read_log(file.source, columns).save(target, overwrite=True)  # of earlier settings
 
     plan.work(numbers, write, after)
 
@@ -80,6 +80,6 @@ def convert_files(
             )
         join_shards(unfinished, names, numbered=mapping.episode is None)
         move_folder(unfinished, out, LogError)
-        for name in (FILES, FAILURES, JOBS, LOCK):
+        for name in (FILES, FAILURES, JOBS, LOCK, DONE):
             delete(out / name)
     return f"{target} with {count_of(len(names), 'shard')}"

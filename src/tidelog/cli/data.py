@@ -10,6 +10,7 @@ from typing import Annotated, Any, cast
 import polars as pl
 
 from tidelog.cli.flags import File, FolderFlags, OutputFlags, Sources, parse, source_of
+from tidelog.cli.folders import FAILURES
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
@@ -60,7 +61,7 @@ class Inspect(ReadFlags):
 
 @dataclass
 class Validate(ReadFlags):
-    """Report all problems of a log; exit code 2 if it is not usable."""
+    """Report all problems of a log; exit code 2 if it is not usable, 4 if rows with problems were written to a file."""
 
     html: File | None = None
     """also write the report as a page to this file"""
@@ -204,7 +205,9 @@ def _validate_source(options: Validate, source: Source) -> int:
     if options.quarantine in written and not (options.csv_safe or options.json or options.quiet):
         note = formula_note(pl.read_csv(options.quarantine, infer_schema=False), options.quarantine)
         print_notes([] if note is None else [note])
-    return 0 if report.ok else 2
+    if report.ok:
+        return 0
+    return FAILURES if options.quarantine in written else 2
 
 
 def _convert(words: list[str]) -> int:

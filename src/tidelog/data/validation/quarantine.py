@@ -19,7 +19,7 @@ from tidelog.data.parsing.csv_text import write_csv
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
-from tidelog.disk import delete, not_written, write_file
+from tidelog.disk import delete, not_written, write_files
 from tidelog.errors import ConfigError, LogError
 
 FILE, ROW, LINE, PROBLEMS = "quarantine_file", "quarantine_row", "quarantine_line", "quarantine_problems"
@@ -55,43 +55,50 @@ def quarantine(
         delete_older(target)
         return report
     results = findings(raw)
-    write_faulty_rows(table, results, target, csv_safe)
-    if kept is not None:
-        write_other_rows(table, results, kept, mapping.episode, csv_safe, mapping.header)
+    write_rows(table, results, target, kept, mapping.episode, csv_safe, mapping.header)
     return report_of(raw, results)
 
 
-def write_other_rows(
+def write_rows(
     table: Table,
     found: Iterable[tuple[Check, Finding]],
-    target: Path,
+    target: Path | None,
+    kept: Path | None,
     whole: str | None,
     csv_safe: bool = False,
     header: bool = True,
 ) -> None:
-    """Write the rows of a table that no error names to a file, without all rows of a faulty value of `whole`.
+    """Write the rows that errors name, with the reasons, and the others; without such rows `target` is deleted.
 
-    `whole` is the column of the rows that belong together: the episode, or the user.
+    `whole` is the column of the rows that belong together, the episode or the user: where one of them has an error, the
+    others are not kept.
     """
+    rows, reasons = _reasons(found)
+    contents: dict[Path, bytes] = {}
+    if target is not None and len(rows):
+        contents[target] = _faulty_rows(table, rows, reasons, csv_safe)
+    if kept is not None:
+        contents[kept] = _other_rows(table, rows, whole, csv_safe, header)
+    if target is not None and not len(rows):
+        delete_older(target)
+    write_files(contents, ConfigError)
+
+
+def _other_rows(table: Table, rows: Values, whole: str | None, csv_safe: bool, header: bool) -> bytes:
+    """The other rows of a table as CSV, without all rows of a faulty value of `whole`."""
     faulty = np.zeros(table.rows, bool)
-    faulty[_reasons(found)[0]] = True
+    faulty[rows] = True
     if whole is not None and table.has(whole):
         ids = table.series(whole)
         faulty |= ids.is_in(ids.filter(pl.Series(faulty)).unique().implode()).fill_null(True).to_numpy()
     content = io.BytesIO()
     write_csv(table.frame.filter(pl.Series(~faulty)), content, csv_safe)
-    first, _, rows = content.getvalue().partition(b"\n")
-    write_file(target, first + b"\n" + rows if header else rows, ConfigError)
+    first, _, others = content.getvalue().partition(b"\n")
+    return first + b"\n" + others if header else others
 
 
-def write_faulty_rows(
-    table: Table, found: Iterable[tuple[Check, Finding]], target: Path, csv_safe: bool = False
-) -> None:
-    """Write the rows of a table that errors name, with the reasons, to a file; without such rows it is deleted."""
-    rows, reasons = _reasons(found)
-    if not len(rows):
-        delete_older(target)
-        return
+def _faulty_rows(table: Table, rows: Values, reasons: list[str], csv_safe: bool) -> bytes:
+    """Rows of a table as CSV, with their places and reasons before them."""
     marks: dict[str, Any] = {} if table.files is None else {FILE: table.files.of(rows)}
     marks |= {ROW: table.numbers[rows]} | ({LINE: table.numbers[rows] + 1} if table.has_lines else {})
     marks |= {PROBLEMS: reasons}
@@ -106,7 +113,7 @@ def write_faulty_rows(
     )
     content = io.BytesIO()
     write_csv(pl.concat([pl.DataFrame(marks), faulty], how="horizontal"), content, csv_safe)
-    write_file(target, content.getvalue(), ConfigError)
+    return content.getvalue()
 
 
 def csv_path(path: str | Path, overwrite: bool) -> Path:

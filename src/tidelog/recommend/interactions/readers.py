@@ -17,7 +17,7 @@ from tidelog.data.io.readers import open_log, read_any
 from tidelog.data.log import Log
 from tidelog.data.sources import is_table_file, table_with
 from tidelog.data.sources.files import recorded_source, source_text
-from tidelog.data.validation.quarantine import csv_path, delete_older, write_faulty_rows, write_other_rows
+from tidelog.data.validation.quarantine import csv_path, delete_older, write_rows
 from tidelog.errors import LogError
 from tidelog.recommend.interactions.checks import event_reward, examine, findings, pauses
 from tidelog.recommend.interactions.log import Interactions
@@ -107,10 +107,8 @@ def validate_by_roles(
             delete_older(target)
         return report
     results, named = findings(raw), list(roles.used().values())
-    if target is not None:
-        write_faulty_rows(table_with(source, named), results, target, csv_safe)
-    if kept is not None:
-        write_other_rows(table_with(source, named), results, kept, None, csv_safe)
+    if target is not None or kept is not None:
+        write_rows(table_with(source, named), results, target, kept, None, csv_safe)
     return report_of(raw, results)
 
 
