@@ -4,7 +4,7 @@ Users walk through groups of 50 items: the next item is of the same group seven 
 popularity. So the log has something to learn, and a list of ten cannot be right by popularity alone. Kept are, for each
 command, its time, its processor time and its largest memory (of the process, from the system's accounting).
 
-`python -m benchmarks.recommender_size [--events 10000000] [--steps 2000] [--folder FOLDER]`
+`python -m benchmarks.recommender_size [--events 10000000] [--steps 4000] [--folder FOLDER]`
 """
 
 import argparse
@@ -25,6 +25,7 @@ from benchmarks.keep import keep
 COMMAND = "python -m benchmarks.recommender_size"
 EVENTS, USERS_SHARE, ITEMS_SHARE, GROUP, STAY = 10_000_000, 0.1, 0.02, 50, 0.7  # shares of the number of events
 ASKED = 100_000  # users who get a list
+PRETRAINED = 0.8  # share of the updates for table and reader alone: they are five times as fast
 COLUMNS = ["--user", "user", "--item", "item", "--time", "time"]
 
 
@@ -76,24 +77,37 @@ def main(events: int, steps: int, folder: Path) -> None:
     frame.filter(pl.col("user") < ASKED).write_parquet(histories)
     counts = {"events": events, "users": frame["user"].n_unique(), "items": frame["item"].n_unique()}
     del frame
-    trained = ["--steps", str(steps), "--out", str(run), "--overwrite"]
+    trained = ["--steps", str(steps), "--pretrain-share", str(PRETRAINED), "--patience", "100", "--out", str(run)]
     lists = ["--out", str(folder / "lists.parquet"), "--overwrite"]
     commands = {
         "inspect": ["data", "inspect", "--data", str(table), *COLUMNS],
-        "train": ["train", "recommender-bcq", "--data", str(table), *COLUMNS, "--held-out", "0.1", *trained],
+        "train": [
+            "train",
+            "recommender-bcq",
+            "--data",
+            str(table),
+            *COLUMNS,
+            "--held-out",
+            "0.1",
+            *trained,
+            "--overwrite",
+        ],
         "report": ["report", str(run), "--out", str(folder / "report.html")],
         "recommend": ["recommend", str(run), "--data", str(histories), *COLUMNS, *lists],
     }
     found = {name: measured(words) for name, words in commands.items()}
     keep(
-        "recommender_size", COMMAND, counts | {"steps": steps, "lists": min(ASKED, counts["users"]), "commands": found}
+        "recommender_size",
+        COMMAND,
+        counts
+        | {"steps": steps, "pretrain_share": PRETRAINED, "lists": min(ASKED, counts["users"]), "commands": found},
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=EVENTS)
-    parser.add_argument("--steps", type=int, default=2_000)
+    parser.add_argument("--steps", type=int, default=4_000)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-recommender-size")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
