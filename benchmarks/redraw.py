@@ -19,7 +19,8 @@ from benchmarks.judging_page import (
 from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
-from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.recommender_page import delays, recommenders, retrieval
+from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 
@@ -601,7 +602,9 @@ SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
+    (delays, "recommender_delays"),
     (recommender_speed, "recommender_speed"),
+    (recommender_size, "recommender_size"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )

@@ -31,6 +31,7 @@ size, `H` history length, `S` items of a slate.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -653,11 +654,26 @@ class RecommenderBCQ:
             return []
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
-    def policy_notes(self, params: PolicyParams) -> list[str]:
-        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users."""
+    def policy_notes(self, params: PolicyParams, origin: Mapping[str, Any]) -> list[str]:
+        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users.
+
+        `origin` tells whether its run held out a period, and whether the policy is that of the best report.
+        """
         notes = []
-        if params.q_updates == 0:
+        best, held_out = origin.get("best_report") and origin.get("chosen_by"), origin.get("held_out_share")
+        chosen_elsewhere = "refit" in origin  # a refit has the weight that the held-out period of another run chose
+        if params.q_updates == 0 and best and self.pretrain_share < 1.0:
+            notes.append(
+                f"the report with the best {best} is from before the first update of Q: its weight is 0, and lists "
+                "are in order of likelihood; no later report was better"
+            )
+        elif params.q_updates == 0:
             notes.append("Q has had no update: its weight is 0, and lists are in order of likelihood")
+        elif self.q_weight is None and params.weight == 0 and held_out == 0 and not chosen_elsewhere:
+            notes.append(
+                "Q is not used: no period was held out, so lists with Q were not compared with likelihood, and its "
+                "weight is 0; hold out a period (--held-out 0.1) or set q_weight (--q-weight)"
+            )
         elif self.q_weight is None and params.weight == 0:
             notes.append(
                 "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "
