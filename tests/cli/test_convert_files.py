@@ -170,6 +170,7 @@ def test_another_command_does_not_go_on_in_its_folder(days, tidelog):
     assert (done.code, "--overwrite to begin again" in done.said) == (2, True)
     assert tidelog(*WORDS, "--workers", 1, "--overwrite").code == 0
     assert len(open_log("days.tidelog").episode_ids) == 9
+    assert sorted(os.listdir("days.tidelog")) == ["manifest.json", "shard-0000.tidelog", "shard-0001.tidelog"]
 
 
 @pytest.mark.full

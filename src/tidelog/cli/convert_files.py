@@ -78,6 +78,7 @@ def convert_files(
                 f"{plan.files[number].source}: {reason}\nfix: correct them, then call the command again; shards of the "
                 f"others stay in {unfinished}"
             )
+        plan.delete_replaced()
         join_shards(unfinished, names, numbered=mapping.episode is None)
         move_folder(unfinished, out, LogError)
         for name in (FILES, FAILURES, JOBS, LOCK, DONE):

@@ -103,7 +103,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             delete(folder / FAILURES)
             write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
             yield plan
-            plan._end()
+            plan.delete_replaced()
 
     def _after(self, before: Self, overwrite: bool) -> Self:
         """This plan with what earlier calls wrote; ConfigError if it would mix with that."""
@@ -119,8 +119,8 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             there.pop(one.target, None)
         return msgspec.structs.replace(plan, earlier=earlier, replaced=list(there.values()))
 
-    def _end(self) -> None:
-        """Delete what is of other settings, once every file has its output or a failure."""
+    def delete_replaced(self) -> None:
+        """Delete what is of other settings, if every file has its output or a failure."""
         if self.left():
             return
         for one in self.replaced:
