@@ -81,6 +81,13 @@ def _recommenders(found: Found) -> str:
     return f"value gained on the simulated shop over the logger: {_interval(gained['minus logger'], 2)}"
 
 
+def _delays(found: Found) -> str:
+    gains = {delay: one["intervals"]["Q alone minus reader alone"] for delay, one in found["delays"].items()}
+    return "clicks that Q adds where a click costs visits " + ", ".join(
+        f"{'never' if delay == '0' else f'{delay} later'}: {_interval(gain, 2)}" for delay, gain in gains.items()
+    )
+
+
 def _verdict_speed(found: Found) -> str:
     medians = [one["median"] for one in found["cases"].values()]
     seconds = [one.get("processor_seconds", one["seconds"]) for one in medians]
@@ -89,6 +96,10 @@ def _verdict_speed(found: Found) -> str:
 
 HEADLINES: dict[str, Callable[[Found], str]] = {
     "speed_cpu": _speed,
+    "update_profile": lambda f: (
+        f"matrix products take {min(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} to "
+        f"{max(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} of an update on one core"
+    ),
     "icu_sepsis_iql": lambda f: f"survival {f['iql']['interval'][0]:.3f} by IQL, {f['expert']:.3f} by the clinicians",
     "pendulum_iql_bc": lambda f: f"IQL - BC in return: {_interval(f['interval'])} over {len(f['difference'])} seeds",
     "imperfect_pendulum": lambda f: f"BCQ - BC in return: {_interval(f['difference_intervals']['bc'])}",
@@ -128,6 +139,11 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     ),
     "verdict_speed": _verdict_speed,
     "recommender_": _recommenders,
+    "recommender_delays": _delays,
+    "recommender_size": lambda f: (
+        f"{f['events'] / 1e6:.0f} million events trained on within "
+        f"{max(one['gigabytes'] for one in f['commands'].values()):.0f} GB"
+    ),
     "recommender_speed": lambda f: (
         f"{f['phases']['table and reader alone']['events']:,.0f} events a second over {f['items']:,} items"
     ),

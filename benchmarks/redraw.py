@@ -19,7 +19,8 @@ from benchmarks.judging_page import (
 from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
-from benchmarks.recommender_page import recommenders, retrieval
+from benchmarks.recommender_page import delays, recommenders, retrieval
+from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 
@@ -230,6 +231,44 @@ Command: `{found["command"]}`.
 def speed() -> str:
     """`tidelog bench`, one section a machine."""
     return "\n".join(_speed(path.stem) for path in sorted(RESULTS.glob("speed*.json")))
+
+
+def update_profile() -> str:
+    """What an update's time is spent on, and what the compiler's options change."""
+    found = kept("update_profile")
+    parts = list(found["profiles"]["iql"]["shares"])
+    rows = "\n".join(
+        f"| {name} | {sum(one['microseconds'].values()):,.0f} | {one['operations']} | "
+        + " | ".join(f"{one['shares'][part]:.1%}" for part in parts)
+        + " |"
+        for name, one in found["profiles"].items()
+    )
+    options = "\n".join(
+        f"| {option} | "
+        + " | ".join(f"{one[option]['median']:.3f} ({one[option]['min']:.3f} to {one[option]['max']:.3f})" for one in
+                     found["options over default"].values())
+        + " |"
+        for option in found["options over default"]["iql"] if option != "default"
+    )  # fmt: skip
+    return f"""## What an update's time is spent on
+
+Durations of the compiled operations of one update, on one core of a busy machine: of each operation, the fifth of its
+runs that was fastest. An implementation that did nothing but the same matrix products at the same speed would take the
+first share of the time.
+
+| algorithm | microseconds | operations | {" | ".join(parts)} |
+|---|---|---|{"---|" * len(parts)}
+{rows}
+
+Updates a processor second with an option of XLA over those of the default, {found["turns"]} turns (median and range):
+
+| option | {" | ".join(found["options over default"])} |
+|---|{"---|" * len(found["options over default"])}
+{options}
+
+None helps beyond noise, and products without YNNPACK are slower for small batches, so tidelog sets no option.
+Command: `{found["command"]}`.
+"""
 
 
 def _speed(name: str) -> str:
@@ -542,7 +581,13 @@ def _solved(found: dict) -> str:
     return f"{found['seconds']:.1f} ({found['decisions']:,})" if found["seconds"] else f"not in {found['decisions']:,}"
 
 
-SECTIONS = ((speed, "speed"), (icu, "icu_sepsis_iql"), (icu_bcq, "icu_sepsis_bcq"), (pendulum, "pendulum_iql_bc"))
+SECTIONS = (
+    (speed, "speed"),
+    (update_profile, "update_profile"),
+    (icu, "icu_sepsis_iql"),
+    (icu_bcq, "icu_sepsis_bcq"),
+    (pendulum, "pendulum_iql_bc"),
+)
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
 SECTIONS += ((play_ahead, "play_ahead"),)
@@ -557,7 +602,9 @@ SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
+    (delays, "recommender_delays"),
     (recommender_speed, "recommender_speed"),
+    (recommender_size, "recommender_size"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )

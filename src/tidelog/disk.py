@@ -196,6 +196,17 @@ def write_folder(
         _give_up(old)
 
 
+def move_folder(new: Path, folder: Path, error: type[TidelogError]) -> None:
+    """Rename a complete folder; one that has its new name is replaced in one step where the system can, and deleted."""
+    try:
+        old = _put_in_place(new, folder)
+    except OSError as problem:
+        raise not_written(folder, problem, error) from problem
+    _confirm(folder, error)
+    if old is not None:
+        _give_up(old)
+
+
 def _write_into(folder: Path, files: Mapping[str, Content]) -> None:
     for name, content in files.items():
         DISK.write(folder / name, content)

@@ -66,13 +66,17 @@ class Kind:
         except self.error:
             return False
 
-    def has_other_schema(self, text: bytes) -> bool:
-        """Whether bytes are a manifest of this kind with another schema version."""
+    def is_named_in(self, text: bytes) -> bool:
+        """Whether bytes are a manifest of this kind, of any schema version, damaged or not."""
         try:
             data = parse_json(text)
         except ValueError:
             return False
-        return isinstance(data, dict) and data.get("kind") == self.name and data.get("schema") != self.schema
+        return isinstance(data, dict) and data.get("kind") == self.name
+
+    def has_other_schema(self, text: bytes) -> bool:
+        """Whether bytes are a manifest of this kind with another schema version."""
+        return self.is_named_in(text) and parse_json(text).get("schema") != self.schema
 
     def manifest(self, folder: Path) -> dict[str, Any]:
         """The manifest of a folder; an error if it is missing, of another kind, changed or of another schema."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
+from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
 from tidelog.algorithms.core.optimisation import descend
 from tidelog.policies.named_arrays import named_arrays
@@ -20,6 +21,7 @@ from tidelog.recommend.networks import Items, clipped_latents
 from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.recommend.repeats import Places
+from tidelog.runtime.history_encoders import NO_PLACE
 from tidelog.training.engine.learner import as_arrays
 
 GENERATED = pytest.mark.parametrize("generator", GENERATORS)
@@ -218,13 +220,53 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
     for before, barred in ((None, None), (places, None), (places, jnp.zeros((7, 2), jnp.int32).at[2, 1].set(4))):
         asked = (h, state.generation, states, items, before, barred, jax.random.key(2))
         whole = h.generator(*asked)
-        monkeypatch.setattr(candidates, "CELLS", 66)  # a few states at a time
+        for name, number in {"CELLS": 66, "STATES": 3, "CHUNK": 4, "BLOCK": 2}.items():  # a few states at a time
+            monkeypatch.setattr(candidates, name, number)
         parts = h.generator(*asked)
         monkeypatch.undo()
         np.testing.assert_array_equal(parts.items, whole.items)
         np.testing.assert_array_equal(parts.is_valid, whole.is_valid)
     assert 4 not in np.asarray(parts.items)[2]
     assert np.asarray(parts.items).min() >= 1
+
+
+@pytest.mark.full
+def test_candidates_in_a_large_catalogue_are_the_exact_most_likely_items(monkeypatch):
+    """Items of equal blocks, earlier items more than once, states that nobody needs: as with all scores at once."""
+    random, h = np.random.default_rng(0), small(candidates=20, threshold=0.01)
+    items = Items(jnp.asarray(random.standard_normal((3_001, 8)), jnp.float32), jnp.asarray(random.normal(size=3_001)))
+    states = jnp.asarray(random.standard_normal((150, 8)), jnp.float32)
+    before = np.where(random.random((150, 12)) < 0.3, 0, random.integers(1, 3_001, (150, 12)))
+    before[:, ::3] = before[:, 1:2]
+    scores = np.where(before > 0, 4.0 * random.standard_normal((150, 12)), NO_PLACE).astype(np.float32)
+    needed = jnp.asarray(random.random(150) < 0.6)
+
+    def found(cells):
+        monkeypatch.setattr(candidates, "CELLS", cells)
+        places = Places(jnp.asarray(before, jnp.int32), jnp.asarray(scores))
+        generate = eqx.filter_jit(lambda *of: h.generator(h, None, *of), compiler_options=QUICK)
+        return generate(states, items, places, None, None, needed)
+
+    whole, parts = found(10**9), found(10**5)
+    np.testing.assert_array_equal(np.asarray(parts.items)[needed], np.asarray(whole.items)[needed])
+    np.testing.assert_array_equal(np.asarray(parts.is_valid)[needed], np.asarray(whole.is_valid)[needed])
+    assert not np.asarray(parts.is_valid)[~needed].any()
+    assert (np.asarray(whole.items)[:, :1] == before).any(), "an earlier item is the most likely one"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("changes", [{"negative_weight": 0.5}, {"exclude_seen": True}])
+def test_an_update_in_a_large_catalogue_is_the_update_in_a_small_one(changes, monkeypatch):
+    """What is not computed there is what the update does not read."""
+    h, log = small(threshold=0.05, **changes), described()
+    state, row = fresh(h, log), batch(h, log)
+    assert not bool(row.valid.all())
+    critics = []
+    for cells in (10**9, 1):
+        monkeypatch.setattr(candidates, "CELLS", cells)
+        critics.append(eqx.filter_jit(lambda *of: page.step(*of)[0], compiler_options=QUICK)(as_arrays(h), state, row))
+    for small_one, large_one in zip(*(jax.tree.leaves(one.critic) for one in critics), strict=True):
+        np.testing.assert_allclose(small_one, large_one, atol=2e-6)
 
 
 @GENERATED

@@ -23,6 +23,14 @@ UNUSED = (
     "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out period, so its "
     "weight is 0"
 )
+NOT_COMPARED = (
+    "Q is not used: no period was held out, so lists with Q were not compared with likelihood, and its weight is 0; "
+    "hold out a period (--held-out 0.1) or set q_weight (--q-weight)"
+)
+EARLY = (
+    "the report with the best held_out/ndcg@10 is from before the first update of Q: its weight is 0, and lists are in "
+    "order of likelihood; no later report was better"
+)
 HISTORIES = [["i1", "i2"], ["i7"], []]
 
 
@@ -52,6 +60,20 @@ def test_after_an_update_all_weights_are_tried(monkeypatch):
 
 def test_a_set_weight_is_used_after_an_update(monkeypatch):
     assert tried(untrained(updates=1, q_weight=1.5), monkeypatch) == ([1.5], 1.5)
+
+
+def test_a_note_says_what_was_compared():
+    """A report from before Q's first update can be the best one; without a held-out period nothing is compared."""
+    best = {"best_report": True, "chosen_by": "held_out/ndcg@10", "held_out_share": 0.4}
+    none, shown = {"best_report": False, "held_out_share": 0.0}, {"best_report": False, "held_out_share": 0.4}
+    early, late = untrained(), untrained(updates=1)
+
+    def said(policy, origin):
+        return policy.algorithm.policy_notes(policy.params._replace(weight=jnp.float32(0.0)), origin)
+
+    assert [said(early, best), said(early, none)] == [[EARLY], [NOTE]]
+    assert [said(late, none), said(late, shown), said(late, {})] == [[NOT_COMPARED], [UNUSED], [UNUSED]]
+    assert said(late, none | {"refit": "trained again"}) == [UNUSED]  # with the weight that a held-out period chose
 
 
 @pytest.mark.parametrize("changes", [{"q_weight": 5.0}, {}, {"generator": "vae", "q_weight": 5.0}])
@@ -115,7 +137,7 @@ def test_without_a_held_out_period_only_a_set_weight_is_used():
     for q_weight in (None, 0.25):
         run = tl.fit(small(pretrain_share=0.67, q_weight=q_weight), described(), 3, every=1)
         found[q_weight] = [(row["q_updates"], row["q_weight"]) for row in run.metrics], run.notes()
-    assert found[None] == ([(0, 0.0), (0, 0.0), (1, 0.0)], [UNUSED])
+    assert found[None] == ([(0, 0.0), (0, 0.0), (1, 0.0)], [NOT_COMPARED])
     assert found[0.25] == ([(0, 0.0), (0, 0.0), (1, 0.25)], [])
 
 
@@ -167,7 +189,7 @@ def test_a_run_that_patience_ends_in_pretraining_says_so():
     run = tl.fit(small(pretrain_share=0.9, learning_rate=0.0), described(), 10, held_out=0.4, every=1, patience=1,
                  best="held_out/pretrain/imitation_loss")  # fmt: skip
     assert run.update < 9
-    assert run.notes() == [NOTE]
+    assert run.notes() == [EARLY.replace("ndcg@10", "pretrain/imitation_loss")]
     assert float(run.best_policy().params.weight) == 0.0
 
 

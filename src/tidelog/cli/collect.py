@@ -11,7 +11,7 @@ from tidelog.cli.named_policies import open_policy
 from tidelog.cli.output import present, print_line
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way
-from tidelog.data.io.storage import LOG
+from tidelog.data.io.storage import is_saved_log
 from tidelog.policies.rollout import collect
 
 
@@ -48,7 +48,7 @@ def run(words: list[str]) -> int:
 def _collect(options: Collect) -> dict[str, Any]:
     """Play, save the log, and return what it has."""
     target, policy = Path(options.out), None
-    check_targets(target, overwrite=options.overwrite, replaceable=LOG.is_at)
+    check_targets(target, overwrite=options.overwrite, replaceable=is_saved_log)
     if options.policy != "random":
         policy = in_chosen_way(open_policy(options.policy), options.sample, options.mode, otherwise="sample")
     log = collect(options.env, policy, episodes=options.episodes, steps=options.steps, seed=options.seed)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import polars as pl
 
-from tidelog.cli.flags import File, OutputFlags, Sources, parse, source_of
+from tidelog.cli.flags import File, FolderFlags, OutputFlags, Sources, parse, source_of
 from tidelog.cli.folders import FAILURES
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.cli.output import print_json, print_line, print_notes
@@ -86,6 +86,10 @@ class Convert(OutputFlags):
     """for tables: the mapping file"""
     overwrite: bool = False
     """replace this log if it exists"""
+    shards: int | None = None
+    """for a .tidelog folder: divide it into so many saved logs, between episodes"""
+    folder_options: FolderFlags = field(default_factory=FolderFlags)
+    """several tables with a mapping become one .tidelog folder, each table a shard of it"""
 
 
 def run(words: list[str]) -> int:
@@ -208,7 +212,16 @@ def _validate_source(options: Validate, source: Source) -> int:
 
 def _convert(words: list[str]) -> int:
     options = parse(Convert, words, "data convert")
-    written = convert(source_of(options.data, "--data"), options.out, options.columns, options.overwrite)
+    source = source_of(options.data, "--data")
+    if options.folder_options == FolderFlags():
+        written = convert(source, options.out, options.columns, options.overwrite, options.shards)
+    elif options.shards is not None:
+        raise ConfigError("--shards is set with --workers or --on, where each file is a shard. fix: drop one of them")
+    else:
+        from tidelog.cli.convert_files import convert_files
+
+        flags = options.folder_options
+        written = convert_files(source, options.out, options.columns, flags, options.overwrite, options.quiet)
     if options.json:
         print_json({"written": str(written)})
     else:

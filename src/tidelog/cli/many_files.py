@@ -36,7 +36,7 @@ from tidelog.training.runs.progress import Screen
 
 FAILURES, SKIPPED, LOCK, DONE = "failures", "skipped", "files.lock", "files.done"
 MOST_SHOWN = 5  # failures that are printed
-ENDINGS = (".csv", ".parquet")
+ENDINGS = (".csv", ".parquet", ".tidelog")
 TEXT = ("csv", "tsv")  # tables for which a .csv is written, and a .parquet for others
 HUB, POLICY = "hf://", "policy"
 T = TypeVar("T")
@@ -70,15 +70,24 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     @contextmanager
-    def begin(cls, folder: Path, settings: dict[str, Any], sources: Sequence[Path], overwrite: bool) -> Iterator[Self]:
+    def begin(
+        cls,
+        folder: Path,
+        settings: dict[str, Any],
+        sources: Sequence[Path],
+        overwrite: bool,
+        names: Sequence[str] | None = None,
+    ) -> Iterator[Self]:
         """Write `files.json`; where the same command wrote before, go on with files that have no output yet.
 
-        ConfigError where another command wrote, or where a file has changed since its output was written;
-        CheckpointError where another process writes now.
+        `names` are those of the outputs, if they are not to lie where the files do. ConfigError where another command
+        wrote, or where a file has changed since its output was written; CheckpointError where another process writes
+        now.
         """
         if not (folder / FILES).exists() and folder.exists() and not _is_free(folder):
             raise ConfigError(f"{folder} exists and is not of this command. fix: choose another folder")
-        plan = cls(str(folder.absolute()), settings, _files(sources, folder))
+        files = _files(sources, folder) if names is None else list(map(_one_file, sources, names))
+        plan = cls(str(folder.absolute()), settings, files)
         try:
             make_folders(folder)
         except OSError as problem:
@@ -94,7 +103,7 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             delete(folder / FAILURES)
             write_json(folder / FILES, msgspec.to_builtins(plan), ConfigError)
             yield plan
-            plan._end()
+            plan.delete_replaced()
 
     def _after(self, before: Self, overwrite: bool) -> Self:
         """This plan with what earlier calls wrote; ConfigError if it would mix with that."""
@@ -110,8 +119,8 @@ class ManyFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             there.pop(one.target, None)
         return msgspec.structs.replace(plan, earlier=earlier, replaced=list(there.values()))
 
-    def _end(self) -> None:
-        """Delete what is of other settings, once every file has its output or a failure."""
+    def delete_replaced(self) -> None:
+        """Delete what is of other settings, if every file has its output or a failure."""
         if self.left():
             return
         for one in self.replaced:
@@ -341,6 +350,15 @@ def _check_no_link_leads_out(folder: Path, files: Sequence[OneFile]) -> None:
             raise ConfigError(f"{parent} is a link out of {folder}. fix: remove the link, or choose another folder")
 
 
+def _one_file(path: Path, target: str) -> OneFile:
+    """A file as it is now; ConfigError if it cannot be read."""
+    try:
+        facts = check_regular(path)
+    except OSError as problem:
+        raise ConfigError(f"{path} cannot be read: {problem}. fix: name files that are there") from problem
+    return OneFile(str(path.absolute()), target, facts.st_size, facts.st_mtime_ns // 1_000_000)
+
+
 def _files(sources: Sequence[Path], folder: Path) -> list[OneFile]:
     """Each file with a place for what is written; ConfigError if two would have the same, or one is in the folder."""
     paths, inside = [path.absolute() for path in sources], folder.resolve()
@@ -358,11 +376,7 @@ def _files(sources: Sequence[Path], folder: Path) -> list[OneFile]:
         if target.parts[0] in (FILES, FAILURES, JOBS, LOCK, SKIPPED, DONE):
             part = "file" if len(target.parts) == 1 else f"folder '{target.parts[0]}'"
             raise ConfigError(f"{path}: its output would be {target}, which this command needs. fix: rename the {part}")
-        try:
-            facts = check_regular(path)
-        except OSError as problem:
-            raise ConfigError(f"{path} cannot be read: {problem}. fix: name files that are there") from problem
-        files.append(OneFile(str(path), str(target), facts.st_size, facts.st_mtime_ns // 1_000_000))
+        files.append(_one_file(path, str(target)))
     seen: dict[str, str] = {}
     for one in files:
         if one.target in seen:

@@ -13,6 +13,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.registry import CHECKS
 from tidelog.data.core.report import Problem, Report
 from tidelog.data.log import Log
+from tidelog.data.sources.files import several_as_text
 from tidelog.errors import LogError
 
 _ROWS = ("action", "terminated", "truncated", "step", "reward", "propensity", "weight", "time")
@@ -39,15 +40,8 @@ def concat(logs: Sequence[Log]) -> Log:
         if not isinstance(log, Log):
             kind = type(log).__name__
             raise LogError(f"log {place} is of the type {kind}: expected a Log. fix: read the files together")
+    check_alike(logs)
     first = logs[0]
-    for place, log in enumerate(logs[1:], 1):
-        difference = _difference(_facts(first), _facts(log))
-        if difference is not None:
-            name, one, other = difference
-            raise LogError(
-                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source}): "
-                f"expected the same. fix: {_fix(name)}"
-            )
     if len(logs) == 1:
         return first
     ids, notes = _episode_ids(logs)
@@ -60,10 +54,29 @@ def concat(logs: Sequence[Log]) -> Log:
         "episode_ids": ids,
     }
     if first.cluster is not None:
-        columns["cluster"] = _shifted(logs, "cluster", [int(log.clusters.max()) + 1 for log in logs])
+        before = np.cumsum([0, *(int(log.clusters.max()) + 1 for log in logs[:-1])])
+        columns["cluster"] = np.concatenate(
+            [(log.clusters + start)[log.episode].astype(np.int32) for log, start in zip(logs, before, strict=True)]
+        )
     stored = [len(next(iter(log.observation.values()))) for log in logs]
     columns |= {name: _shifted(logs, name, stored) for name in ("position", "next_position")}
-    return replace(first, **columns, report=_report(logs, notes), origin=None)
+    return replace(first, **columns, report=joined_report(logs, notes), origin=None)
+
+
+def check_alike(logs: Sequence[Log], together: str = "read the files together") -> None:
+    """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit.
+
+    `together` says how the files become one log without a mapping that declares what differs.
+    """
+    first = logs[0]
+    for place, log in enumerate(logs[1:], 1):
+        difference = _difference(_facts(first), _facts(log))
+        if difference is not None:
+            name, one, other = difference
+            raise LogError(
+                f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source}): "
+                f"expected the same. fix: {_fix(name, together)}"
+            )
 
 
 def _facts(log: Log) -> dict[str, Any]:
@@ -96,7 +109,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _fix(name: str) -> str:
+def _fix(name: str, together: str) -> str:
     if name == "reward_unit":
         return "declare the same reward_unit= in both mappings"
     if not name.startswith("spec."):
@@ -104,7 +117,7 @@ def _fix(name: str) -> str:
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",
                 "vocabularies": "vocabularies="}  # fmt: skip
     option = declared.get(name.rpartition(".")[2], "the same columns")
-    return f"read the files together, or declare {option} in both mappings"
+    return f"{together}, or declare {option} in the mapping of each"
 
 
 def _joined(parts: Sequence[Values | None]) -> Values | None:
@@ -130,12 +143,12 @@ def _episode_ids(logs: Sequence[Log]) -> tuple[Values, list[Problem]]:
     return np.arange(total), [note]
 
 
-def _report(logs: Sequence[Log], notes: Sequence[Problem]) -> Report:
+def joined_report(logs: Sequence[Log], notes: Sequence[Problem] = ()) -> Report:
     """The problems of all logs, each with its source."""
     problems = [
         replace(problem, files=problem.files or (log.report.source,) * len(problem.rows),
                 found=problem.found if problem.rows else f"{log.report.source}: {problem.found}")
         for log in logs for problem in log.report.problems
     ]  # fmt: skip
-    source = f"{logs[0].report.source} and {len(logs) - 1:,} more"
+    source = several_as_text(log.report.source for log in logs)
     return Report(source, sum(log.report.rows for log in logs), (*problems, *notes))

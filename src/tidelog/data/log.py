@@ -16,6 +16,7 @@ from tidelog.data.core.registry import examine
 from tidelog.data.core.report import Report
 from tidelog.data.features import feature_table
 from tidelog.data.figure import log_figure
+from tidelog.data.io.shards import save_shards
 from tidelog.data.io.storage import save
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.statistics import Statistics, describe
@@ -141,9 +142,15 @@ class Log(LogColumns):
         """
         return feature_table(self.spec, self.transitions.observation)
 
-    def save(self, path: str | Path, overwrite: bool = False) -> None:
-        """Write a folder that `open_log` reads; LogError if the path exists (with `overwrite`: if it is not a log)."""
-        save(self, Path(path), overwrite)
+    def save(self, path: str | Path, overwrite: bool = False, shards: int | None = None) -> None:
+        """Write a folder that `open_log` reads; LogError if the path exists (with `overwrite`: if it is not a log).
+
+        `shards` divides the log into so many saved logs in that folder, between episodes (docs/scale.md).
+        """
+        if shards is None:
+            save(self, Path(path), overwrite)
+        else:
+            save_shards(self, Path(path), shards, overwrite)
 
     def to_parquet(self, path: str | Path, overwrite: bool = False) -> Path:
         """Write a table and, next to it, its mapping for `read_log` (.toml); return the path of the mapping."""

@@ -121,8 +121,8 @@ class Policy(Acts):
         return self._is_recurrent
 
     def notes(self) -> list[str]:
-        """Return notes for the user about this policy: of a refit, and the algorithm's `policy_notes(params)`."""
-        notes = list(getattr(self.algorithm, "policy_notes", lambda params: [])(self.params))
+        """Return notes for the user about this policy, also the algorithm's `policy_notes(params, origin)`."""
+        notes = list(getattr(self.algorithm, "policy_notes", lambda params, origin: [])(self.params, self.origin))
         refit, new = self.origin.get("refit"), self.origin.get("new_items")
         if new is not None:
             notes.insert(0, f"known by their features alone, because training never saw them: {count_of(new, 'item')}")

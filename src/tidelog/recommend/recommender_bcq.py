@@ -31,6 +31,7 @@ size, `H` history length, `S` items of a slate.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -179,15 +180,36 @@ def critic_inputs(config: RecommenderBCQ, state: State, windows: HistoryWindows)
     return result
 
 
-def values(config: RecommenderBCQ, state: State, inputs: CriticInputs, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the value of the best supported item in every state of the windows [B, A], and this item."""
+def needed_states(config: RecommenderBCQ, batch: Batch) -> jax.Array:
+    """Mark the states of the windows [B, A] whose value the update reads.
+
+    They are those after valid targets, unless the session ended there, and with negatives also those before.
+    """
+    windows: HistoryWindows = batch.data
+    valid = jnp.ones(windows.chosen.shape, bool) if batch.valid is None else batch.valid
+    after = valid & (windows.discount > 0.0)
+    before = valid if config.negative_weight is not None else jnp.zeros_like(valid)
+    if windows.after is not None:  # one state before a basket, and one after it
+        before, after = (jnp.any(one, axis=1, keepdims=True) for one in (before, after))
+    none = jnp.zeros_like(before[:, :1])
+    return jnp.concatenate([before, none], axis=1) | jnp.concatenate([none, after], axis=1)
+
+
+def values(
+    config: RecommenderBCQ, state: State, inputs: CriticInputs, key: jax.Array, needed: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Return the value of the best supported item in every state of the windows [B, A], and this item.
+
+    In a large catalogue states that are not `needed` [B, A] have 0.
+    """
     (states, seen, places), shape = inputs.around, inputs.target_around.shape[:2]
     seen, states, target_states = (part.reshape(-1, part.shape[-1]) for part in (seen, states, inputs.target_around))
-    if places is not None:
-        places = Places(seen, places.scores.reshape(len(states), -1))
+    if places is not None:  # excluded items cannot be repeated
+        places = None if config.exclude_seen else Places(seen, places.scores.reshape(len(states), -1))
     generation = state.generation and ItemGeneration(state.generation.generator, state.target_perturbation)
     excluded = seen if config.exclude_seen else None
-    found = config.generator(config, generation, states, inputs.items, places, excluded, key)
+    needed = None if needed is None else needed.reshape(-1)
+    found = config.generator(config, generation, states, inputs.items, places, excluded, key, needed)
     q = between(state.target_critic.among(target_states, inputs.items.vectors, found.items), config.mix)
     best = jnp.argmax(jnp.where(found.is_valid, q, -jnp.inf), axis=-1)[:, None]
     some = jnp.any(found.is_valid, axis=-1)
@@ -343,7 +365,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     if state.generation is not None:
         state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
-    value, chosen = values(config, state, inputs, keys[2])
+    value, chosen = values(config, state, inputs, keys[2], needed_states(config, batch))
     target = target_value(config, state, windows, value)
     negatives = None
     if config.negative_weight is not None:
@@ -390,7 +412,7 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
     """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
     inputs = critic_inputs(config, state, batch.data)
-    value, _ = values(config, state, inputs, keys[0])
+    value, _ = values(config, state, inputs, keys[0], needed_states(config, batch))
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.generation is not None:
@@ -632,11 +654,26 @@ class RecommenderBCQ:
             return []
         return ["pretrain_share = 1 leaves no update for Q: its weight is 0, and lists are in order of likelihood"]
 
-    def policy_notes(self, params: PolicyParams) -> list[str]:
-        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users."""
+    def policy_notes(self, params: PolicyParams, origin: Mapping[str, Any]) -> list[str]:
+        """Return a note if the lists of this policy do not depend on Q, and why; and one if it holds ids of users.
+
+        `origin` tells whether its run held out a period, and whether the policy is that of the best report.
+        """
         notes = []
-        if params.q_updates == 0:
+        best, held_out = origin.get("best_report") and origin.get("chosen_by"), origin.get("held_out_share")
+        chosen_elsewhere = "refit" in origin  # a refit has the weight that the held-out period of another run chose
+        if params.q_updates == 0 and best and self.pretrain_share < 1.0:
+            notes.append(
+                f"the report with the best {best} is from before the first update of Q: its weight is 0, and lists "
+                "are in order of likelihood; no later report was better"
+            )
+        elif params.q_updates == 0:
             notes.append("Q has had no update: its weight is 0, and lists are in order of likelihood")
+        elif self.q_weight is None and params.weight == 0 and held_out == 0 and not chosen_elsewhere:
+            notes.append(
+                "Q is not used: no period was held out, so lists with Q were not compared with likelihood, and its "
+                "weight is 0; hold out a period (--held-out 0.1) or set q_weight (--q-weight)"
+            )
         elif self.q_weight is None and params.weight == 0:
             notes.append(
                 "Q adds nothing here; the reader alone is used: no gain over likelihood was shown on a held-out "

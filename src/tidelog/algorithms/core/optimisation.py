@@ -61,12 +61,13 @@ def descend(
     clip: jax.Array | float | None,
 ) -> tuple[Network, Any]:
     """Do one step against the gradient, `rate` times the optimiser's direction; `clip` bounds the gradient's norm."""
-    if clip is not None:
-        norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
-        shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
-        gradient = jax.tree.map(lambda g: g * shrink, gradient)
-    direction, opt_state = optimiser().update(gradient, opt_state, eqx.filter(network, eqx.is_inexact_array))
-    updated = eqx.apply_updates(network, jax.tree.map(lambda d: -rate * d, direction))
+    with jax.named_scope("optimiser"):  # profiles name it
+        if clip is not None:
+            norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
+            shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
+            gradient = jax.tree.map(lambda g: g * shrink, gradient)
+        direction, opt_state = optimiser().update(gradient, opt_state, eqx.filter(network, eqx.is_inexact_array))
+        updated = eqx.apply_updates(network, jax.tree.map(lambda d: -rate * d, direction))
     return updated, opt_state
 
 
@@ -94,9 +95,10 @@ def gradient_step(
 
 def polyak_update(target: Network, network: Network, rate: jax.Array | float) -> Network:
     """Move the target by `rate` of its gap to the network (Polyak averaging)."""
-    updated: Network = jax.tree.map(
-        lambda t, n: (1.0 - rate) * t + rate * n if eqx.is_inexact_array(t) else t, target, network
-    )
+    with jax.named_scope("target"):
+        updated: Network = jax.tree.map(
+            lambda t, n: (1.0 - rate) * t + rate * n if eqx.is_inexact_array(t) else t, target, network
+        )
     return updated
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.report import Report
+from tidelog.data.core.sharded_array import ShardedArray
 from tidelog.errors import LogError
 from tidelog.schema import Count, Share, typed
 from tidelog.types import Spec
@@ -239,7 +240,8 @@ class LogColumns:
         digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
         for name, values in sorted(self.columns().items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
-            digest.update(np.ascontiguousarray(values).view(np.uint8).data)
+            for part in values.parts if isinstance(values, ShardedArray) else (values,):
+                digest.update(np.ascontiguousarray(part).view(np.uint8).data)
         return digest.hexdigest()
 
 

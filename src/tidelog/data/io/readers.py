@@ -16,7 +16,8 @@ from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import examine, refusal, unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.io.export import save_npz, to_minari, to_parquet
-from tidelog.data.io.storage import saved_columns
+from tidelog.data.io.shards import sharded_columns
+from tidelog.data.io.storage import SHARDED, saved_columns
 from tidelog.data.log import Log
 from tidelog.data.parsing.tables import from_table
 from tidelog.data.sources import ARRAYS, ENDINGS_TEXT, ending_of, is_table_file, table_of
@@ -26,6 +27,7 @@ from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.robomimic import raw_robomimic
 from tidelog.errors import ConfigError, LogError, nearest
 from tidelog.folders import MANIFEST
+from tidelog.number_text import count_of
 
 Source: TypeAlias = str | Path | Sequence[str | Path]  # a file, a folder of tables, a glob, or several of these
 ADVICE = (
@@ -145,7 +147,8 @@ def read_file(path: str | Path) -> Log:
 def open_log(path: str | Path, memory_map: bool = False) -> Log:
     """Read a folder of `Log.save`; LogError names the file that is foreign, truncated or changed.
 
-    `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
+    `memory_map=True` leaves columns on disk and checks sizes only, not checksums. Of a log in shards, columns with one
+    number a row are read into memory then.
 
     Example:
         >>> tl.collect("treatment", episodes=200, seed=0).save("visits.tidelog")
@@ -153,7 +156,9 @@ def open_log(path: str | Path, memory_map: bool = False) -> Log:
         >>> type(log.action).__name__
         'memmap'
     """
-    return Log(**saved_columns(path, memory_map))
+    manifest = Path(path) / MANIFEST
+    sharded = manifest.is_file() and SHARDED.is_named_in(SHARDED.manifest_text(Path(path)))
+    return Log(**(sharded_columns if sharded else saved_columns)(path, memory_map))
 
 
 def rows_in_source(log: Log) -> tuple[Values, int] | None:
@@ -295,15 +300,22 @@ def convert(
     target: str | Path,
     columns: Columns | Mapping[str, Any] | str | Path | None = None,
     overwrite: bool = False,
+    shards: int | None = None,
 ) -> str:
     """Read a log from any source and write it to `target`; return a description of the result.
 
-    `target` is a `.parquet` table (plus its mapping), a `.tidelog` folder, an `.npz` file, or `minari:ID`.
+    `target` is a `.parquet` table (plus its mapping), a `.tidelog` folder, an `.npz` file, or `minari:ID`; `shards`
+    divides a folder into so many saved logs.
     """
     kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
     if kind not in TARGETS:
         raise ConfigError(f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}")
-    return TARGETS[kind](read_any(source, columns), str(target), overwrite)
+    if shards is None:
+        return TARGETS[kind](read_any(source, columns), str(target), overwrite)
+    if kind != SHARDED_TARGET:
+        raise ConfigError(f"target '{target}' has no shards. fix: name a {SHARDED_TARGET} folder, or drop shards")
+    read_any(source, columns).save(target, overwrite, shards)
+    return f"{target} with {count_of(shards, 'shard')}"
 
 
 def _to_parquet(log: Log, target: str, overwrite: bool) -> str:
@@ -326,9 +338,10 @@ def _to_minari(log: Log, target: str, overwrite: bool) -> str:
     return f"the Minari data set {name}"
 
 
+SHARDED_TARGET = ".tidelog"
 TARGETS: dict[str, Callable[[Log, str, bool], str]] = {
     ".parquet": _to_parquet,
-    ".tidelog": _to_folder,
+    SHARDED_TARGET: _to_folder,
     ".npz": _to_npz,
     "minari:": _to_minari,
 }

@@ -25,14 +25,14 @@ from tidelog.memory import shortage
 from tidelog.schema import typed
 from tidelog.types import Spec
 
-LOG = Kind("log", 2, LogError)
+LOG, SHARDED = Kind("log", 2, LogError), Kind("sharded log", 1, LogError)
 _EXTRA = "extra/"
 _FOLDER, _FIX = "a folder that Log.save wrote", "copy the folder again from the original, or save the log again"
 
 
 def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
     """Write a log as a whole or not at all; LogError if the path exists and may not be overwritten."""
-    refuse_target(path, overwrite, LOG)
+    refuse_target(path, overwrite, LOG, SHARDED)
     files: dict[str, Callable[[Path], None]] = {}
     entries = []
     for place, (name, values) in enumerate(log.columns().items()):
@@ -45,23 +45,24 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
     LOG.write(path, files, body if log.reward_unit is None else {**body, "reward_unit": log.reward_unit})
 
 
-def saved_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any]:
+def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | None = None) -> dict[str, Any]:
     """Read the fields of a log from a folder of `Log.save`; LogError names a foreign, truncated or changed file.
 
-    `memory_map=True` leaves columns on disk and checks sizes only, not checksums.
+    `memory_map=True` leaves columns on disk and checks sizes only, not checksums and contents, unless `verify`.
     """
+    verify = not memory_map if verify is None else verify
     folder = Path(path)
     try:
         manifest = LOG.manifest(folder)
         about = typed(manifest, LogManifest, MANIFEST, LogError)
-        columns = read_columns(LOG, folder, about.columns, manifest, memory_map)
+        columns = read_columns(LOG, folder, about.columns, manifest, memory_map, verify)
         spec, report = Spec.from_json(about.spec), Report.from_json(about.report)
         unit = declared_unit(about.reward_unit)
         plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
         observation = {name: columns[f"observation/{name}"] for name in spec.observation}
         extra = {name.removeprefix(_EXTRA): values for name, values in columns.items() if name.startswith(_EXTRA)}
         check_structure(spec, observation, plain, extra)
-        if not memory_map:
+        if verify:
             check_contents(spec, observation, plain)
     except (KeyError, ConfigError) as error:
         raise unreadable(folder / MANIFEST, f"an entry is missing or malformed ({error})", _FOLDER, _FIX) from error
@@ -92,16 +93,21 @@ class LogManifest(msgspec.Struct):
     reward_unit: str | None = None
 
 
-def refuse_target(path: Path, overwrite: bool, kind: Kind) -> None:
-    """Raise LogError unless the path is free, or holds a folder of this kind and `overwrite` is True."""
+def is_saved_log(path: Path) -> bool:
+    """Whether a folder is a saved log, in one piece or in shards."""
+    return LOG.is_at(path) or SHARDED.is_at(path)
+
+
+def refuse_target(path: Path, overwrite: bool, *kinds: Kind) -> None:
+    """Raise LogError unless the path is free, or holds a folder of one of these kinds and `overwrite` is True."""
     if not path.exists():
         return
     if not overwrite:
         raise LogError(
-            f"{path} exists. fix: choose another, or overwrite=True (--overwrite) if it is a {kind.name} to replace"
+            f"{path} exists. fix: choose another, or overwrite=True (--overwrite) if it is a {kinds[0].name} to replace"
         )
-    if not kind.is_at(path):
-        raise LogError(f"{path} exists and is not a tidelog {kind.name}: not overwritten. fix: choose another path")
+    if not any(kind.is_at(path) for kind in kinds):
+        raise LogError(f"{path} exists and is not a tidelog {kinds[0].name}: not overwritten. fix: choose another path")
 
 
 def write_array(values: Values, path: Path) -> None:
@@ -111,17 +117,24 @@ def write_array(values: Values, path: Path) -> None:
 
 
 def read_columns(
-    kind: Kind, folder: Path, entries: Sequence[ColumnEntry], manifest: Mapping[str, Any], memory_map: bool = False
+    kind: Kind,
+    folder: Path,
+    entries: Sequence[ColumnEntry],
+    manifest: Mapping[str, Any],
+    memory_map: bool = False,
+    verify: bool = True,
 ) -> dict[str, Values]:
     """Read the arrays of a folder; LogError if one is named twice, or its type or shape differs from the manifest."""
     names = [entry.column for entry in entries]
     if len(set(names)) < len(names):
         raise LogError("a column is listed twice")
-    return {entry.column: _read_column(kind, folder, entry, manifest, memory_map) for entry in entries}
+    return {entry.column: _read_column(kind, folder, entry, manifest, memory_map, verify) for entry in entries}
 
 
-def _read_column(kind: Kind, folder: Path, entry: ColumnEntry, manifest: Mapping[str, Any], memory_map: bool) -> Values:
-    file = kind.file(folder, entry.file, manifest, whole=not memory_map)
+def _read_column(
+    kind: Kind, folder: Path, entry: ColumnEntry, manifest: Mapping[str, Any], memory_map: bool, verify: bool
+) -> Values:
+    file = kind.file(folder, entry.file, manifest, whole=verify)
     try:
         with open_regular(file) as stream:
             size = file.stat().st_size

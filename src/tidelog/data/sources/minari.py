@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -119,6 +120,9 @@ def _dataset(source: Any) -> Any:
         if Path(source).is_dir():
             found, fix = "a folder without tables, and without a Minari data set", "name the files, or check the folder"
             raise unreadable(source, found, "tables in the folder, or a data set", fix) from error
+        if not re.search(r"-v\d+$", str(source)):
+            found, fix = "there is no such file or folder", "correct the path"
+            raise unreadable(source, found, "a path, or a data set of Minari, as D4RL/door/human-v2", fix) from error
         fix = f"run `minari download {source}`, set MINARI_DATASETS_PATH, or pass the path of the folder"
         raise unreadable(source, f"the data set does not exist ({error})", _DATA_SET, fix) from error
     except (*_BROKEN, Error) as error:

@@ -166,7 +166,8 @@ def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any
         return ready.batch(draw, learner.update - inputs.begin)
 
     ahead = _each(phase, lambda draw: None) if inputs.ahead is None else inputs.ahead
-    return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
+    with jax.named_scope("sampling"):
+        return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
 
 
 def _keys_and_progress(

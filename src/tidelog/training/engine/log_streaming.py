@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import LoggedAction, NStep, Sampler, Stored, Unit, Window
 from tidelog.data.core.log_columns import ranges
+from tidelog.data.core.sharded_array import ShardedArray
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import LogError
@@ -39,7 +40,7 @@ class Fetched(NamedTuple):
 
 def is_mapped(log: Log) -> bool:
     """Return whether the log's observations stay on disk."""
-    return any(isinstance(leaf, np.memmap) for leaf in log.observation.values())
+    return any(isinstance(leaf, np.memmap | ShardedArray) for leaf in log.observation.values())
 
 
 class Stream:

@@ -255,7 +255,8 @@ class Record:
     def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
         """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
 
-        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience.
+        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience; `best_report`
+        marks the policy of the best report, which need not be the last one.
         """
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
@@ -264,6 +265,8 @@ class Record:
             **facts,
             "data": self.data.fingerprint,
             "chosen_by": metric if chosen else None,
+            "best_report": best,
+            "held_out_share": self.options.held_out,
             **self.sketches,
             **again,
         }

@@ -1,0 +1,143 @@
+"""Profiles of one update: what its time is spent on, and how the compiler's options change it.
+
+`python -m benchmarks.update_profile` traces each algorithm at the sizes of `tidelog bench`, in a process of its own on
+one core, and adds the durations of the compiled operations by what they do. Of each operation the fifth of its runs
+that was fastest counts, so that others on the machine change little. Then the options of XLA are compared in turns by
+updates per processor second.
+"""
+
+import collections
+import glob
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.keep import keep
+
+COMMAND = "python -m benchmarks.update_profile"
+ALGORITHMS = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
+UPDATES = {"iql": 300, "bcq": 60}  # traced, else 1,000
+PARTS = {  # what an operation does -> a pattern in its opcode or its place in the source
+    "matrix products": re.compile(r"^dot |dot_general"), "optimiser": re.compile("/optimiser/"),
+    "target networks": re.compile("/target/"), "sampling": re.compile("/sampling/"),
+}  # fmt: skip
+OTHERS = "activations, losses and metrics"
+OPTIONS = {
+    "default": "",
+    "no YNNPACK": "--xla_cpu_experimental_ynn_fusion_type=",
+    "oneDNN": "--xla_cpu_use_onednn=true",
+    "vectors of 512 bits": "--xla_cpu_prefer_vector_width=512",
+    "scheduler for concurrency": "--xla_cpu_enable_concurrency_optimized_scheduler=true",
+    "fast math": "--xla_cpu_enable_fast_math=true",
+}
+TURNS, SLICES = 5, 6
+
+
+def main() -> None:
+    """Trace, compare the options, and keep both."""
+    profiles = {name: _child("trace", name) for name in ALGORITHMS}
+    rates: dict[str, dict[str, list[float]]] = {name: collections.defaultdict(list) for name in ("iql", "discrete-bcq")}
+    for name, of_options in rates.items():
+        for _ in range(TURNS):
+            for option, flags in OPTIONS.items():
+                of_options[option].append(_child("rate", name, flags)["updates a processor second"])
+    ratios = {
+        name: {
+            option: {"median": float(np.median(over)), "min": float(over.min()), "max": float(over.max())}
+            for option, found in of_options.items()
+            if (over := np.asarray(found) / of_options["default"]).size
+        }
+        for name, of_options in rates.items()
+    }
+    keep("update_profile", COMMAND, {"profiles": profiles, "options over default": ratios, "turns": TURNS})
+
+
+def _child(what: str, name: str, flags: str = "") -> dict[str, Any]:
+    """What `trace` or `rate` finds in a new process on one core."""
+    with tempfile.TemporaryDirectory() as folder:
+        if what == "trace":
+            flags = f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text"
+        environment = {**os.environ, "XLA_FLAGS": flags, "TIDELOG_CACHE": "off"}
+        core = min(os.sched_getaffinity(0))
+        done = subprocess.run(
+            [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); "
+             f"import benchmarks.update_profile as one; one.{what}({name!r}, {folder!r})"],
+            check=True, env=environment, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(what, name, flags if what == "rate" else "", found, flush=True)
+    return found
+
+
+def trace(name: str, folder: str) -> None:
+    """Print the microseconds of an update, by what its operations do."""
+    import jax
+
+    from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
+
+    entry, updates = entry_of(name), UPDATES.get(name, 1000)
+    trainer = trainer_of(entry.algorithm, synthetic_log(entry.discrete), 1)
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with jax.profiler.trace(folder, profiler_options=options):
+        trainer.advance(updates)
+    operations = _operations(folder)
+    parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
+    count = 0
+    for operation, times in _durations(folder).items():
+        if operation in operations and len(times) >= 0.9 * updates:
+            each = float(np.quantile(times, 0.2)) * round(len(times) / updates)
+            does = next((part for part, words in PARTS.items() if words.search(operations[operation])), OTHERS)
+            parts[does] += each
+            count += round(len(times) / updates)
+    total = sum(parts.values())
+    found = {"microseconds": {part: round(one, 1) for part, one in parts.items()}, "operations": count}
+    found["shares"] = {part: round(one / total, 3) for part, one in parts.items()}
+    print(json.dumps(found))
+
+
+def _durations(folder: str) -> dict[str, list[float]]:
+    """Microseconds of each run of each compiled operation."""
+    (file,) = glob.glob(f"{folder}/**/*.trace.json.gz", recursive=True)
+    durations = collections.defaultdict(list)
+    with gzip.open(file) as stream:
+        for event in json.load(stream)["traceEvents"]:
+            if event.get("ph") == "X":
+                durations[event["name"]].append(event["dur"])
+    return durations
+
+
+def _operations(folder: str) -> dict[str, str]:
+    """The operations of the largest compiled program: opcode, and the place in the source."""
+    programs = glob.glob(f"{folder}/programs/*after_optimizations.txt")
+    text = Path(max(programs, key=os.path.getsize)).read_text()
+    line = r'^\s*(?:ROOT )?%?([\w.\-]+) = \S+ ([\w\-]+)\(.*?metadata=\{op_name="([^"]*)"'
+    return {name: f"{opcode} {place}" for name, opcode, place in re.findall(line, text, re.MULTILINE)}
+
+
+def rate(name: str, _: str) -> None:
+    """Print the updates per processor second, of the fastest of some slices."""
+    import time
+
+    from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
+
+    entry = entry_of(name)
+    trainer = trainer_of(entry.algorithm, synthetic_log(entry.discrete), 1)
+    fastest = 0.0
+    for _ in range(SLICES):
+        begin, updates = time.process_time(), UPDATES.get(name, 1000) // 3
+        trainer.advance(updates)
+        fastest = max(fastest, updates / (time.process_time() - begin))
+    print(json.dumps({"updates a processor second": fastest}))
+
+
+if __name__ == "__main__":
+    main()
