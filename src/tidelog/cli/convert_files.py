@@ -81,7 +81,7 @@ def convert_files(
             )
         plan.delete_replaced()
         join_shards(unfinished, names, numbered=mapping.episode is None)
-        move_folder(unfinished, out, LogError)
         for name in (FILES, FAILURES, JOBS, LOCK, DONE):
-            delete(out / name)
+            delete(unfinished / name)
+        move_folder(unfinished, out, LogError)
     return f"{target} with {count_of(len(names), 'shard')}"
