@@ -336,7 +336,7 @@ def test_a_table_of_interactions_with_errors_is_not_to_be_trained_on(tmp_path, m
     assert "as interactions: 1 error" in inspected
     assert "tidelog train" not in inspected
     monkeypatch.chdir(tmp_path)
-    assert main(proposed(inspected, "data validate")) == 2
+    assert main(proposed(inspected, "data validate")) == 4
     assert "empty cell in 'user_id'" in said(capsys)
     assert len(pl.read_csv("bad.csv")) == pl.read_csv(table)["user_id"].null_count()
     good = pl.read_csv("good.csv", infer_schema=False)

@@ -29,7 +29,7 @@ NOT_RUN = {
     "installation.md": ["text", "text"],
     "judging.md": ["text"],
     "documentation.md": ["text"],
-    "scale.md": ["text", "text"],
+    "scale.md": ["text", "text", "text", "text"],
     "tools.md": ["text"],
 }
 NEEDS = {

@@ -70,6 +70,17 @@ def test_with_networks_the_verdict_and_its_support_are_the_same(monkeypatch):
     assert set(verdict.reasons) <= set(whole.reasons)
 
 
+@pytest.mark.full
+def test_a_policy_after_one_without_support_has_its_clone():
+    """The differences from cloned behaviour do not depend on the order in which policies are judged."""
+    never, even, log = Fixed(0.0, 0.5, 0.5), Fixed(1 - 2 * RARE, RARE, RARE), habits()
+    first, last = (
+        judged(dict(pair), log) for pair in ([("even", even), ("never", never)], [("never", never), ("even", even)])
+    )
+    assert first["even"].difference_from_bc is not None
+    assert first["even"].difference_from_bc == last["even"].difference_from_bc
+
+
 def weighed(target):
     """Evidence of 400 episodes of as many steps as `target` has, whose logger is even between two actions."""
     steps, episodes = len(target), 400

@@ -71,7 +71,8 @@ class Validate(ReadFlags):
     """with --quarantine: write the other rows to this .csv file, without the whole episodes of an
     error"""
     csv_safe: bool = False
-    """in these files, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
+    """in these files, write an apostrophe before text that a spreadsheet would compute (it begins with
+    = + - @)"""
 
 
 @dataclass

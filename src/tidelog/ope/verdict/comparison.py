@@ -144,7 +144,8 @@ def comparisons_of(
             lacks_support=lambda weighed: has_no_support(weighed, settings.limits),
             progress=_part_of(progress, name, position, len(policies)),
         )
-        if gathered.model != "neural":  # one network values a policy and the clone: each policy has its own
+        # one network values a policy and the clone, so each policy has its own; without support there is none
+        if gathered.model != "neural" and not gathered.without_support:
             gathered = replace(gathered, cloning=clones.setdefault(sample, gathered.cloning))
         can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
         comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities, can_sample))
