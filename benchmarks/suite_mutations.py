@@ -852,6 +852,65 @@ MUTATIONS = [
         "tests/cli/test_many_files.py",
     ),
     Mutation(
+        "many files: an output of other settings is taken for a complete one",
+        "cli/many_files.py",
+        "return record.exists() and output.exists()",
+        "return output.exists()",
+        "tests/cli/test_many_files.py",
+    ),
+    Mutation(
+        "many files: with --overwrite the older records still count",
+        "cli/many_files.py",
+        "round=before.round + overwrite)",
+        "round=before.round)",
+        "tests/cli/test_many_files.py",
+    ),
+    Mutation(
+        "many files: what was deleted once is deleted again",
+        "cli/many_files.py",
+        "msgspec.structs.replace(self, replaced=[])",
+        "self",
+        "tests/cli/test_many_files.py",
+    ),
+    Mutation(
+        "quarantine: the first file appears before the second is written",
+        "disk.py",
+        """            DISK.sync(aside)
+        for path, aside in asides.items():
+            DISK.rename(aside, path)""",
+        """            DISK.sync(aside)
+            DISK.rename(aside, path)""",
+        "tests/data/test_quarantine.py",
+    ),
+    Mutation(
+        "Arrow: the declared sizes of packed buffers are not counted",
+        "data/sources/arrow_guard.py",
+        "total += max(size, 0)",
+        "total += 0",
+        "tests/data/sources/test_guards.py",
+    ),
+    Mutation(
+        "Arrow: batches outside of the file pass",
+        "data/sources/arrow_guard.py",
+        "or at + metadata + body > end - size:",
+        "or at > end - size:",
+        "tests/data/sources/test_guards.py",
+    ),
+    Mutation(
+        "saved policies: weights that are not numbers pass",
+        "runtime/artefact_files.py",
+        "if not -LARGEST_WEIGHT <= least <= most <= LARGEST_WEIGHT:",
+        "if least < -LARGEST_WEIGHT or most > LARGEST_WEIGHT:",
+        "tests/runtime/test_hostile.py",
+    ),
+    Mutation(
+        "memory: compiled programs take none",
+        "training/engine/memory_need.py",
+        "if free is None or data + states + programs <= free:",
+        "if free is None or data + states <= free:",
+        "tests/training/test_memory_need.py",
+    ),
+    Mutation(
         "limits: the smaller of two sample sizes is enough",
         "ope/verdict/checks.py",
         "max(limits.effective_episodes, limits.effective_share * support.episodes)",

@@ -1,7 +1,9 @@
 """Training and judging state what they need, and are refused before anything is taken or written."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -14,8 +16,11 @@ from tidelog import IQL, PPG, SpaceError, collect, finetune, fit, judge, learn, 
 from tidelog.ope.verdict import ledger as ledgers
 from tidelog.training.engine import memory_need
 
+GROUPS = Path("/sys/fs/cgroup")
+
 
 def limited(monkeypatch, size):
+    monkeypatch.setattr(memory_need, "PROGRAMS", 0)
     monkeypatch.setattr(memory_need, "available_memory", lambda: size)
     monkeypatch.setattr(memory, "available_memory", lambda: size)
 
@@ -40,6 +45,13 @@ def test_networks_that_do_not_fit_are_refused_before_they_exist(origin, tmp_path
         learn(PPG(hidden=(20_000, 20_000)), "jax:CartPole-v1", 64, out=tmp_path / "run", train=False)
     assert len(jax.live_arrays()) <= before + 2
     assert not (tmp_path / "run").exists()
+
+
+def test_compiled_programs_count(origin, tmp_path, monkeypatch):
+    limited(monkeypatch, 10**9)
+    monkeypatch.setattr(memory_need, "PROGRAMS", 10**9)
+    with pytest.raises(SpaceError, match=r"1\.0 GB for compiled programs"):
+        begin(bc(), origin, tmp_path / "run")
 
 
 def test_a_network_counts_its_weights_and_both_moments_of_the_optimiser(origin):
@@ -106,3 +118,40 @@ def test_a_process_under_a_limit_is_refused_and_not_killed(tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "training needs at least" in ended.stdout
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def group():
+    """A real control group of 700 MB, of version 1 or 2; skipped where this process may create none."""
+    root = next((one for one in (GROUPS / "memory", GROUPS) if (one / "cgroup.procs").exists()), None)
+    if root is None:
+        pytest.skip("there are no control groups")
+    made = root / f"tidelog-test-{os.getpid()}"
+    try:
+        made.mkdir()
+        limit = "memory.max" if root == GROUPS else "memory.limit_in_bytes"
+        (made / limit).write_text("700000000")
+    except OSError as error:
+        if made.exists():
+            made.rmdir()
+        pytest.skip(f"this process may not limit a control group ({error})")
+    yield made
+    made.rmdir()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are of Linux")
+@pytest.mark.parametrize(("width", "fits"), [(20_000, False), (3_000, False), (64, True)])
+def test_in_a_real_control_group_a_run_is_refused_or_ends_and_is_never_killed(width, fits, group, tmp_path):
+    collect("treatment", episodes=50, seed=0).save(tmp_path / "log")
+    words = ["train", "bc", "--data", str(tmp_path / "log"), "--hidden", str(width), str(width), "--steps", "4",
+             "--out", str(tmp_path / "run"), "--quiet"]  # fmt: skip
+    code = (
+        "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid()));"
+        "from tidelog.cli import main; sys.exit(main(sys.argv[2:]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(group / "cgroup.procs"), *words],
+                          capture_output=True, text=True, env={**os.environ, "MALLOC_ARENA_MAX": "2"})  # fmt: skip
+    assert done.returncode == (0 if fits else 2), done.stderr[-800:]
+    assert fits or "training needs at least" in done.stderr
+    assert (tmp_path / "run").exists() == fits

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.cli.flags import FolderFlags
-from tidelog.cli.many_files import DONE, FAILURES, LOCK, ManyFiles, OneFile, write_each
+from tidelog.cli.many_files import DONE, FAILURES, LOCK, ManyFiles, OneFile, Outcome, write_each
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.join_shards import join_shards
 from tidelog.data.io.readers import SHARDED_TARGET, Source, read_log
@@ -33,8 +33,9 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
     plan = ManyFiles.read(folder)
     columns = Columns.from_mapping(plan.settings[MAPPING])
 
-    def write(file: OneFile, target: Path) -> None:
+    def write(file: OneFile, target: Path) -> Outcome:
         read_log(file.source, columns).save(target, overwrite=True)  # of earlier settings
+        return Outcome()
 
     plan.work(numbers, write, after)
 
@@ -80,7 +81,7 @@ def convert_files(
             )
         plan.delete_replaced()
         join_shards(unfinished, names, numbered=mapping.episode is None)
-        move_folder(unfinished, out, LogError)
         for name in (FILES, FAILURES, JOBS, LOCK, DONE):
-            delete(out / name)
+            delete(unfinished / name)
+        move_folder(unfinished, out, LogError)
     return f"{target} with {count_of(len(names), 'shard')}"

@@ -137,8 +137,10 @@ def test_an_arrow_buffer_that_declares_more_than_the_memory_is_refused_before_it
 def test_arrow_whose_places_and_sizes_contradict_each_other_is_refused(tmp_path: Path) -> None:
     content, packed = arrow(), arrow(stream=True)
     footer = len(content) - 10 - int.from_bytes(content[-10:-6], "little")
-    first = int(arrow_guard._Table.root(content[footer:]).structs(3, arrow_guard._BLOCK)["at"][0])
-    block = content.index(first.to_bytes(8, "little"), footer)
+    table = arrow_guard._Table.root(content[footer:])
+    last = max(int(at) for vector in (2, 3) for at in table.structs(vector, arrow_guard._BLOCK)["at"])
+    block = content.index(last.to_bytes(8, "little"), footer)
+    body = block + 16  # after its place and the size of its metadata
     nodes = (50).to_bytes(8, "little") + (0).to_bytes(8, "little")
     metadata = int.from_bytes(packed[4:8], "little")
     for found, words in (
@@ -149,6 +151,7 @@ def test_arrow_whose_places_and_sizes_contradict_each_other_is_refused(tmp_path:
         (packed[:4] + (1 << 30).to_bytes(4, "little") + packed[8:], "an Arrow message of 1073741824 bytes at 0"),
         (packed[: metadata + 100], "an Arrow message of .* exceeds the file"),
         (packed[:-100], "an Arrow message at .* declares a body of"),
+        (content[:body] + (1 << 40).to_bytes(8, "little") + content[body + 8 :], "outside of its place"),
         (content[: block + 4] + b"\xff" * 4 + content[block + 8 :], "outside of its place"),
     ):
         (tmp_path / "log.arrow").write_bytes(found)

@@ -18,7 +18,8 @@ from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.types import Spec
 
 LOG_COPIES = 2  # the scaled columns, and the same in the units of the device
-STATE_COPIES = 3  # the state before an update, after it, and in a checkpoint
+STATE_COPIES = 5  # before an update and after it, gradients, in a checkpoint; 13.4 times the weights measured, not 15
+PROGRAMS = 150_000_000  # bytes of compiled programs and their runtime on a processor, measured: 170 MB
 MOMENTS = 2  # of Adam, the optimiser by default
 
 
@@ -33,14 +34,17 @@ def check_memory(algorithms: Sequence[Any], seeds: int, spec: Spec, log: Log | I
     on_disk = isinstance(log, Log) and is_mapped(log)
     data = batches + (0 if on_disk else LOG_COPIES * columns)
     states = sum(STATE_COPIES * seeds * state_bytes(one, spec) for one in algorithms)
-    if free is None or data + states <= free:
+    programs = PROGRAMS if jax.default_backend() == "cpu" else 0
+    if free is None or data + states + programs <= free:
         return
     fixes = ["use fewer seeds or smaller networks"] if states > data else []
     fixes += ["open the log with memory_map=True", "use fewer rows"] if data > states and isinstance(log, Log) else []
+    members = seeds * len(algorithms)
     raise SpaceError(
-        f"training needs at least {in_units(data + states)} of memory ({in_units(data)} for the log and its batches, "
-        f"{in_units(states)} for {seeds * len(algorithms)} member(s) with optimisers), but {in_units(free)} are free; "
-        f"nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, or free memory"
+        f"training needs at least {in_units(data + states + programs)} of memory ({in_units(data)} for the log and "
+        f"its batches, {in_units(states)} for {members} member(s) with optimisers, {in_units(programs)} for compiled "
+        f"programs), but {in_units(free)} are free; nothing was written. fix: {', '.join(fixes) or 'use fewer rows'}, "
+        "or free memory"
     )
 
 
