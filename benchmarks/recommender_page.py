@@ -67,7 +67,9 @@ def size() -> str:
 {found["events"]:,} events of {found["users"]:,} users over {found["items"]:,} items, by the commands that a user types,
 on {found["machine"]["threads"]} cores. `train` holds out the last tenth of the time and makes {found["steps"]:,}
 updates, {found["pretrain_share"]:.0%} of them of table and reader alone; they learn from about {learnt / 1e6:.1f}
-million events. `recommend` writes lists for {found["lists"]:,} users. The machine also did other work.
+million events. `recommend` writes lists for {found["lists"]:,} users. The machine also did other
+work, and minutes of `train` were spent waiting for it. The last row is of an earlier training of the same commands,
+which had stopped after 1,000 updates; after the longer one `recommend` was not run to its end.
 
 | command | minutes | processor minutes | most memory, GB |
 |---|---|---|---|
