@@ -61,7 +61,10 @@ class Inspect(ReadFlags):
 
 @dataclass
 class Validate(ReadFlags):
-    """Report all problems of a log; exit code 2 if it is not usable, 4 if rows with problems were written to a file."""
+    """Report all problems of a log.
+
+    The exit code is 2 if it is not usable, 4 if rows with problems were written.
+    """
 
     html: File | None = None
     """also write the report as a page to this file"""
