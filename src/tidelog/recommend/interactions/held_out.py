@@ -78,6 +78,7 @@ class Cases:
     history_counts: Ints | None = None  # [C] number of earlier events, also beyond the history length
     gaps: NDArray[np.int8] | None = None  # [C, H] groups of the times after the history's events, 0 for none
     user_index: Ints | None = None  # [C] the place of the case's user in the log, counted from 1
+    row: NDArray[np.int64] | None = None  # [C] the place of the case's event in the log
 
     def __len__(self) -> int:
         return len(self.user)
@@ -107,7 +108,14 @@ def next_events(log: Events, rows: NDArray[Any], length: int | None = 50) -> Cas
     history, events = histories(log, rows, length)
     items, rewards = log.item[rows, None], log.reward[rows, None]
     return Cases(
-        log.user[rows], history, events, items, rewards, log.event[rows], *_user_columns(log, rows, history.shape[1])
+        log.user[rows],
+        history,
+        events,
+        items,
+        rewards,
+        log.event[rows],
+        *_user_columns(log, rows, history.shape[1]),
+        rows,
     )
 
 
@@ -133,7 +141,8 @@ def next_baskets(log: Events, rows: NDArray[Any], length: int | None = None) -> 
     np.logical_or.at(mixed, case, log.event[rows] != log.event[first][case])
     history, events = histories(log, first, length)
     kind = np.where(mixed, 0, log.event[first])
-    return Cases(log.user[first], history, events, targets, rewards, kind, *_user_columns(log, first, history.shape[1]))
+    columns = _user_columns(log, first, history.shape[1])
+    return Cases(log.user[first], history, events, targets, rewards, kind, *columns, first)
 
 
 def held_out_cases(log: Interactions, most: int, length: int | None = None) -> Cases:

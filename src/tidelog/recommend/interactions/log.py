@@ -121,6 +121,15 @@ class Interactions:
         """The last event of every session."""
         return np.flatnonzero(self.terminated | self.truncated)
 
+    def rewards_to_end(self, discount: float) -> Values:
+        """[M] float64: discounted rewards from each event to the end of its session, as far as the log has it."""
+        ends, rewards = self.episodes, self.reward.astype(np.float64)
+        lengths = np.diff(ends, prepend=-1)
+        for back in range(1, int(lengths.max(initial=0))):
+            rows = ends[lengths > back] - back
+            rewards[rows] += discount * rewards[rows + 1]
+        return rewards
+
     @cached_property
     def starts(self) -> Values:
         """[U + 1] int64: the first event of each user, and M."""

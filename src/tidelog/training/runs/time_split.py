@@ -3,6 +3,9 @@
 The held-out period also selects the weight of Q in the score of a list. A log of chosen items shows the value of chosen
 items, not the value of shown items; the held-out events, which are not used for training, measure how much Q helps. The
 weight is 0 unless a gain over likelihood alone is shown: the 95% intervals of the gains of all weights hold together.
+
+Where the log has the propensity of each item, a gain counts all rewards until the session's end. It is that of one
+decision by the policy, after which the logger goes on: whole sessions under the policy are hardly ever in a log.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ from tidelog.training.runs.episode_split import selection_share as share_of
 
 WEIGHTS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0)
 MOST_EVENTS = 2_048  # limit of held-out events, or baskets, with lists
+MOST_WITH_PROPENSITIES = 16_384  # instead, where only the events count that showed the first item of a list
+LEAST_USERS = 30  # that such a gain rests on
 LENGTH = 10  # of those lists
 REPORTS = 20  # reports of a run by default: each makes lists for the held-out period
 SELECTION = 0.5  # share of the held-out users that choose the policy, by default
@@ -70,9 +75,10 @@ class TimeSplit:
         unit = "each user's first basket there" if self.log.has_baskets else "the next event"
         chosen = f"; {self._selection:.0%} of its users choose the policy, the others measure it"
         apart = chosen if self._selection < 1.0 else ""
+        later = "; the weight of Q by rewards until the session's end" if has_later_rewards(self.log) else ""
         problems = [one for one in self._split.report.problems if one.check == OTHER_SHARE]
         return [
-            f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}",
+            f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}{later}",
             *(f"{one.found}, expected {one.expected}: {one.fix}" for one in problems),
         ]
 
@@ -161,14 +167,15 @@ class QWeightSelection:
         reported: Interactions | None = None,
     ) -> None:
         self.notes, self.train, self.reported = tuple(notes), train, log if reported is None else reported
-        most = max(1, min(MOST_EVENTS, MARKS // (len(log.items) + 1)))
-        self.log, self._most = log, most
+        most = MOST_WITH_PROPENSITIES if has_later_rewards(log) else MOST_EVENTS
+        self.log, self._most = log, max(1, min(most, MARKS // (len(log.items) + 1)))
 
     def __call__(self, policy: Policy) -> tuple[float, dict[str, float]]:
-        """Return the weight of Q whose lists have the most reward near the top, and the metrics of these lists.
+        """Return the weight of Q whose lists have the most reward, and the metrics of these lists.
 
-        It is 0 unless the interval of its gain over weight 0 is above 0, simultaneously with those of the other
-        weights. A Q without updates has weight 0; no other weight is tried.
+        That is the reward near their top for the next event; with propensities, the reward until the session's end if
+        the first item is shown. It is 0 unless the interval of its gain over weight 0 is above 0, simultaneously with
+        those of the other weights. A Q without updates has weight 0; no other weight is tried.
         """
         ranker = policy.ranker()
         k = min(LENGTH, ranker.items)
@@ -179,7 +186,11 @@ class QWeightSelection:
         scores = ranker.find(cases.history, cases.events, k, allowed, who, cases.gaps, cases.user_index)
         weights = _weights(policy)
         results = [self._metrics(scores, cases, k, weight) for weight in weights]
-        best = _best_weight([earned for earned, _ in results], cases.user)
+        earned = [one for one, _ in results]
+        if has_later_rewards(self.log):
+            first = [order_found(scores, 1, weight)[0][:, 0] for weight in weights]
+            earned = rewards_if_shown(self.log, cases, first, float(policy.algorithm.discount))
+        best = _best_weight(earned, cases.user)
         metrics = {f"held_out/{name}": value for name, value in results[best][1].items()}
         return weights[best], metrics | {"held_out/q_weight": weights[best]}
 
@@ -205,6 +216,30 @@ class QWeightSelection:
             "coverage": float((counts > 0).sum() / len(self.log.items)),
             "entropy": float(-(share * np.log(share)).sum()),
         }
+
+
+def has_later_rewards(log: Interactions) -> bool:
+    """Whether a log shows what an item earns until the session's end: it has the propensity of each single item."""
+    return log.propensity is not None and log.slate is None and not log.has_baskets
+
+
+def rewards_if_shown(
+    log: Interactions, cases: Cases, first: Sequence[NDArray[Any]], discount: float
+) -> list[NDArray[np.float64]]:
+    """Return parts [C] of the mean reward until the session's end, if an item is shown once and the logger goes on.
+
+    `first` are several choices of an item for each case [C], of which the first is compared with the others: one that
+    differs from it for the events of fewer than `LEAST_USERS` users has its rewards. Inverse propensities weigh the
+    events that showed the item; less the mean reward, which lowers the variance of a difference, and not its mean.
+    """
+    later = log.rewards_to_end(discount)[cases.row]
+    weight = (later - later.mean()) / np.asarray(log.propensity, np.float64)[cases.row]
+    shown = [one == log.item[cases.row] for one in first]
+    users = [len(np.unique(cases.user[one != shown[0]])) for one in shown]
+    return [
+        np.where(one if number >= LEAST_USERS else shown[0], weight, 0.0)
+        for one, number in zip(shown, users, strict=True)
+    ]
 
 
 def _best_weight(earned: Sequence[NDArray[np.float64]], user: NDArray[Any]) -> int:
