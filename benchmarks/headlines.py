@@ -82,8 +82,8 @@ def _recommenders(found: Found) -> str:
 
 
 def _delays(found: Found) -> str:
-    gains = {delay: one["intervals"]["Q alone minus reader alone"] for delay, one in found["delays"].items()}
-    return "clicks that Q adds where a click costs visits " + ", ".join(
+    gains = {delay: one["intervals"]["chosen weight minus reader alone"] for delay, one in found["delays"].items()}
+    return "clicks that the chosen weight of Q adds where a click costs visits " + ", ".join(
         f"{'never' if delay == '0' else f'{delay} later'}: {_interval(gain, 2)}" for delay, gain in gains.items()
     )
 

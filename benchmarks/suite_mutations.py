@@ -1130,6 +1130,20 @@ MUTATIONS = [
         "tests/training/test_signals.py",
     ),
     Mutation(
+        "weight of Q: what follows the shown item does not count",
+        "recommend/interactions/log.py",
+        "rewards[rows] += discount * rewards[rows + 1]",
+        "rewards[rows] += 0.0 * rewards[rows + 1]",
+        "tests/training/test_weight_of_q.py",
+    ),
+    Mutation(
+        "weight of Q: propensities do not weigh the events",
+        "training/runs/time_split.py",
+        "(later - later.mean()) / np.asarray(log.propensity, np.float64)[cases.row]",
+        "later - later.mean()",
+        "tests/training/test_weight_of_q.py",
+    ),
+    Mutation(
         "time split: training sees the held-out period",
         "training/runs/time_split.py",
         "self.train = log if self._split is None else self._split.train",
