@@ -37,8 +37,8 @@ Three items have the highest click probabilities, and make a user who clicked th
 steps later, or never. Clicks of a visit; the logger and the best policy within its support are exact, what is learnt is
 played for {found["played"]:,} visits: the mean over {found["seeds"]} seeds, each with a log of {found["visits"]:,}
 visits, with a 95% t interval. "Chosen weight" is what a training with a held-out period and propensities uses, "Q
-alone" the same policy with `q_weight` set to {found["alone"]:g}; the last column counts the seeds in which the held-out period chose a weight
-above 0.
+alone" the same policy with `q_weight` set to {found["alone"]:g}; the last column counts
+the seeds in which the held-out period chose a weight above 0.
 
 | cost after | logger | best | reader alone | chosen weight | Q alone | chosen - reader | Q chosen |
 |---|---|---|---|---|---|---|---|
