@@ -1180,7 +1180,7 @@ MUTATIONS = [
     ),
     Mutation(
         "weight of Q: a gain of few users counts",
-        "training/runs/time_split.py",
+        "training/runs/q_weight.py",
         "np.where(one if number >= LEAST_USERS else shown[0], weight, 0.0)",
         "np.where(one, weight, 0.0)",
         "tests/training/test_weight_of_q.py",
@@ -1194,7 +1194,7 @@ MUTATIONS = [
     ),
     Mutation(
         "weight of Q: propensities do not weigh the events",
-        "training/runs/time_split.py",
+        "training/runs/q_weight.py",
         "(later - later.mean()) / np.asarray(log.propensity, np.float64)[cases.row]",
         "later - later.mean()",
         "tests/training/test_weight_of_q.py",
