@@ -1172,6 +1172,13 @@ MUTATIONS = [
         "tests/limits/test_recommender.py",
     ),
     Mutation(
+        "candidates: only the first place of an earlier item counts",
+        "recommend/candidates.py",
+        "total = jnp.zeros_like(weight).at[jnp.arange(len(weight))[:, None], first].add(weight)",
+        "total = weight",
+        "tests/limits/test_recommender.py",
+    ),
+    Mutation(
         "candidates: the value after a session's end is left out with the others",
         "recommend/recommender_bcq.py",
         "after = valid & (windows.discount > 0.0)",
