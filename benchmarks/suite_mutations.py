@@ -1172,6 +1172,13 @@ MUTATIONS = [
         "tests/limits/test_recommender.py",
     ),
     Mutation(
+        "candidates: only the first place of an earlier item counts",
+        "recommend/candidates.py",
+        "total = jnp.zeros_like(weight).at[jnp.arange(len(weight))[:, None], first].add(weight)",
+        "total = weight",
+        "tests/limits/test_recommender.py",
+    ),
+    Mutation(
         "candidates: the value after a session's end is left out with the others",
         "recommend/recommender_bcq.py",
         "after = valid & (windows.discount > 0.0)",
@@ -1180,7 +1187,7 @@ MUTATIONS = [
     ),
     Mutation(
         "weight of Q: a gain of few users counts",
-        "training/runs/time_split.py",
+        "training/runs/q_weight.py",
         "np.where(one if number >= LEAST_USERS else shown[0], weight, 0.0)",
         "np.where(one, weight, 0.0)",
         "tests/training/test_weight_of_q.py",
@@ -1194,7 +1201,7 @@ MUTATIONS = [
     ),
     Mutation(
         "weight of Q: propensities do not weigh the events",
-        "training/runs/time_split.py",
+        "training/runs/q_weight.py",
         "(later - later.mean()) / np.asarray(log.propensity, np.float64)[cases.row]",
         "later - later.mean()",
         "tests/training/test_weight_of_q.py",

@@ -18,7 +18,7 @@ from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.runtime.ranking import Ranker
 from tidelog.training.engine.learner import as_arrays
-from tidelog.training.runs.time_split import LISTS, QWeightSelection
+from tidelog.training.runs.q_weight import LISTS, QWeightSelection
 from tidelog.types import Histories
 
 

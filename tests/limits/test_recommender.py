@@ -234,11 +234,14 @@ def test_candidates_are_the_same_however_many_states_are_looked_at_at_once(gener
 def test_candidates_in_a_large_catalogue_are_the_exact_most_likely_items(monkeypatch):
     """Items of equal blocks, earlier items more than once, states that nobody needs: as with all scores at once."""
     random, h = np.random.default_rng(0), small(candidates=20, threshold=0.01)
-    items = Items(jnp.asarray(random.standard_normal((3_001, 8)), jnp.float32), jnp.asarray(random.normal(size=3_001)))
+    popularity = random.normal(size=3_001) + 8.0 * (
+        np.arange(3_001) < 60
+    )  # likely ones also where they are not repeated
+    items = Items(jnp.asarray(random.standard_normal((3_001, 8)), jnp.float32), jnp.asarray(popularity))
     states = jnp.asarray(random.standard_normal((150, 8)), jnp.float32)
-    before = np.where(random.random((150, 12)) < 0.3, 0, random.integers(1, 3_001, (150, 12)))
+    before = np.where(random.random((150, 12)) < 0.3, 0, random.integers(1, 90, (150, 12)))
     before[:, ::3] = before[:, 1:2]
-    scores = np.where(before > 0, 4.0 * random.standard_normal((150, 12)), NO_PLACE).astype(np.float32)
+    scores = np.where(before > 0, 8.0 + 4.0 * random.standard_normal((150, 12)), NO_PLACE).astype(np.float32)
     needed = jnp.asarray(random.random(150) < 0.6)
 
     def found(cells):

@@ -16,7 +16,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.policies import policy as policies
 from tidelog.policies.policy import Policy
 from tidelog.training.runs.policies import policy_of_run
-from tidelog.training.runs.time_split import WEIGHTS, QWeightSelection, _best_weight
+from tidelog.training.runs.q_weight import WEIGHTS, QWeightSelection, _best_weight
 
 NOTE = "Q has had no update: its weight is 0, and lists are in order of likelihood"
 UNUSED = (

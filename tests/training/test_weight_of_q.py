@@ -9,7 +9,8 @@ import pytest
 import tidelog as tl
 from tidelog.recommend.interactions.held_out import next_events
 from tidelog.runtime.ranking import Found
-from tidelog.training.runs.time_split import LEAST_USERS, QWeightSelection, TimeSplit, rewards_if_shown
+from tidelog.training.runs.q_weight import LEAST_USERS, QWeightSelection, rewards_if_shown
+from tidelog.training.runs.time_split import TimeSplit
 
 LOUD, KIND = 1, 2
 VISITS = 1500

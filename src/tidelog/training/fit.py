@@ -38,11 +38,12 @@ from tidelog.training.runs.options import (
     evaluators,
     reports_every,
 )
+from tidelog.training.runs.q_weight import LISTS
 from tidelog.training.runs.record import Record, RefitOf, new_folder
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
-from tidelog.training.runs.time_split import LISTS, REPORTS, TimeSplit, check_list_options, user_selection_share
+from tidelog.training.runs.time_split import REPORTS, TimeSplit, check_list_options, user_selection_share
 from tidelog.types import Spec, Vector
 
 CLOSEST = 50  # default minimum of updates between two reports

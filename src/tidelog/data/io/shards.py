@@ -121,10 +121,11 @@ def sharded_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any
     spec, report = Spec.from_json(about.spec), Report.from_json(about.report)
     _check_shards(folder, about.shards)
     shards = [saved_columns(folder / one.folder, memory_map=True, verify=not memory_map) for one in about.shards]
-    for one, shard in zip(about.shards, shards, strict=True):
-        if shard["spec"] != spec or _names(shard) != _names(shards[0]):
+    flat = [_flat(shard) for shard in shards]
+    for one, shard, named in zip(about.shards, shards, flat, strict=True):
+        if shard["spec"] != spec or named.keys() != flat[0].keys():
             raise unreadable(folder / one.folder, "it has other columns than the sharded log", _WHOLE, _FIX)
-    parts = _parts_by_column(shards)
+    parts = {name: [named[name] for named in flat] for name in flat[0]}
     in_memory = {name for name, values in parts.items() if not memory_map or values[0].ndim == 1}
     problem = shortage(sum(part.nbytes for name in in_memory for part in parts[name]))
     if problem is not None:
@@ -172,20 +173,11 @@ def _check_shards(folder: Path, shards: Sequence[ShardEntry]) -> None:
             raise unreadable(path, "another log is in the place of this shard", _WHOLE, _FIX)
 
 
-def _names(shard: Mapping[str, Any]) -> set[str]:
-    return set(_flat(shard))
-
-
 def _flat(shard: Mapping[str, Any]) -> dict[str, Values]:
     """Every column of a shard under one name, as `LogColumns.columns`."""
     flat = {f"observation/{name}": leaf for name, leaf in shard["observation"].items()}
     flat |= {name: shard[name] for name in PLAIN if name not in OPTIONAL or shard[name] is not None}
     return flat | {f"extra/{name}": values for name, values in shard["extra"].items()}
-
-
-def _parts_by_column(shards: Sequence[Mapping[str, Any]]) -> dict[str, list[Values]]:
-    flat = [_flat(shard) for shard in shards]
-    return {name: [one[name] for one in flat] for name in flat[0]}
 
 
 def _type(values: Values) -> str:

@@ -170,6 +170,11 @@ class Interactions:
         """Whether most events are in baskets: then lists are measured by next baskets, not by next events."""
         return self.basket_share > MOST_IN_BASKETS
 
+    @property
+    def has_item_propensities(self) -> bool:
+        """Whether each event has the propensity of its item alone, not of a slate or a basket."""
+        return self.propensity is not None and self.slate is None and not self.has_baskets
+
     @cached_property
     def baskets(self) -> tuple[Values, Values]:
         """The first and the last event of each event's basket, both [M] int64: the user's events at the same time."""

@@ -30,11 +30,11 @@ from tidelog.training.runs.figure import config_name, run_figure
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.publish import tracker_facts
+from tidelog.training.runs.q_weight import QWeightSelection
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Chosen, Selection
 from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
-from tidelog.training.runs.time_split import QWeightSelection
 from tidelog.types import Catalogue
 
 if TYPE_CHECKING:
