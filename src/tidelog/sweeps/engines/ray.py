@@ -11,7 +11,6 @@ import contextlib
 import os
 import platform
 import signal
-import sys
 import time
 import traceback
 from pathlib import Path
