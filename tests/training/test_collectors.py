@@ -198,8 +198,8 @@ def at_request(number, monkeypatch, what, block=1):
 @pytest.mark.bits
 @pytest.mark.full
 @pytest.mark.parametrize("ahead", [False, True], ids=["at once", "ahead"])
-def test_a_killed_and_a_frozen_process_change_nothing(ahead, whole, monkeypatch):
-    run = begin(HOST, ahead=ahead, **OPTIONS)
+def test_a_killed_and_a_frozen_process_change_nothing(ahead, whole, tmp_path, monkeypatch):
+    run = begin(HOST, ahead=ahead, log_out=tmp_path / "log", **OPTIONS)
     made, stopped = run._engine._assignment.collectors, []
 
     def kill(process):
@@ -212,12 +212,24 @@ def test_a_killed_and_a_frozen_process_change_nothing(ahead, whole, monkeypatch)
     at_request(1, monkeypatch, kill)
     sent = at_request(4, monkeypatch, freeze)
     assert all_of(finish(run)) == all_of_whole(whole, ahead)
+    assert tl.open_log(tmp_path / "log").fingerprint() == (whole(ahead=True) if ahead else whole())[1]
     assert len(sent) == 7  # five rounds, two of them twice
     assert [one.returncode for one in stopped] == [-signal.SIGKILL]
 
 
 def all_of_whole(whole, ahead):
     return (whole(ahead=True) if ahead else whole())[0]
+
+
+@pytest.mark.full
+def test_a_slow_rollout_is_not_a_frozen_process(monkeypatch):
+    """It takes about 6 seconds, and signs of its steps come every second."""
+    monkeypatch.setenv("STEP_SECONDS", "0.2")
+    run = begin(f"{HERE}Slow-v0", collectors=2, steps=64)
+    monkeypatch.setattr(driver, "STALL_SECONDS", 4.0)
+    sent = at_request(0, monkeypatch, lambda process: process.send_signal(signal.SIGCONT))
+    finish(run)
+    assert len(sent) == 1
 
 
 @pytest.mark.bits
@@ -285,7 +297,7 @@ def test_the_command_line_collects_in_processes_and_resumes(tmp_path, monkeypatc
     assert main(["resume", "run"]) == 0
     assert main([*words, "--steps", "128", "--out", "other", "--quiet"]) == 0
     assert main(["resume", "other", "--on", "ray"]) == 2
-    assert "this run" in capsys.readouterr().err
+    assert "collectors run there, and collectors is not set" in capsys.readouterr().err
 
 
 def children(process):

@@ -20,6 +20,7 @@ import numpy as np
 
 from tidelog.algorithms.core.contract import Collection
 from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.core.segments import Columns
 from tidelog.algorithms.names import algorithm_name
 from tidelog.envs.protocol import Environment, Resumable
 from tidelog.envs.registry import module_of
@@ -27,7 +28,7 @@ from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.ray_cluster import check_engine_name
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.members import Member
-from tidelog.training.online.collection import Columns, Named, RecurrentState, shapes
+from tidelog.training.online.collection import Named, RecurrentState, shapes
 from tidelog.training.online.collectors.collector import ERRORS, SETTINGS
 from tidelog.training.online.collectors.here import Here
 from tidelog.training.online.collectors.messages import (
@@ -99,9 +100,13 @@ class Collectors:
         waiting = {block for block in range(self._blocks) if not self._place.running(block)}
         for block in waiting:
             self._start(block)
-        while waiting:
-            for block, _ in self._replies(waiting, self._start):
-                waiting.discard(block)
+        try:
+            while waiting:
+                for block, _ in self._replies(waiting, self._start):
+                    waiting.discard(block)
+        except BaseException:
+            self.close()
+            raise
 
     def rollouts(
         self, round: int, params: Sequence[Any], keys: Sequence[jax.Array], carried: Sequence[RecurrentState | None]
@@ -234,6 +239,11 @@ class Collectors:
         self._place.stop(block)
         if reply.error in ERRORS:
             return ERRORS[reply.error](f"{self._text(block)}: {reply.text}{seed}")
+        if reply.member is None:
+            return ConfigError(
+                f"{self._environment.name} cannot be made in the process of {self._text(block)}: {reply.text}. fix: "
+                "its place is printed above; a process has no screen, and imports only modules that are named"
+            )
         return EnvironmentFailure(
             f"{self._environment.name}: {self._text(block)} failed with {reply.text}{seed}. fix: its place is printed "
             "above"
