@@ -253,12 +253,13 @@ def test_environments_that_cannot_be_saved_begin_anew_and_say_so(tmp_path, monke
     log = tl.open_log(tmp_path / "log")
     assert log.steps == STEPS
     lengths = np.bincount(log.episode)
-    assert sorted(set(lengths)) == [8, 12, 16, 20] or lengths.max() == 20
-    assert run.metrics[-1]["collect/length"] <= 20
+    assert sorted(lengths) == [8, 8, 8, 8, 12, 12, 12, 12, *[20] * 12]  # of each copy, 12 steps were cut off
+    assert {row["collect/length"] for row in run.metrics} == {20.0}
 
 
 @pytest.mark.full
-def test_an_environment_that_breaks_is_named_with_its_copy(tmp_path):
+def test_an_environment_that_breaks_is_named_with_its_copy(tmp_path, monkeypatch):
+    at_request(2, monkeypatch, lambda _: None, block=0)  # only the other block breaks
     said = []
     for number in (None, 2):
         run = begin(f"{HERE}Breaking-v0", tmp_path / f"{number}", collectors=number, save_seconds=1e9)
@@ -267,8 +268,7 @@ def test_an_environment_that_breaks_is_named_with_its_copy(tmp_path):
         said.append(str(raised.value).split(";")[0])
         shutil.rmtree(tmp_path / f"{number}")
     text = f"{HERE}Breaking-v0, copy {{}}, step 40: step raised RuntimeError: it broke (seed 0)"
-    assert said[0] == text.format(0)
-    assert said[1] in (text.format(0), text.format(2))
+    assert said == [text.format(0), text.format(2)]
 
 
 @pytest.mark.full
@@ -323,21 +323,22 @@ def test_processes_end_with_the_run(number, tmp_path):
     paths = os.pathsep.join(path for path in sys.path if path)
     run = subprocess.Popen(
         [sys.executable, "-m", "tidelog", *command, "--save-seconds", "0"],
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, "STEP_SECONDS": "0.3"},  # five seconds a rollout
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     threading.Timer(120, run.kill).start()
     checkpoints = tmp_path / "run" / "checkpoints"
-    while run.poll() is None and not (checkpoints.is_dir() and len(list(checkpoints.iterdir())) >= 2):
+    while run.poll() is None and not (checkpoints.is_dir() and list(checkpoints.iterdir())):
         time.sleep(0.1)
+    time.sleep(1.0)  # and the first rollout has begun
     processes = children(run.pid)
     assert len(processes) == 2, run.communicate()[0] if run.poll() is not None else ""
     run.send_signal(number)
     out, _ = run.communicate(timeout=60)
     assert run.returncode == {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}[number], out
-    until = time.monotonic() + 20
+    until = time.monotonic() + 2.5
     while any(map(alive, processes)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(alive, processes))
