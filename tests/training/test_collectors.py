@@ -14,7 +14,7 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.players import replaying, tiny
-from tests.training.collector_places import InProcess
+from tests.training.collector_transport import InProcess
 from tests.training.runs import chunks_of, finish, stop_at
 from tests.training.test_learn import STEPS, all_of, begin
 from tidelog.cli import main
@@ -27,7 +27,7 @@ from tidelog.training.online import collection
 from tidelog.training.online.collection import Host
 from tidelog.training.online.collectors import driver, here
 from tidelog.training.online.collectors.messages import Request, named, pack, unpack
-from tidelog.training.online.collectors.places import Lost
+from tidelog.training.online.collectors.transport import Lost
 
 HOST, HERE = "point-mass", "tests.training.collector_envs:Collected"
 OPTIONS = {"collectors": 2, "seeds": 2}
@@ -63,8 +63,8 @@ def arrays_of(rollouts):
     return [np.asarray(leaf) for columns, _ in rollouts for leaf in jax.tree.leaves(columns)]
 
 
-def place_of(run):
-    return run._engine._assignment.collectors._place
+def transport_of(run):
+    return run._engine._assignment.collectors._transport
 
 
 def test_messages_hold_what_they_were_given():
@@ -97,7 +97,7 @@ def test_a_block_has_its_own_seeds_and_keys_and_a_lost_one_is_repeated(in_proces
         jax.tree.map(np.testing.assert_array_equal, columns, whole)
         assert made.hosts[0].was_reset == (round == 0)
     assert not np.array_equal(columns["action"][:2], columns["action"][2:])
-    assert made._place.started == 3
+    assert made._transport.started == 3
     state = made.hosts[0].save()
     assert {name.split("/")[0] for name in state} == {"0", "1"}
 
@@ -109,7 +109,7 @@ def test_a_collector_that_is_always_lost_ends_the_run(monkeypatch):
         EnvironmentFailure, match=r"collector 0 \(copies 0 to 1\) was lost 3 times .*: taken away\. fix: "
     ):
         made.rollouts(0, params, [jax.random.key(3)], [None])
-    assert made._place.sent <= 6
+    assert made._transport.sent <= 6
 
 
 def test_what_cannot_be_cut_or_sent_is_refused(tmp_path, monkeypatch):
@@ -166,7 +166,7 @@ def test_processes_give_the_bits_of_one_process(env, options, whole, tmp_path):
     run = finish(begin(env, tmp_path / "run", **{**OPTIONS, **options, "log_out": tmp_path / "log"}))
     assert (all_of(run), tl.open_log(tmp_path / "log").fingerprint()) == whole(env, **options)
     assert tl.load(tmp_path / "run").record.options.collectors == options.get("collectors", 2)
-    assert not place_of(run)._running, "at the end of a run its processes end"
+    assert not transport_of(run)._running, "at the end of a run its processes end"
 
 
 @pytest.mark.full
@@ -240,7 +240,7 @@ def test_a_stopped_run_goes_on_bit_equal(ahead, whole, tmp_path, monkeypatch):
     options = {"save_seconds": 0.0, "log_out": tmp_path / "log", "ahead": ahead, **OPTIONS}
     stop_at(begin(HOST, tmp_path / "run", **options), 13)
     loaded = tl.load(tmp_path / "run")
-    assert not place_of(loaded)._running, "whoever only looks at a run starts no process"
+    assert not transport_of(loaded)._running, "whoever only looks at a run starts no process"
     assert all_of(finish(loaded)) == all_of_whole(whole, ahead)
 
 
@@ -347,7 +347,7 @@ def test_processes_end_with_the_run(number, tmp_path):
 @pytest.mark.full
 def test_processes_end_with_the_last_user_of_a_run():
     run = begin(HOST, collectors=2)
-    processes = [one.process.pid for one in place_of(run)._running.values()]
+    processes = [one.process.pid for one in transport_of(run)._running.values()]
     assert all(map(alive, processes))
     assert [os.sched_getaffinity(one) for one in processes] == [
         {sorted(os.sched_getaffinity(0))[block % len(os.sched_getaffinity(0))]} for block in (0, 1)

@@ -11,7 +11,7 @@ import sys
 from multiprocessing import connection
 from typing import IO, NamedTuple, cast
 
-from tidelog.training.online.collectors.places import Lost
+from tidelog.training.online.collectors.transport import Lost
 
 MODULE = "tidelog.training.online.collectors.process"
 END_SECONDS = 5.0  # for a process whose connection has ended
