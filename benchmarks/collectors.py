@@ -79,6 +79,8 @@ def measured(env: str, rounds: int) -> dict:
         try:
             runs[way] = learn(algorithm, env, 10_000 * SIZE, every=10_000 * SIZE, train=False, **options)
         except tl.ConfigError as error:  # Ray is an extra
+            if not options:
+                raise
             print(env, way, error)
             continue
         runs[way]._engine.compile()
@@ -111,6 +113,7 @@ def measured(env: str, rounds: int) -> dict:
 def main() -> None:
     """Measure, keep and print."""
     found = {}
+    loads = [os.getloadavg()[0]]
     for env, rounds in ROUNDS.items():
         try:
             found[env] = measured(env, rounds)
@@ -119,10 +122,11 @@ def main() -> None:
             continue
         for way, facts in found[env].items():
             print(env, way, facts)
+        loads.append(os.getloadavg()[0])
     settings = {"copies": COPIES, "steps": STEPS, "warm_rounds": WARM, "rounds": ROUNDS}
     cores = len(os.sched_getaffinity(0))
     note = "other work shared the machine: compare the ratios to the neighbouring round in process (median, quartiles)"
-    keep("collectors", COMMAND, {**settings, "cores": cores, "note": note, "environments": found})
+    keep("collectors", COMMAND, {**settings, "cores": cores, "loads": loads, "note": note, "environments": found})
 
 
 if __name__ == "__main__":

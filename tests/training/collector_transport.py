@@ -1,13 +1,17 @@
 """Collectors in this process, for tests: messages are answered when they are waited for."""
 
-from tidelog.training.online.collectors.collector import begin
+from tidelog.errors import EnvironmentFailure
+from tidelog.training.online.collectors.collector import begin, failure
 from tidelog.training.online.collectors.transport import Lost
 
 
 class InProcess:
-    """`losses` are the numbers of the requests whose collector is lost, at work on its environments."""
+    """`losses` are the numbers of the requests whose collector is lost, at work on its environments.
 
-    losses = ()
+    `failures` are those whose environment then raises.
+    """
+
+    losses, failures = (), ()
 
     def __init__(self, plans, stall_seconds):
         self._plans, self._made, self._waiting, self.sent, self.started = plans, {}, {}, 0, 0
@@ -29,6 +33,8 @@ class InProcess:
         if self.sent - 1 in self.losses:
             reply = Lost("taken away")
             del self._made[block]
+        if self.sent - 1 in self.failures:
+            reply = failure(EnvironmentFailure("point-mass, copy 2, step 17: it broke"), 0)
         self._waiting[block].append(reply)
 
     def wait(self, seconds):

@@ -79,14 +79,21 @@ def test_messages_hold_what_they_were_given():
             unpack(wrong, Request)
 
 
-def test_a_block_has_its_own_seeds_and_keys_and_a_lost_one_is_repeated(in_process, monkeypatch):
-    """Two rollouts in two blocks are those of two hosts of half the copies; the collector is lost in the second."""
+def test_a_block_has_its_own_seeds_and_keys_and_a_lost_or_failed_one_is_repeated(in_process, monkeypatch):
+    """Three rollouts in two blocks are those of two hosts of half the copies.
+
+    A collector is lost in the second; in the third an environment fails, and the caller tries again.
+    """
     members, key = as_members([tiny()], [5]), jax.random.key(3)
     monkeypatch.setattr(InProcess, "losses", (3,))
+    monkeypatch.setattr(InProcess, "failures", (6,))
     made, params = collectors(members)
     arrays = as_arrays(members[0].algorithm)
     hosts = [Host(PointMass(2), 5, False, block) for block in (0, 1)]
-    for round in (0, 1):
+    for round in (0, 1, 2):
+        if round == 2:
+            with pytest.raises(EnvironmentFailure, match=r"^point-mass, copy 2, step 17: it broke \(seed 5\)$"):
+                made.rollouts(round, params, [key], [None])
         ((columns, carried),) = made.rollouts(round, params, [key], [None])
         assert carried is None
         expected = [
@@ -97,7 +104,7 @@ def test_a_block_has_its_own_seeds_and_keys_and_a_lost_one_is_repeated(in_proces
         jax.tree.map(np.testing.assert_array_equal, columns, whole)
         assert made.hosts[0].was_reset == (round == 0)
     assert not np.array_equal(columns["action"][:2], columns["action"][2:])
-    assert made._transport.started == 3
+    assert made._transport.started == 4  # the block whose rollout nobody waited for starts again, too
     state = made.hosts[0].save()
     assert {name.split("/")[0] for name in state} == {"0", "1"}
 
