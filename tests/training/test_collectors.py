@@ -49,6 +49,7 @@ class Gone(InProcess):
 
     def send(self, block, message):
         self.sent += 1
+        assert self.sent < 20
         self._waiting[block].append(Lost("taken away"))
 
 
@@ -103,6 +104,8 @@ def test_a_block_has_its_own_seeds_and_keys_and_a_lost_or_failed_one_is_repeated
         whole = jax.tree.map(lambda *parts: np.concatenate(parts), *expected)
         jax.tree.map(np.testing.assert_array_equal, columns, whole)
         assert made.hosts[0].was_reset == (round == 0)
+        seen = columns["observation"]["observation"][:, 0, 0]
+        assert len(set(seen.tolist())) == 4, "each block has starts of its own"
     assert not np.array_equal(columns["action"][:2], columns["action"][2:])
     assert made._transport.started == 4  # the block whose rollout nobody waited for starts again, too
     state = made.hosts[0].save()
