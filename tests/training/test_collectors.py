@@ -24,7 +24,7 @@ from tidelog.policies.named_arrays import fingerprint
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.members import as_members
 from tidelog.training.online import collection
-from tidelog.training.online.collection import Host
+from tidelog.training.online.collection import Host, initial_collection_state
 from tidelog.training.online.collectors import driver, here
 from tidelog.training.online.collectors.messages import Request, named, pack, unpack
 from tidelog.training.online.collectors.transport import Lost
@@ -70,6 +70,7 @@ def transport_of(run):
 
 def test_messages_hold_what_they_were_given():
     arrays = {"0/state/none": np.zeros((2, 0)), "0/state/steps": np.asarray(3), "flags": np.asarray([True, False])}
+    arrays["part"] = np.arange(12.0).reshape(3, 4)[:, ::2]
     header, again = unpack(pack(Request(4, "restore"), arrays), Request)
     assert (header.round, header.begin) == (4, "restore")
     assert set(named("0/state", again)) == {"none", "steps"}
@@ -80,29 +81,34 @@ def test_messages_hold_what_they_were_given():
             unpack(wrong, Request)
 
 
-def test_a_block_has_its_own_seeds_and_keys_and_a_lost_or_failed_one_is_repeated(in_process, monkeypatch):
+@pytest.mark.sample("feed-forward")
+@pytest.mark.parametrize("size", [None, 4], ids=["feed-forward", "recurrent"])
+def test_a_block_has_its_own_seeds_and_keys_and_a_lost_or_failed_one_is_repeated(size, in_process, monkeypatch):
     """Three rollouts in two blocks are those of two hosts of half the copies.
 
     A collector is lost in the second; in the third an environment fails, and the caller tries again.
     """
-    members, key = as_members([tiny()], [5]), jax.random.key(3)
+    members, key = as_members([tiny(recurrent_size=size)], [5]), jax.random.key(3)
     monkeypatch.setattr(InProcess, "losses", (3,))
     monkeypatch.setattr(InProcess, "failures", (6,))
     made, params = collectors(members)
     arrays = as_arrays(members[0].algorithm)
     hosts = [Host(PointMass(2), 5, False, block) for block in (0, 1)]
+    whole, *parts = (
+        initial_collection_state(None, count, key, arrays.start(params[0], count)).carried for count in (4, 2, 2)
+    )
     for round in (0, 1, 2):
         if round == 2:
             with pytest.raises(EnvironmentFailure, match=r"^point-mass, copy 2, step 17: it broke \(seed 5\)$"):
-                made.rollouts(round, params, [key], [None])
-        ((columns, carried),) = made.rollouts(round, params, [key], [None])
-        assert carried is None
+                made.rollouts(round, params, [key], [whole])
+        ((columns, whole),) = made.rollouts(round, params, [key], [whole])
         expected = [
-            host.rollout(arrays, params[0], jax.random.fold_in(key, block), round, 16)[0]
+            host.rollout(arrays, params[0], jax.random.fold_in(key, block), round, 16, parts[block])
             for block, host in enumerate(hosts)
         ]
-        whole = jax.tree.map(lambda *parts: np.concatenate(parts), *expected)
-        jax.tree.map(np.testing.assert_array_equal, columns, whole)
+        parts = [carried for _, carried in expected]
+        joined = jax.tree.map(lambda *several: np.concatenate(several), *expected)
+        jax.tree.map(np.testing.assert_array_equal, (columns, whole), joined)
         assert made.hosts[0].was_reset == (round == 0)
         seen = columns["observation"]["observation"][:, 0, 0]
         assert len(set(seen.tolist())) == 4, "each block has starts of its own"

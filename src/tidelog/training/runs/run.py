@@ -370,8 +370,11 @@ class Run:
             if self.folder is None:
                 raise
             self._save(self._engine.environments_before())
-            fix = f"fix: repair the environment, then continue with `{self.record.resume_command(self.folder)}`"
-            raise EnvironmentFailure(f"{error}; the progress until then is saved in {self.folder}. {fix}") from error
+            what, _, how = str(error).partition(". fix: ")
+            again = f"{how or 'repair the environment'}, then continue with `{self.record.resume_command(self.folder)}`"
+            raise EnvironmentFailure(
+                f"{what}; the progress until then is saved in {self.folder}. fix: {again}"
+            ) from error
 
     def _check_finite(self) -> None:
         failures = self._engine.failures()

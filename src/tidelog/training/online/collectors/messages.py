@@ -58,7 +58,8 @@ class Reply(msgspec.Struct, frozen=True):
 
 def pack(header: msgspec.Struct, arrays: Mapping[str, np.ndarray[Any, Any]] | None = None) -> bytes:
     """Return a message."""
-    return save({**(arrays or {}), HEADER: np.frombuffer(msgspec.json.encode(header), np.uint8)})
+    rows = {name: np.asarray(array, order="C") for name, array in (arrays or {}).items()}  # safetensors ignores strides
+    return save({**rows, HEADER: np.frombuffer(msgspec.json.encode(header), np.uint8)})
 
 
 def unpack(message: bytes, kind: type[Header]) -> tuple[Header, Named]:
