@@ -103,7 +103,7 @@ from tidelog.recommend.repeats import Places, Repeats, without_repeats
 from tidelog.recommend.successors import SuccessorCounts, Successors
 from tidelog.types import Catalogue, Histories, Spec, same_shape
 
-SUCCESSORS = 50  # counted successors of an item in a large catalogue
+SUCCESSORS = 20  # counted successors of an item in a large catalogue
 
 
 class OptStates(NamedTuple):
@@ -169,7 +169,7 @@ class CriticInputs(NamedTuple):
 
 
 def critic_inputs(
-    config: RecommenderBCQ, state: State, windows: HistoryWindows, counted: jax.Array | None
+    config: RecommenderBCQ, state: State, windows: HistoryWindows, counted: jax.Array | None = None
 ) -> CriticInputs:
     """Return the inputs, without gradient to the table or a history encoder; `counted` as in `read_windows`."""
     next_item, facts = state.next_item, state.facts
@@ -420,7 +420,7 @@ def pretrain_losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax
 def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
     """Return all losses of the current networks, without an update, with noise from the state's key."""
     keys = jax.random.split(state.key, 3)
-    inputs = critic_inputs(config, state, batch.data, None)
+    inputs = critic_inputs(config, state, batch.data)
     value, _ = values(config, state, inputs, keys[0], needed_states(config, batch))
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
@@ -476,7 +476,7 @@ class RecommenderBCQ:
     history: int = static(50, least=1, help="events that the history encoder reads")
     memory: int = static(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
     successors: int | None = static(
-        None, least=0, help="counted successors of the last item in the likelihood; none: 50 above `full_softmax` items"
+        None, least=0, help="counted successors of the last item in the likelihood; none: 20 above `full_softmax` items"
     )
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")

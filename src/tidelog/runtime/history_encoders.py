@@ -26,7 +26,9 @@ SHORTEST = -20  # binary logarithm of the shortest gap with a group of its own
 
 
 def ranking_functions(node: Node) -> RankingFunctions:
-    """Return the NumPy functions of a node for reading histories."""
+    """Return the NumPy functions of a node for reading histories; ValueError for invalid counts of successors."""
+    if "successors" in node["catalogue"]:
+        _check_successors(node["catalogue"])
     return RankingFunctions(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
         queries=lambda seen: item_queries(np, node, states(np, node, seen)),
@@ -41,6 +43,19 @@ def ranking_functions(node: Node) -> RankingFunctions:
         q_weight=node["q_weight"],
         repeat_share=node["repeat_share"],
     )
+
+
+def _check_successors(catalogue: Node) -> None:
+    """Raise ValueError unless every item has counts, and every successor is an item."""
+    counted, size = catalogue["successors"], catalogue["weight"].shape[0]
+    items, counts, totals = (counted[name] for name in ("items", "counts", "totals"))
+    if items.shape != counts.shape or len(items) != size or totals.shape != (size,) or items.shape[1] == 0:
+        shapes = [list(one.shape) for one in (items, counts, totals)]
+        raise ValueError(f"counts of successors have shapes {shapes}, expected [{size}, M] twice and [{size}]")
+    if items.min() < 0 or items.max() >= size:
+        raise ValueError(f"a counted successor is item {items.min()} or {items.max()}, expected 0 to {size - 1}")
+    if counted["trust"].shape != (TRUSTS,):
+        raise ValueError(f"trust has {counted['trust'].size} groups, expected {TRUSTS}")
 
 
 def features_of(node: Node) -> int:
