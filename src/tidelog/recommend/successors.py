@@ -23,7 +23,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import sparse
 
 from tidelog.networks.arrays import float32, int32, zeros
 from tidelog.networks.recipe import Node
@@ -44,6 +43,8 @@ class SuccessorCounts(NamedTuple):
     @classmethod
     def of(cls, log: Interactions, most: int) -> SuccessorCounts:
         """Count every event after the one before it of the same user; a basket follows the event before the basket."""
+        from scipy import sparse
+
         begin = log.baskets[0] if log.has_baskets else np.arange(len(log))
         follows = begin > log.starts[log.user]
         size = len(log.items) + 1
