@@ -100,11 +100,11 @@ def successors() -> str:
     table = "\n".join(lines)
     return f"""## Counted successors
 
-{found["events"]:,} events over {found["events"] // 50:,} items, {found["steps"]} updates of table and reader alone with
-a sampled softmax, {found["seeds"]} seeds, each with its own log; {found["cases"]:,} events of the last tenth of the time,
-lists of {found["k"]}; 95% t intervals over seeds. In `groups` the next item is of the same group of 50 seven times in
-ten; in `independent` there is no order at all, and counts of what followed are noise. The fifth column is the NDCG of
-the training with counts minus that of the row.
+{found["events"]:,} events over {found["events"] // 50:,} items, {found["steps"]} updates of table and reader alone
+with a sampled softmax, {found["seeds"]} seeds, each with its own log; {found["cases"]:,} events of the last tenth of
+the time, lists of {found["k"]}; 95% t intervals over seeds. In `groups` the next item is of the same group of 50 seven
+times in ten; in `independent` there is no order at all, and counts of what followed are noise. The fifth column is the
+NDCG of the training with counts minus that of the row.
 
 | log | lists | hit rate | ndcg | counted minus this | processor seconds of a training |
 |---|---|---|---|---|---|
