@@ -17,11 +17,11 @@ class Walk(gymnasium.Env):
     breaks = False
 
     def __init__(self):
-        self._steps, self._place, self._all = 0, 0.0, 0
+        self._steps, self._transport, self._all = 0, 0.0, 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self._steps, self._place = 0, float(self.np_random.uniform(-1, 1))
+        self._steps, self._transport = 0, float(self.np_random.uniform(-1, 1))
         return self._shown(), {}
 
     def step(self, action):
@@ -29,11 +29,11 @@ class Walk(gymnasium.Env):
         self._all += 1
         if self.breaks and self._all == 40:
             raise RuntimeError("it broke")
-        self._place += (2 * int(action) - 1) * float(self.np_random.uniform(0.1, 1.0))
-        return self._shown(), -abs(self._place), False, self._steps == 20, {}
+        self._transport += (2 * int(action) - 1) * float(self.np_random.uniform(0.1, 1.0))
+        return self._shown(), -abs(self._transport), False, self._steps == 20, {}
 
     def _shown(self):
-        return np.asarray([self._place], np.float32)
+        return np.asarray([self._transport], np.float32)
 
 
 class Breaking(Walk):

@@ -56,8 +56,7 @@ def run(words: list[str]) -> int:
         raise ConfigError("--workers is for a sweep, and this is a run. fix: drop it")
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [open_sink(word, Path(options.run)) for word in options.sink]
-    where = {"on": options.on, "insecure": options.insecure}
-    training = load(options.run, checkpoint=options.checkpoint, sinks=sinks, **where)
+    training = load(options.run, checkpoint=options.checkpoint, sinks=sinks, on=options.on, insecure=options.insecure)
     if training.finished:
         with json_only(options.json):
             for _ in training.stream():  # the process may have ended before it wrote the collected log

@@ -110,7 +110,9 @@ class HostRollouts:
         if self._collectors is not None:
             keys = [collection_key(key, round) for key in self._keys]
             joined = self._collectors.rollouts(round, params, keys, carried)
-            return [Rollout(*one, host.was_reset) for one, host in zip(joined, self._hosts, strict=True)]
+            return [
+                Rollout(columns, now, host.was_reset) for (columns, now), host in zip(joined, self._hosts, strict=True)
+            ]
 
         def one(index: int) -> Rollout:
             host: Any = self._hosts[index]

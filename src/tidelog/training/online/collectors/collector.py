@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import equinox as eqx
@@ -56,6 +57,7 @@ class Collector:
         for module in plan.modules:
             load_plugin(module, "a collector")
         self._plan, self.steps, self._member = plan, 0, 0
+        self.on_step: Callable[[], None] | None = None  # called after each step
         self._hosts = []
         for seed in plan.seeds:
             host = Host(make(plan.environment, plan.copies), seed, plan.recorded, plan.block)
@@ -75,11 +77,13 @@ class Collector:
 
     def _count(self) -> None:
         self.steps += 1
+        if self.on_step is not None:
+            self.on_step()
 
     def rollouts(self, message: bytes) -> bytes:
         """Collect a rollout of every member, and return the reply; EnvironmentFailure as in `Host.rollout`."""
         request, arrays = unpack(message, Request)
-        reset, answer = False, {}
+        reset, answer = False, Named()
         for member, host in enumerate(self._hosts):
             self._member = member
             answer |= self._rollout(member, request, arrays)
@@ -92,7 +96,7 @@ class Collector:
             host.restore(named(f"{member}/state", arrays) if request.begin == "restore" else None)
         leaves = [from_host(leaf) for leaf in in_order(f"{member}/params", arrays)]
         params = eqx.combine(jax.tree.unflatten(self._form, leaves), self._static)
-        key = jax.random.fold_in(jax.random.wrap_key_data(arrays[f"{member}/key"]), self._plan.block)
+        key = jax.random.fold_in(jax.random.wrap_key_data(from_host(arrays[f"{member}/key"])), self._plan.block)
         carried = jax.tree.unflatten(self._carried, map(from_host, in_order(f"{member}/carried", arrays)))
         collection = algorithm.collection()
         columns, carried = host.rollout(

@@ -20,6 +20,7 @@ import numpy as np
 
 from tidelog.algorithms.core.contract import Collection
 from tidelog.algorithms.core.hyperparameters import to_config
+from tidelog.algorithms.core.segments import Columns
 from tidelog.algorithms.names import algorithm_name
 from tidelog.envs.protocol import Environment, Resumable
 from tidelog.envs.registry import module_of
@@ -27,7 +28,7 @@ from tidelog.errors import ConfigError, EnvironmentFailure
 from tidelog.ray_cluster import check_engine_name
 from tidelog.training.engine.learner import as_arrays
 from tidelog.training.engine.members import Member
-from tidelog.training.online.collection import Columns, Named, RecurrentState, shapes
+from tidelog.training.online.collection import Named, RecurrentState, shapes
 from tidelog.training.online.collectors.collector import ERRORS, SETTINGS
 from tidelog.training.online.collectors.here import Here
 from tidelog.training.online.collectors.messages import (
@@ -41,7 +42,7 @@ from tidelog.training.online.collectors.messages import (
     pack,
     unpack,
 )
-from tidelog.training.online.collectors.places import Lost, Place
+from tidelog.training.online.collectors.transport import Lost, Transport
 from tidelog.types import Spec
 
 STALL_SECONDS = 300.0  # without a step of an environment, then a process counts as frozen
@@ -59,15 +60,15 @@ class Collectors:
         members: Sequence[Member],
         blocks: int,
         recorded: bool,
-        place: Callable[[list[bytes], float], Place],
+        transport: Callable[[list[bytes], float], Transport],
     ) -> None:
         """`environment` has the copies of one block; the processes make theirs by its `name`."""
         self._environment, self._blocks, self._recorded = environment, blocks, recorded
         self._resumable = isinstance(environment, Resumable)
         self._copies, self._seeds = environment.count, [member.seed for member in members]
         self._algorithm = as_arrays(members[0].algorithm)
-        self._place = place([pack(one) for one in self._plans(name, members)], STALL_SECONDS)
-        self._end = weakref.finalize(self, self._place.close)  # also where Python ends
+        self._transport = transport([pack(one) for one in self._plans(name, members)], STALL_SECONDS)
+        self._end = weakref.finalize(self, self._transport.close)  # also where Python ends
         self._heard, self._busy, self._losses = [0.0] * blocks, [False] * blocks, [0] * blocks
         self._live = [False] * blocks  # whether the environments of a block are in the state of `_states`
         self._states: list[list[Named]] = [[{} for _ in range(blocks)] for _ in members]
@@ -96,12 +97,16 @@ class Collectors:
 
     def start(self) -> None:
         """Start all processes and wait until they are ready; ConfigError or SpecError if one cannot make its block."""
-        waiting = {block for block in range(self._blocks) if not self._place.running(block)}
+        waiting = {block for block in range(self._blocks) if not self._transport.running(block)}
         for block in waiting:
             self._start(block)
-        while waiting:
-            for block, _ in self._replies(waiting, self._start):
-                waiting.discard(block)
+        try:
+            while waiting:
+                for block, _ in self._replies(waiting, self._start):
+                    waiting.discard(block)
+        except BaseException:
+            self.close()
+            raise
 
     def rollouts(
         self, round: int, params: Sequence[Any], keys: Sequence[jax.Array], carried: Sequence[RecurrentState | None]
@@ -164,7 +169,7 @@ class Collectors:
             message = pack(Request(round, begin), arrays)
             self.payload += len(message)
             self._heard[block], self._busy[block] = time.monotonic(), True
-            self._place.send(block, message)
+            self._transport.send(block, message)
 
         def again(block: int) -> None:
             self._start(block)
@@ -173,7 +178,7 @@ class Collectors:
             send(block, False)
 
         for block in range(self._blocks):
-            if self._busy[block] or not self._place.running(block):  # busy with a rollout that nobody waits for
+            if self._busy[block] or not self._transport.running(block):  # busy with a rollout that nobody waits for
                 self._start(block)
                 live[block] = False
             send(block, live[block])
@@ -190,7 +195,7 @@ class Collectors:
     def _replies(self, waiting: set[int], lost: Callable[[int], None]) -> list[tuple[int, bytes]]:
         """Return what has come from these blocks, without signs of steps; `lost` is called where a process is lost."""
         found = []
-        for block, message in self._place.wait(WAIT_SECONDS):
+        for block, message in self._transport.wait(WAIT_SECONDS):
             self._heard[block] = time.monotonic()
             if isinstance(message, Lost):
                 self._count_loss(block, message.how)
@@ -206,14 +211,14 @@ class Collectors:
         for block in waiting - {one for one, _ in found}:
             silent = time.monotonic() - self._heard[block]
             if silent > STALL_SECONDS:
-                self._place.stop(block)
+                self._transport.stop(block)
                 self._count_loss(block, f"no step for {silent:.0f} seconds")
                 lost(block)
         return found
 
     def _start(self, block: int) -> None:
         self._heard[block], self._busy[block] = time.monotonic(), False
-        self._place.start(block)
+        self._transport.start(block)
 
     def _count_loss(self, block: int, how: str) -> None:
         self._losses[block] += 1
@@ -231,9 +236,14 @@ class Collectors:
         seed = "" if reply.member is None else f" (seed {self._seeds[reply.member]})"
         if reply.error == EnvironmentFailure.__name__ and reply.member is not None:
             return EnvironmentFailure(f"{reply.text}{seed}")
-        self._place.stop(block)
+        self._transport.stop(block)
         if reply.error in ERRORS:
             return ERRORS[reply.error](f"{self._text(block)}: {reply.text}{seed}")
+        if reply.member is None:
+            return ConfigError(
+                f"{self._environment.name} cannot be made in the process of {self._text(block)}: {reply.text}. fix: "
+                "its place is printed above; a process has no screen, and imports only modules that are named"
+            )
         return EnvironmentFailure(
             f"{self._environment.name}: {self._text(block)} failed with {reply.text}{seed}. fix: its place is printed "
             "above"
@@ -252,7 +262,7 @@ class Collectors:
 
     def notes(self) -> list[str]:
         """Return a note where processes share a core."""
-        cores = self._place.cores()
+        cores = self._transport.cores()
         if self._blocks <= cores:
             return []
         return [f"{self._blocks} collectors share {cores} processor core(s): more than one on a core gain nothing"]
@@ -271,7 +281,7 @@ class Collectors:
 
     def close(self) -> None:
         """End all processes; another rollout starts them again."""
-        self._place.close()
+        self._transport.close()
         self._live, self._busy = [False] * self._blocks, [False] * self._blocks
 
 
@@ -350,9 +360,9 @@ def collectors_of(
                 f"collectors = {blocks}: {what} is your own and has no name by which a process finds it, expected "
                 "named settings of an algorithm in a module. fix: drop collectors"
             )
-    place: Callable[[list[bytes], float], Place] = Here
+    transport: Callable[[list[bytes], float], Transport] = Here
     if on == "ray":
         from tidelog.training.online.collectors.ray import Actors
 
-        place = lambda plans, stall: Actors(plans, stall, insecure)  # noqa: E731
-    return Collectors(environment(copies // blocks), env, members, blocks, recorded, place)
+        transport = lambda plans, stall: Actors(plans, stall, insecure)  # noqa: E731
+    return Collectors(environment(copies // blocks), env, members, blocks, recorded, transport)

@@ -11,7 +11,7 @@ import sys
 from multiprocessing import connection
 from typing import IO, NamedTuple, cast
 
-from tidelog.training.online.collectors.places import Lost
+from tidelog.training.online.collectors.transport import Lost
 
 MODULE = "tidelog.training.online.collectors.process"
 END_SECONDS = 5.0  # for a process whose connection has ended
@@ -19,7 +19,7 @@ END_SECONDS = 5.0  # for a process whose connection has ended
 
 class _Running(NamedTuple):
     process: subprocess.Popen[bytes]
-    run: connection.Connection  # type: ignore[type-arg]
+    run: connection.Connection
 
     def end(self) -> int:
         """Kill the process, which ends a stopped one too, and return its exit code."""
@@ -80,7 +80,7 @@ class Here:
         blocks = {one.run: block for block, one in self._running.items()}
         heard: list[tuple[int, bytes | Lost]] = []
         for run in connection.wait(list(blocks), 0.0 if self._lost else seconds):
-            block = blocks[cast("connection.Connection", run)]  # type: ignore[type-arg]
+            block = blocks[cast("connection.Connection", run)]
             try:
                 heard.append((block, self._running[block].run.recv_bytes()))
             except (EOFError, OSError):

@@ -16,7 +16,7 @@ import numpy as np
 from tidelog.errors import ConfigError
 from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, this_node
 from tidelog.schema import decode
-from tidelog.training.online.collectors.places import Lost
+from tidelog.training.online.collectors.transport import Lost
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 STEPS_SECONDS = 5.0  # between two questions for the steps of a rollout

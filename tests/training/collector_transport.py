@@ -1,7 +1,7 @@
 """Collectors in this process, for tests: messages are answered when they are waited for."""
 
 from tidelog.training.online.collectors.collector import begin
-from tidelog.training.online.collectors.places import Lost
+from tidelog.training.online.collectors.transport import Lost
 
 
 class InProcess:

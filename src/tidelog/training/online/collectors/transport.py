@@ -11,7 +11,7 @@ class Lost(NamedTuple):
     how: str  # for people, such as "killed by signal 9"
 
 
-class Place(Protocol):
+class Transport(Protocol):
     """The processes of all blocks."""
 
     def cores(self) -> int:
