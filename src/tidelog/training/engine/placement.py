@@ -50,6 +50,10 @@ class Placement(NamedTuple):
         joined = [stack(list(group)) if len(group) > 1 else group[0] for group in groups]
         return [on_device(part, device) for part, device in zip(joined, self.devices, strict=True)]
 
+    def near(self, part: Any, index: int) -> Any:
+        """Return a part with its arrays on the device of a member."""
+        return on_device(part, self.devices[self._group(index)])
+
     def copies(self, part: Any) -> list[Any]:
         """Return a part that all groups read, for each of them [G]; groups on one device share it."""
         there = {device: on_device(part, device) for device in set(self.devices)}
@@ -65,9 +69,12 @@ class Placement(NamedTuple):
 
     def state(self, groups: Sequence[LearnerState], index: int) -> Any:
         """Return the state of one member."""
-        group = max(one for one, begin in enumerate(self.begins[:-1]) if begin <= index)
+        group = self._group(index)
         alone = self.begins[group + 1] - self.begins[group] == 1
         return groups[group].state if alone else unstack(groups[group].state, index - self.begins[group])
+
+    def _group(self, index: int) -> int:
+        return max(group for group, begin in enumerate(self.begins[:-1]) if begin <= index)
 
     def reporting(self, groups: Sequence[LearnerState]) -> list[LearnerState]:
         """Return one learner per member with the fields that reports read; stacked learners then copy little."""
