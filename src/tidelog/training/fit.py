@@ -83,9 +83,9 @@ def fit(
 
     `population` is the settings of population-based training, `training/runs/options.py` describes every option.
     `evaluate` maps environments to episodes, or names to functions of the policy. `warm_start` maps parts of the state
-    to run folders; a target network starts as a copy of its online network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns the run
-    before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError,
-    SpaceError, LogError, DivergenceError.
+    to run folders; a target network starts as a copy of its online network. Without `out` nothing is written;
+    `overwrite` replaces the run in `out`. `train=False` returns the run before its first update; `run.stream()` trains
+    it chunk by chunk. Raises ConfigError, SpecError, SpaceError, LogError, DivergenceError.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
