@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
+    OPTIONS,
     File,
     Folder,
     OnEngine,
@@ -29,6 +30,7 @@ from tidelog.cli.flags import (
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.output import json_only, print_line
+from tidelog.cli.population_flags import PopulationFlags, population_of
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
@@ -113,8 +115,13 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     if learns_online(algorithm):
         return verb_flags("learn", LearnFlags, settings, steps=DECISIONS)
     if ranks(algorithm):
-        return verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
-    return verb_flags("fit", LogFlags, settings, held_out=0.2)
+        flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
+    else:
+        flags = verb_flags("fit", LogFlags, settings, held_out=0.2)
+    last = [(f"population{OPTIONS}", PopulationFlags, field(default_factory=PopulationFlags))]
+    with_population: type[Any] = make_dataclass(flags.__name__, last, bases=(flags,), kw_only=True)
+    with_population.__doc__ = flags.__doc__
+    return with_population
 
 
 def run(words: list[str]) -> int:
@@ -242,7 +249,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
 
 def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    more = options_in(options, "fit")
+    more = options_in(options, "fit") | {"population": population_of(options.population_options)}
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)

@@ -74,7 +74,7 @@ def learn(
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
-    devices: int | None = None,
+    devices: int | Mapping[str, int] | None = None,
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
@@ -160,7 +160,7 @@ def learn(
         options.steps,
         assignment=assignment,
         together=together,
-        devices=devices,
+        devices=options.devices,
         collected_log=collected_log,
         ahead=ahead,
         storage=storage,

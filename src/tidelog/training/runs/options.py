@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tidelog.errors import ConfigError
+from tidelog.training.runs.population import PopulationBasedTraining
 
 Evaluator = int | Callable[[Any], float]
 
@@ -138,6 +139,9 @@ class Options:
     restart_schedules: bool | None = option(
         None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
     )
+    population: PopulationBasedTraining | None = option(  # noqa: RUF009 (a field)
+        None, help="population-based training of the members", verbs=("fit",)
+    )
     stop_after: int | None = option(
         None, help="updates after which a refit ends, on schedules of `steps` updates", verbs=()
     )
@@ -145,17 +149,16 @@ class Options:
     keep: int = option(3, help="number of checkpoints in the run folder")
     together: bool | None = option(None, help="members under one vmap; default: on accelerators")
 
-    devices: int | None = option(
+    devices: int | Mapping[str, int] | None = option(
         None,
-        help="spread the members over this many devices of this machine, each with a copy of the data; default: one",
+        help="spread the members over N devices, each with a copy of the data; or members=M batch=N: over M groups of "
+        "N devices that share each batch; default: one",
         verbs=("fit", "learn"),
-        flag=int | None,
+        flag=tuple[Annotated[str, "N|AXIS=N"], ...],
     )
 
     def __post_init__(self) -> None:
-        optional = [
-            name for name in ("patience", "stop_after", "devices", "collectors") if getattr(self, name) is not None
-        ]
+        optional = [name for name in ("patience", "stop_after", "collectors") if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
@@ -164,12 +167,17 @@ class Options:
         for name in ("held_out", "selection_share", "data_share", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
+        if not isinstance(self.population, PopulationBasedTraining | None):
+            raise ConfigError(
+                f"population = {self.population!r}: expected settings of population-based training. fix: use "
+                "tl.PopulationBasedTraining(every=..., metric=..., vary=...)"
+            )
         if not 1 <= self.steps <= LARGEST:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
-        if self.devices is not None and self.devices < 1:
-            raise ConfigError(f"devices = {self.devices}: expected at least 1. fix: leave it out for one")
+        if self.devices is not None:
+            object.__setattr__(self, "devices", _devices(self.devices))
         if self.collectors is not None and self.collectors < 1:
             raise ConfigError(f"collectors = {self.collectors}: expected at least 1. fix: leave it out for none")
         if self.split_seed < 0:
@@ -238,6 +246,20 @@ def whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ConfigError(f"{name} = {value!r}: expected a whole number")
     return int(value)
+
+
+def _devices(value: Any) -> int | dict[str, int]:
+    """Return the number of devices for members, or, where several share a batch, the numbers of both axes."""
+    axes = value if isinstance(value, Mapping) else {"members": value}
+    if not axes or not set(axes) <= {"members", "batch"}:
+        raise ConfigError(
+            f"devices = {value!r}: expected a number, or numbers of members and batch. fix: use "
+            "devices={'members': 4, 'batch': 2}, on the command line --devices members=4 batch=2"
+        )
+    numbers = {"members": 1, "batch": 1} | {axis: whole("devices", number) for axis, number in axes.items()}
+    if not 1 <= min(numbers.values()) <= max(numbers.values()) <= LARGEST:
+        raise ConfigError(f"devices = {value}: expected at least 1. fix: leave it out for one")
+    return numbers["members"] if numbers["batch"] == 1 else numbers
 
 
 def _number(name: str, value: Any) -> float:
