@@ -119,10 +119,11 @@ class HostRollouts:
             key = collection_key(self._keys[index], round)
             algorithm, arguments = self._algorithms[index], (params[index], key, round, collection.steps)
             try:
-                return Rollout(*host.rollout(algorithm, *arguments, carried[index], collection.pieces), host.was_reset)
+                columns, now = host.rollout(algorithm, *arguments, carried[index], collection.pieces)
             except EnvironmentFailure as error:
                 self._failed = True
                 raise EnvironmentFailure(f"{error} (seed {self._members[index].seed})") from error
+            return Rollout(columns, now, host.was_reset)
 
         return on_threads(one, len(self._hosts), round > 0)
 
