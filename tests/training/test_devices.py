@@ -72,7 +72,7 @@ def test_groups_are_as_equal_as_they_can_be(members, together, devices, begins, 
     monkeypatch.setattr("jax.local_devices", lambda: ["a", "b", "c", "d"])
     placement = Placement.of(members, together, devices)
     assert placement.begins == begins
-    assert placement.devices == tuple("abcd"[: len(begins) - 1] if devices else [None] * (len(begins) - 1))
+    assert placement.places == tuple("abcd"[: len(begins) - 1] if devices else [None] * (len(begins) - 1))
 
 
 @pytest.mark.full

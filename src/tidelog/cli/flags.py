@@ -253,6 +253,8 @@ def options_in(flags: Any, verb: str) -> dict[str, Any]:
     """The options of a verb that were set as flags, as its keyword arguments; ConfigError for malformed pairs."""
     options = {one.name: getattr(flags, one.name) for one in options_of(verb) if hasattr(flags, one.name)}
     options["evaluate"] = episodes_of(options["evaluate"])
+    if "devices" in options:
+        options["devices"] = devices_of(options["devices"])
     if "warm_start" in options:
         options["warm_start"] = pairs(options["warm_start"], "PART=RUN, such as critic=runs/iql")
     return options
@@ -266,6 +268,18 @@ def episodes_of(values: tuple[str, ...]) -> dict[str, int]:
         if not count.isdigit():
             raise ConfigError(f"'{name}={count}': expected {expected}")
     return {name: int(count) for name, count in counts.items()}
+
+
+def devices_of(values: tuple[str, ...]) -> int | dict[str, int] | None:
+    """Parse `["8"]` into a number, or `["members=4", "batch=2"]` into a mapping; ConfigError states the forms."""
+    if len(values) == 1 and values[0].isdigit():
+        return int(values[0])
+    expected = "--devices N, or numbers of devices by axis, such as --devices members=4 batch=2"
+    numbers = pairs(values, expected)
+    for axis, number in numbers.items():
+        if not number.isdigit():
+            raise ConfigError(f"'{axis}={number}': expected {expected}")
+    return {axis: int(number) for axis, number in numbers.items()} or None
 
 
 def _flag_type(field: dataclasses.Field[Any]) -> Any:

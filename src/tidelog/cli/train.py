@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import tyro
+
 from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
@@ -15,6 +17,7 @@ from tidelog.cli.flags import (
     OPTIONS,
     File,
     Folder,
+    OnEngine,
     RunOrPolicy,
     Sources,
     options_in,
@@ -100,6 +103,10 @@ class LearnFlags(EnvironmentFlags):
     "none" leaves the paper's"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
+    on: OnEngine = "here"
+    """where the processes of --collectors run: "here", this machine, or "ray", a Ray cluster"""
+    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """with --on ray: also use a cluster that requires no token"""
 
 
 def flags_of(algorithm: type[Any]) -> type[Any]:
@@ -235,9 +242,8 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink]
-    training = learn(
-        algorithm, options.env, out=folder, start=start, sinks=sinks, overwrite=options.overwrite, train=False, **more
-    )
+    more |= {"on": options.on, "insecure": options.insecure, "overwrite": options.overwrite}
+    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
 
 

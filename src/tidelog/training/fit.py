@@ -74,7 +74,7 @@ def fit(
     save_seconds: float = 30.0,
     keep: int = 3,
     together: bool | None = None,
-    devices: int | None = None,
+    devices: int | Mapping[str, int] | None = None,
     population: PopulationBasedTraining | None = None,
     progress: bool | None = None,
     train: bool = True,

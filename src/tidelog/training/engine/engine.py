@@ -10,7 +10,7 @@ pool of threads. Letters: `S` members.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.members import Member, Position, fresh_learners
 from tidelog.training.engine.offload_storage import Storage
 from tidelog.training.engine.offloaded_phases import OffloadedPhases
-from tidelog.training.engine.placement import Placement
+from tidelog.training.engine.placement import Placement, check_shares, put
 from tidelog.training.engine.plan import (
     COLLECT,
     MAX_ROUND_STEPS,
@@ -51,7 +51,7 @@ from tidelog.training.engine.plan import (
 from tidelog.training.engine.schedule import RoundSchedule
 from tidelog.training.online.collected_log import CollectedLog, flat_columns
 from tidelog.training.online.collection import Named, shapes
-from tidelog.training.online.env_assignment import EnvAssignment
+from tidelog.training.online.env_assignment import EnvAssignment, with_new_episodes
 from tidelog.training.online.host_rollouts import HostRollouts, PendingRollout, on_threads
 from tidelog.training.online.initial_learners import planned_updates
 from tidelog.training.online.throughput import Throughput
@@ -78,14 +78,16 @@ class Engine:
         ahead: bool = False,
         pending_params: Sequence[Any] = (),
         storage: Storage | None = None,
-        devices: int | None = None,
+        devices: int | Mapping[str, int] | None = None,
     ) -> None:
         """`stores` do not change; with an environment `assignment`, rounds begin with collection.
 
         `collectors` are the algorithms that collect and learn, if they are not the members' own. With `ahead` a thread
         collects in host environments one round ahead; `pending_params` holds each member's policy params of that
-        rollout, from a checkpoint. With `devices` members are spread over that many; ConfigError where this machine
-        has fewer, or for a host environment, a log on disk or segments that are not on the device.
+        rollout, from a checkpoint. With `devices` members are spread over that many, or, with {"members": M,
+        "batch": N}, over M groups of N devices that share each batch. ConfigError where there are fewer, or where a
+        batch cannot be shared equally, and for a host environment, a log on disk or segments that are not on the
+        device.
         """
         self.members, self.position = members, position or Position()
         self.update = int(learners[0].update)
@@ -112,6 +114,8 @@ class Engine:
                 f"devices = {devices}: members are spread where all of their data is on the device: a log in memory, "
                 "or a functional environment (jax:NAME). fix: leave devices out"
             )
+        if isinstance(devices, Mapping):
+            check_shares(self._phases, devices["batch"])
         self._together = together and len(members) > 1 and here
         self._placement = Placement.of(len(members), self._together, devices)
         self._algorithms = self._placement.grouped(numbers)
@@ -241,17 +245,32 @@ class Engine:
         programs = [advance_together(phase) if many > 1 else advance(phase) for many in self._placement.sizes]
 
         def one(index: int) -> LearnerState:
-            inputs = self._log_inputs(phase, index, count)
-            moved: LearnerState = jax.block_until_ready(programs[index](inputs, self._learners[index]))  # type: ignore[no-untyped-call]
-            return moved
+            return programs[index](self._log_inputs(phase, index, count), self._learners[index])
 
         # the first time one member after another: a second thread would compile the same program again
-        self._learners = on_threads(one, len(self._learners), phase in self._compiled)
+        self._learners = self._in_each_group(one, phase in self._compiled)
+
+    def _in_each_group(self, program: Callable[[int], LearnerState], at_once: bool) -> list[LearnerState]:
+        """Return the learners of all groups after a program; `at_once` runs them on a pool of threads.
+
+        Programs of several devices are started in one order: each of them waits for the others' parts of its own.
+        """
+        if any(self._placement.meshes):
+            started = [program(index) for index in range(len(self._learners))]
+            return list(jax.block_until_ready(started))  # type: ignore[no-untyped-call]
+
+        def one(index: int) -> LearnerState:
+            moved: LearnerState = jax.block_until_ready(program(index))  # type: ignore[no-untyped-call]
+            return moved
+
+        return on_threads(one, len(self._learners), at_once)
 
     def _log_inputs(self, phase: int, index: int, count: int) -> ChunkInputs:
         numbers = (jnp.int32(count), jnp.int32(self._updates), jnp.int32(self.update))
         if not self._streams:
-            return ChunkInputs(self._algorithms[index], self._stores[index], *numbers)
+            mesh, place = self._placement.meshes[index], self._placement.places[index]
+            numbers = numbers if mesh is None else put(numbers, place)
+            return ChunkInputs(self._algorithms[index], self._stores[index], *numbers)._replace(mesh=mesh)
         algorithm, learner = self._algorithms[index], self._learners[index]
         ready = prefetch(phase, algorithm, learner, self.stores, numbers[1], self._log_block(phase))
         return ChunkInputs(algorithm, {}, *numbers, ready, jnp.array(learner.update))
@@ -294,15 +313,14 @@ class Engine:
         source = None if self._assignment is None else self._assignment.source
 
         def one(index: int) -> LearnerState:
-            chunk = ChunkInputs(
-                self._algorithms[index], self._stores[index], jnp.int32(0), jnp.int32(self._updates), jnp.int32(0)
-            )
+            numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            mesh = self._placement.meshes[index]
+            numbers = numbers if mesh is None else put(numbers, self._placement.places[index])
+            chunk = ChunkInputs(self._algorithms[index], self._stores[index], *numbers)._replace(mesh=mesh)
             chunk = self._with_fetched(chunk, self._learners[index]) if self._streams else chunk
-            inputs = RoundInputs(chunk, plan, source, rollouts[index])
-            moved: LearnerState = jax.block_until_ready(programs[index](inputs, self._learners[index]))  # type: ignore[no-untyped-call]
-            return moved
+            return programs[index](RoundInputs(chunk, plan, source, rollouts[index]), self._learners[index])
 
-        self._learners = on_threads(one, len(self._learners), bool(self._compiled))
+        self._learners = self._in_each_group(one, bool(self._compiled))
 
     def _with_fetched(self, inputs: ChunkInputs, learner: LearnerState) -> ChunkInputs:
         """Add the samples of the next block from a log on disk to the inputs of a chunk."""
@@ -324,6 +342,8 @@ class Engine:
         rollouts = hosts.rollouts(self.position.round, self._learners, last)
         for i, (_, carried) in enumerate(rollouts):
             learner = self._learners[i]
+            if hosts.was_reset[i] and self.position.round:
+                learner = with_new_episodes(self._algorithms[i], learner)
             self._learners[i] = learner._replace(collection_state=learner.collection_state._replace(carried=carried))
         return [columns for columns, _ in rollouts]
 
@@ -393,7 +413,7 @@ class Engine:
             notes.append(
                 f"{name} cannot be saved: a resumed run starts new episodes and differs from an uninterrupted run"
             )
-        return notes
+        return notes if self._hosts is None else [*notes, *self._hosts.notes()]
 
     def discard_later_rollouts(self) -> None:
         """Delete stored rollouts that are later than the state of the run."""
@@ -401,7 +421,9 @@ class Engine:
             self._collected_log.delete_after(int(self.learners[0].collection_state.rounds))
 
     def close(self) -> None:
-        """Write the collected log, if there is one, at the end of the run."""
+        """Write the collected log, if there is one, and end the collectors, at the end of the run."""
+        if self._hosts is not None:
+            self._hosts.close()
         if self._collected_log is not None:
             self._collected_log.write(self.position.round)
 

@@ -7,12 +7,13 @@ boundaries. Letters: `S` members side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tidelog.algorithms.core.contract import Algorithm, Feedback, Phase
 from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
@@ -25,6 +26,7 @@ from tidelog.training.engine.segment_offload import OffloadedStore
 Stores = Mapping[str, Stored | Stream | Segments | StoredInteractions | OffloadedStore]
 MetricNames = dict[str, tuple[str, ...]]  # by phase
 BLOCK = 16  # updates between two checks that metrics are finite; the first `BLOCK` updates are checked one by one
+BATCH_AXIS = "batch"  # of a mesh of devices that share the batches of a learner
 FIRST_ORDERS = 2**31 - 1  # fold-in number of the initial orders; no update has this number
 
 
@@ -154,6 +156,7 @@ class ChunkInputs(NamedTuple):
         None  # a Ready for each sampler of `samplers` whose store is not in `stores`; None: all are in `stores`
     )
     begin: jax.Array | None = None  # int32: the update at which these samples begin
+    mesh: Mesh | None = None  # the devices that share the batches; None: one device
 
 
 def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any, Any]:
@@ -167,7 +170,25 @@ def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any
 
     ahead = _each(phase, lambda draw: None) if inputs.ahead is None else inputs.ahead
     with jax.named_scope("sampling"):
-        return _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
+        batch, indices = _split(phase, _each(phase, one, learner.orders[phase.name], keys, ahead))
+    return _constrained(batch, inputs.mesh, BATCH_AXIS), indices
+
+
+T = TypeVar("T")
+
+
+def _constrained(part: T, mesh: Mesh | None, *axes: str) -> T:
+    """Return a part with arrays that are cut along their leading axis among devices; without `axes`, copied to all.
+
+    XLA cuts the step along with the batch, and adds up what it sums over samples.
+    """
+    if mesh is None:
+        return part
+    arrays, rest = eqx.partition(part, eqx.is_array)
+    sharding = NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
+    constrained = jax.lax.with_sharding_constraint(arrays, sharding)  # type: ignore[no-untyped-call]
+    whole: T = eqx.combine(constrained, rest)
+    return whole
 
 
 def _keys_and_progress(
@@ -250,16 +271,18 @@ def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> Lear
     batch, indices = _draw(inputs, phase, learner)
     number = [one.name for one in inputs.algorithm.phases()].index(phase.name)
     state, feedback = _step(number, inputs.algorithm, learner.state, batch)
-    orders = _learn_priorities(phase, learner.orders[phase.name], indices, feedback.priority)
+    indices, priority = _constrained((indices, feedback.priority), inputs.mesh)  # each device learns all priorities
+    orders = _learn_priorities(phase, learner.orders[phase.name], indices, priority)
     tally = learner.tallies[phase.name]
     sums = {name: tally.sums[name] + value for name, value in feedback.metrics.items()}
-    return learner._replace(
+    moved = learner._replace(
         state=state,
         orders={**learner.orders, phase.name: orders},
         tallies={**learner.tallies, phase.name: Tally(sums, tally.updates + 1)},
         update=learner.update + 1,
         segments=_count_uses(phase, learner.segments, indices),
     )
+    return _constrained(moved, inputs.mesh)
 
 
 def checked_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> LearnerState:

@@ -1,38 +1,51 @@
-"""Which members train in one program, and on which device. Letters: `S` members, `G` groups.
+"""Which members train in one program, and on which devices. Letters: `S` members, `G` groups, `B` batch.
 
 A group is one member, or several that are stacked along a leading axis. Groups share nothing: with several devices each
-group has its own, with a copy of the data, and no device waits for another.
+group has its own, with a copy of the data, and no group waits for another. A group may have several devices that share
+its batches: each holds the data and the learner, computes the gradients of its part of a batch, and XLA adds them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tidelog.algorithms.core.contract import Phase
+from tidelog.algorithms.core.sampling import Sampler
 from tidelog.errors import ConfigError
-from tidelog.training.engine.learner import LearnerState, stack, unstack
+from tidelog.training.engine.learner import BATCH_AXIS, LearnerState, stack, unstack
 
 
 class Placement(NamedTuple):
-    """The first member of each group [G + 1], the last entry is S; and the device of each group, None for JAX's own."""
+    """The first member of each group [G + 1], the last entry is S; and where each group is.
+
+    That is None for JAX's own choice, a device, or a sharding that puts a copy on each device of a mesh.
+    """
 
     begins: tuple[int, ...]
-    devices: tuple[Any, ...]
+    places: tuple[Any, ...]
 
     @classmethod
-    def of(cls, members: int, together: bool, devices: int | None = None) -> Placement:
-        """Return S members in groups: one for each device if `together`, else one for each member.
+    def of(cls, members: int, together: bool, devices: int | Mapping[str, int] | None = None) -> Placement:
+        """Return S members in groups: one for each place if `together`, else one for each member.
 
-        ConfigError where this machine has fewer devices.
+        ConfigError where there are fewer devices.
         """
-        local = [None] if devices is None else _local(devices)
-        groups = min(members, len(local)) if together else members
+        places = [None] if devices is None else _places(devices)
+        groups = min(members, len(places)) if together else members
         begins = tuple(members * group // groups for group in range(groups + 1))
-        return cls(begins, tuple(local[group % len(local)] for group in range(groups)))
+        return cls(begins, tuple(places[group % len(places)] for group in range(groups)))
+
+    @property
+    def meshes(self) -> list[Any]:
+        """The mesh of devices that share the batches of each group [G]; None for a group on one device."""
+        return [place.mesh if isinstance(place, NamedSharding) else None for place in self.places]
 
     @property
     def sizes(self) -> list[int]:
@@ -42,36 +55,37 @@ class Placement(NamedTuple):
     @property
     def stacks(self) -> bool:
         """Whether a group has several members."""
-        return self.begins[-1] > len(self.devices)
+        return self.begins[-1] > len(self.places)
 
     def grouped(self, parts: Sequence[Any]) -> list[Any]:
         """Return the parts of all members [S] as those of groups [G], on their devices."""
         groups = [parts[begin:end] for begin, end in pairwise(self.begins)]
         joined = [stack(list(group)) if len(group) > 1 else group[0] for group in groups]
-        return [on_device(part, device) for part, device in zip(joined, self.devices, strict=True)]
+        return [put(part, place) for part, place in zip(joined, self.places, strict=True)]
 
     def near(self, part: Any, index: int) -> Any:
-        """Return a part with its arrays on the device of a member."""
-        return on_device(part, self.devices[self._group(index)])
+        """Return a part with its arrays in the place of a member."""
+        return put(part, self.places[self._group(index)])
 
     def copies(self, part: Any) -> list[Any]:
-        """Return a part that all groups read, for each of them [G]; groups on one device share it."""
-        there = {device: on_device(part, device) for device in set(self.devices)}
-        return [there[device] for device in self.devices]
+        """Return a part that all groups read, for each of them [G]; groups in one place share it."""
+        there = {place: put(part, place) for place in set(self.places)}
+        return [there[place] for place in self.places]
 
     def apart(self, groups: Sequence[LearnerState]) -> list[LearnerState]:
-        """Return one learner per member [S]."""
+        """Return one learner per member [S], each on one device."""
         return [
-            unstack(group, place) if end - begin > 1 else group
+            unstack(one_copy(group), member) if end - begin > 1 else one_copy(group)
             for group, (begin, end) in zip(groups, pairwise(self.begins), strict=True)
-            for place in range(end - begin)
+            for member in range(end - begin)
         ]
 
     def state(self, groups: Sequence[LearnerState], index: int) -> Any:
-        """Return the state of one member."""
+        """Return the state of one member, on one device."""
         group = self._group(index)
         alone = self.begins[group + 1] - self.begins[group] == 1
-        return groups[group].state if alone else unstack(groups[group].state, index - self.begins[group])
+        state = one_copy(groups[group].state)
+        return state if alone else unstack(state, index - self.begins[group])
 
     def _group(self, index: int) -> int:
         return max(group for group, begin in enumerate(self.begins[:-1]) if begin <= index)
@@ -81,22 +95,63 @@ class Placement(NamedTuple):
         return self.apart([_light(group) for group in groups] if self.stacks else groups)
 
 
-def on_device(part: Any, device: Any) -> Any:
-    """Return a part with its arrays on a device; None leaves them where they are."""
-    if device is None:
+def check_shares(phases: Sequence[Phase], devices: int) -> None:
+    """Raise ConfigError unless that many devices can share the batches of all phases equally."""
+    for phase in phases:
+        for draw in jax.tree.leaves(phase.samplers, is_leaf=lambda value: isinstance(value, Sampler)):
+            if draw.size % devices:
+                less, more = draw.size // devices * devices, -(-draw.size // devices) * devices
+                sizes = f"{less} or {more}" if less else str(more)
+                raise ConfigError(
+                    f"devices: {devices} devices cannot share the batches of the {phase.name} phase equally: "
+                    f"{draw.size} samples, expected a multiple of {devices}. fix: use batches of {sizes} samples, or "
+                    "another number of devices"
+                )
+
+
+def put(part: Any, place: Any) -> Any:
+    """Return a part with its arrays in a place of a group; None leaves them where they are."""
+    if place is None:
         return part
     arrays, rest = eqx.partition(part, eqx.is_array)
-    return eqx.combine(jax.device_put(arrays, device), rest)
+    arrays = (
+        jax.tree.map(lambda leaf: _copies(leaf, place), arrays)
+        if isinstance(place, NamedSharding)
+        else (jax.device_put(arrays, place))
+    )
+    return eqx.combine(arrays, rest)
 
 
-def _local(devices: int) -> list[Any]:
+def _copies(leaf: jax.Array, place: NamedSharding) -> jax.Array:
+    """Return an array with a copy on each device of a mesh; every process puts its own, and sends nothing."""
+    parts = [jax.device_put(leaf, device) for device in place.mesh.local_devices]
+    array: jax.Array = jax.make_array_from_single_device_arrays(leaf.shape, place, parts)
+    return array
+
+
+def one_copy(part: Any) -> Any:
+    """Return a part with its arrays on one device of this process; no array is copied."""
+
+    def one(leaf: Any) -> Any:
+        shared = isinstance(leaf, jax.Array) and isinstance(leaf.sharding, NamedSharding)
+        return leaf.addressable_data(0) if shared else leaf
+
+    return jax.tree.map(one, part)
+
+
+def _places(devices: int | Mapping[str, int]) -> list[Any]:
+    """Return a place for each group of members."""
+    groups, batch = (devices, 1) if isinstance(devices, int) else (devices["members"], devices["batch"])
     local: list[Any] = jax.local_devices()
-    if devices > len(local):
+    if groups * batch > len(local):
         raise ConfigError(
             f"devices = {devices}: this machine has {len(local)} ({local[0].platform}). fix: use devices={len(local)}, "
             "or leave it out"
         )
-    return local[:devices]
+    if batch == 1:
+        return local[:groups]
+    meshes = (Mesh(np.array(local[group * batch : (group + 1) * batch]), (BATCH_AXIS,)) for group in range(groups))
+    return [NamedSharding(mesh, PartitionSpec()) for mesh in meshes]  # type: ignore[no-untyped-call]
 
 
 def _light(learner: LearnerState) -> LearnerState:

@@ -108,6 +108,13 @@ class Options:
     ahead: bool = option(
         False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
     )
+    collectors: int | None = option(
+        None,
+        help="cut the copies of a host environment into this many blocks, each stepped by a process of its own; "
+        "default: this process. Another number is another run",
+        verbs=("learn",),
+        flag=int | None,
+    )
     phase_buffer: Place = option(  # noqa: RUF009 (a field)
         "device",
         help="location of the segments between auxiliary phases; the results are the same",
@@ -142,15 +149,16 @@ class Options:
     keep: int = option(3, help="number of checkpoints in the run folder")
     together: bool | None = option(None, help="members under one vmap; default: on accelerators")
 
-    devices: int | None = option(
+    devices: int | Mapping[str, int] | None = option(
         None,
-        help="spread the members over this many devices of this machine, each with a copy of the data; default: one",
+        help="spread the members over N devices, each with a copy of the data; or members=M batch=N: over M groups of "
+        "N devices that share each batch; default: one",
         verbs=("fit", "learn"),
-        flag=int | None,
+        flag=tuple[Annotated[str, "N|AXIS=N"], ...],
     )
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience", "stop_after", "devices") if getattr(self, name) is not None]
+        optional = [name for name in ("patience", "stop_after", "collectors") if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
@@ -168,8 +176,10 @@ class Options:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
-        if self.devices is not None and self.devices < 1:
-            raise ConfigError(f"devices = {self.devices}: expected at least 1. fix: leave it out for one")
+        if self.devices is not None:
+            object.__setattr__(self, "devices", _devices(self.devices))
+        if self.collectors is not None and self.collectors < 1:
+            raise ConfigError(f"collectors = {self.collectors}: expected at least 1. fix: leave it out for none")
         if self.split_seed < 0:
             raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
         if self.every < 1:
@@ -236,6 +246,20 @@ def whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise ConfigError(f"{name} = {value!r}: expected a whole number")
     return int(value)
+
+
+def _devices(value: Any) -> int | dict[str, int]:
+    """Return the number of devices for members, or, where several share a batch, the numbers of both axes."""
+    axes = value if isinstance(value, Mapping) else {"members": value}
+    if not axes or not set(axes) <= {"members", "batch"}:
+        raise ConfigError(
+            f"devices = {value!r}: expected a number, or numbers of members and batch. fix: use "
+            "devices={'members': 4, 'batch': 2}, on the command line --devices members=4 batch=2"
+        )
+    numbers = {"members": 1, "batch": 1} | {axis: whole("devices", number) for axis, number in axes.items()}
+    if not 1 <= min(numbers.values()) <= max(numbers.values()) <= LARGEST:
+        raise ConfigError(f"devices = {value}: expected at least 1. fix: leave it out for one")
+    return numbers["members"] if numbers["batch"] == 1 else numbers
 
 
 def _number(name: str, value: Any) -> float:

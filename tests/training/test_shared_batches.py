@@ -1,0 +1,136 @@
+"""Devices that share the batches of a learner: what passes between them, exact resume, and what is refused."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import tidelog as tl
+from tests.training.logs import log
+from tests.training.runs import bc
+from tests.training.shared_batches import NAMES
+from tidelog.errors import ConfigError
+from tidelog.training.runs.options import Options
+
+__all__ = ["log"]
+
+COLLECTIVES = """
+import json, sys
+from tests.training.shared_batches import NAMES, collectives, compiled_text, run_of, weight_bytes
+
+told = {}
+for name in sys.argv[1:]:
+    run = run_of(name, devices={"batch": 2})
+    told[name] = list(collectives(compiled_text(run))), weight_bytes(run)
+spread = run_of("iql", seeds=8, devices=8, together=True)
+told["members"] = list(collectives(compiled_text(spread))), len(spread._engine._learners)
+print(json.dumps(told))
+"""
+BOTH = """
+import json
+import jax
+from benchmarks.bits import log_of
+from tests.training.shared_batches import run_of
+from tidelog.training.resume import load
+
+def ended(run):
+    for _ in run.stream():
+        pass
+    return run
+
+def metrics(run):
+    return [[row["member"], *(value for name, value in sorted(row.items()) if "loss" in name)] for row in run.metrics]
+
+def devices(run):
+    return [sorted(device.id for device in learner.update.devices()) for learner in run._engine._learners]
+
+told = {"one": metrics(ended(run_of("iql", seeds=3, every=5)))}
+for together in (True, False):
+    both = {"members": 2, "batch": 2}
+    run = ended(run_of("iql", seeds=3, every=5, devices=both, together=together, out=f"run-{together}",
+                       save_seconds=0, keep=9, best="held_out/actor_loss"))
+    resumed = ended(load(f"run-{together}", checkpoint=10, log=log_of("discrete")))
+    told[str(together)] = {
+        "metrics": metrics(run), "devices": devices(run), "resumed": metrics(resumed)[-3:] == metrics(run)[-3:],
+        "policy": [len(leaf.devices()) for leaf in jax.tree.leaves(run.best_policy().params)],
+    }
+print(json.dumps(told))
+"""
+COMPILED = """
+from tests.training.shared_batches import collectives, compiled_text, run_of
+
+run = run_of("bc", seeds=8, together=True, devices={"members": 4, "batch": 16})
+assert [mesh.size for mesh in run._engine._placement.meshes] == [16] * 4
+print({kind for kind, _ in collectives(compiled_text(run))})
+"""
+
+
+def on_devices(count, script, *words, cwd=None):
+    """The last line of a script that sees so many simulated devices."""
+    flags = f"--xla_force_host_platform_device_count={count} {os.environ.get('XLA_FLAGS', '')}"
+    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    command = [sys.executable, "-c", script, *words]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.full
+def test_gradients_and_sums_alone_pass_between_devices():
+    told = json.loads(on_devices(8, COLLECTIVES, *NAMES))
+    assert told.pop("members") == [[], 8], "groups of members send nothing"
+    for name, (found, weights) in told.items():
+        gathered = [size for kind, size in found if kind == "all-gather"]
+        assert gathered == ([4 * 16] if name.endswith("prioritised") else []), f"{name}: priorities alone are gathered"
+        assert {kind for kind, _ in found} <= {"all-reduce", "all-gather"}, (name, found)
+        added = sum(size for kind, size in found if kind == "all-reduce")
+        assert 0 < added <= weights / 3 + 512, f"{name}: at most the gradients, and a few sums ({added}, {weights})"
+
+
+@pytest.mark.full
+def test_members_and_batches_over_four_devices_learn_as_on_one_and_resume_exactly(tmp_path):
+    told = json.loads(on_devices(4, BOTH, cwd=tmp_path))
+    for together, devices in (("True", [[0, 1], [2, 3]]), ("False", [[0, 1], [2, 3], [0, 1]])):
+        assert told[together]["devices"] == devices
+        assert told[together]["resumed"], "a resumed run is equal to the last bit"
+        np.testing.assert_allclose(told[together]["metrics"], told["one"], rtol=1e-3)
+        assert set(told[together]["policy"]) == {1}, "a policy is on one device"
+
+
+@pytest.mark.full
+def test_sixty_four_devices_compile():
+    assert on_devices(64, COMPILED) == "{'all-reduce'}"
+
+
+def test_the_axes_have_one_form():
+    def devices(value):
+        return Options(steps=1, seeds=(0,), every=1, devices=value).devices
+
+    assert devices({"batch": 2}) == {"members": 1, "batch": 2}
+    assert devices({"members": 3, "batch": 1}) == devices({"members": 3}) == devices(3) == 3
+    for wrong, message in (
+        ({"data": 2}, "expected a number, or numbers of members and batch"),
+        ({}, "fix: use devices={'members': 4, 'batch': 2}"),
+        ({"batch": 0}, "expected at least 1"),
+        ({"batch": 1.5}, "expected a whole number"),
+        ("2", "expected a whole number"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            devices(wrong)
+
+
+def test_what_cannot_be_shared_is_refused(log, tmp_path, monkeypatch):
+    monkeypatch.setattr("jax.local_devices", lambda: [*jax.devices()] * 4)
+    with pytest.raises(
+        ConfigError, match=r"3 devices cannot share .* 32 samples.* fix: use batches of 30 or 33 samples"
+    ):
+        tl.fit(bc(), log, 5, devices={"batch": 3}, out=tmp_path / "run", train=False)
+    with pytest.raises(ConfigError, match=r"devices = {'members': 4, 'batch': 2}: this machine has 4 \(cpu\)"):
+        tl.fit(bc(), log, 5, devices={"members": 4, "batch": 2}, out=tmp_path / "run", train=False)
+    with pytest.raises(ConfigError, match="or a functional environment"):
+        tl.learn(tl.PPG.preset("classic-control"), "treatment", 64, devices={"batch": 2}, train=False)
+    assert not (tmp_path / "run").exists()
