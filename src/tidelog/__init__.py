@@ -32,6 +32,7 @@ __all__ = [
     "MultiDiscrete",
     "OffPolicyPPG",
     "Policy",
+    "ProcessError",
     "RecommenderBCQ",
     "Run",
     "SpaceError",
@@ -43,6 +44,7 @@ __all__ = [
     "assemble_slates",
     "collect",
     "concat",
+    "connect_processes",
     "draws",
     "estimate",
     "estimate_slates",
@@ -116,6 +118,7 @@ if TYPE_CHECKING:
         EnvironmentFailure,
         ExportError,
         LogError,
+        ProcessError,
         SpaceError,
         SpecError,
         TidelogError,
@@ -140,6 +143,7 @@ if TYPE_CHECKING:
     from tidelog.training.learn import learn
     from tidelog.training.refit import refit
     from tidelog.training.resume import load
+    from tidelog.training.runs.processes import connect_processes
     from tidelog.training.runs.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
 
@@ -183,6 +187,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "EnvironmentFailure",
         "ExportError",
         "LogError",
+        "ProcessError",
         "SpaceError",
         "SpecError",
         "TidelogError",
@@ -197,6 +202,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "training.fit": ("fit",),
     "training.learn": ("learn",),
     "training.refit": ("refit",),
+    "training.runs.processes": ("connect_processes",),
     "training.resume": ("load",),
     "sweeps.resume": ("resume",),
     "sweeps.sweep": ("Sweep", "sweep"),

@@ -26,6 +26,7 @@ from tidelog.cli.flags import (
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.output import json_only, print_line
+from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
@@ -35,6 +36,7 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.sinks import open_sink
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
+from tidelog.training.runs.processes import connected
 
 AUTO, NONE = "auto", "none"
 STEPS = 20_000
@@ -68,6 +70,8 @@ class LogFlags:
     """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk and read the rows of each block of updates"""
+    several: ProcessFlags = field(default_factory=ProcessFlags)
+    """one training in several processes"""
 
 
 @dataclass(kw_only=True)
@@ -98,6 +102,8 @@ class LearnFlags(EnvironmentFlags):
     "none" leaves the paper's"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
+    several: ProcessFlags = field(default_factory=ProcessFlags)
+    """one training in several processes"""
 
 
 def flags_of(algorithm: type[Any]) -> type[Any]:
@@ -125,6 +131,7 @@ def run(words: list[str]) -> int:
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
+    connect(options)
     if online and options.preset == AUTO:
         options = _suited(cls, name, flags, arguments, settings, options)
     if online:
@@ -227,7 +234,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     start = None if options.start is None else open_policy(options.start)
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     training = learn(
         algorithm, options.env, out=folder, start=start, sinks=sinks, overwrite=options.overwrite, train=False, **more
     )
@@ -238,7 +245,7 @@ def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -
     """Learn from a log."""
     more = options_in(options, "fit")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
 

@@ -136,14 +136,22 @@ def _places(devices: int | Mapping[str, int]) -> list[Any]:
     """Return a place for each group of members."""
     groups, batch = (devices, 1) if isinstance(devices, int) else (devices["members"], devices["batch"])
     local: list[Any] = jax.local_devices()
-    if groups * batch > len(local):
+    count = jax.process_count()
+    each = -(-batch // count)  # devices of each process in a group
+    if groups * each > len(local) or batch % count:
+        many = f"{len(local)} in each of {count} processes" if count > 1 else f"{len(local)}"
+        others = f"devices={len(local)}" if batch == 1 else f"at most {count * len(local)} in all"
         raise ConfigError(
-            f"devices = {devices}: this machine has {len(local)} ({local[0].platform}). fix: use devices={len(local)}, "
-            "or leave it out"
+            f"devices = {devices}: this machine has {many} ({local[0].platform}). fix: use {others}, or leave it out; "
+            "a run of several processes goes on in as many"
         )
     if batch == 1:
         return local[:groups]
-    meshes = (Mesh(np.array(local[group * batch : (group + 1) * batch]), (BATCH_AXIS,)) for group in range(groups))
+    by_process = [[one for one in jax.devices() if one.process_index == rank] for rank in range(count)]
+    places = [slice(group * each, (group + 1) * each) for group in range(groups)]
+    meshes = (
+        Mesh(np.array([one for ranked in by_process for one in ranked[place]]), (BATCH_AXIS,)) for place in places
+    )
     return [NamedSharding(mesh, PartitionSpec()) for mesh in meshes]  # type: ignore[no-untyped-call]
 
 
