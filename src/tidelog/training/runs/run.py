@@ -283,6 +283,7 @@ class Run:
             sinks = self._processes.on_first(partial(self._open, stack), alone=True) or []
             yield from self._train(interrupts, sinks, self.record.options.last if until is None else until)
             self._processes.decide(None, len)  # none ends before process 0 has saved
+            interrupts.leave()
         yield Progress("done", self.done, self.record.options.last, unit=self.unit)
 
     def _open(self, stack: ExitStack) -> list[Sink]:
@@ -350,10 +351,8 @@ class Run:
                 with reporting:
                     rows = self._report(sinks, self._select_q_weights())
             due = time.monotonic() - saved >= settings.save_seconds
-            pace.chunk, due, interrupts.received = self._processes.decide(
-                [pace.chunk, due, interrupts.received], _decision
-            )
-            stops = self.finished or self.done >= until or interrupts.received is not None
+            pace.chunk, due, received = self._processes.decide([pace.chunk, due, interrupts.received], _decision)
+            stops = self.finished or self.done >= until or received is not None
             if self.folder is not None and (due or stops):
                 self._processes.on_first(self._save)
                 saved = time.monotonic()
@@ -366,7 +365,9 @@ class Run:
             unmeasured = 0 if reporting.count or not self._measures else reports
             first = self._measures and reports > 0 and reporting.count == 1
             yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first)
-            interrupts.leave()
+            if received is not None:  # one that arrives after the decision waits for the next one
+                interrupts.received = received
+                interrupts.leave()
             pace.restart()
 
     @property
