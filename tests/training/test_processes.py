@@ -12,7 +12,9 @@ import time
 import jax
 import pytest
 
+import tidelog as tl
 from tests.training.logs import log, saved
+from tests.training.shared_batches import NAMES, SAMPLE
 from tidelog.cli.processes import RANKED, are_named, run_ranks
 from tidelog.errors import CheckpointError, ConfigError, ProcessError
 from tidelog.policies.named_arrays import read_arrays
@@ -131,6 +133,14 @@ def test_a_place_that_cannot_be_is_refused(named, message):
         connect_processes(*named, seconds=1)
 
 
+def test_an_unreachable_coordinator_is_refused_in_bounded_time():
+    address = f"127.0.0.1:{port()}"
+    began = time.monotonic()
+    with pytest.raises(ConfigError, match=rf"rank 1: {address} was not reached within 0.1 seconds .* fix: start"):
+        connect_processes(address, 2, 1, seconds=0.1)
+    assert time.monotonic() - began < 10
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -180,15 +190,15 @@ def pair(*words):
     return [started(["tests.training.pair", address, str(rank), *words]) for rank in (0, 1)]
 
 
-@pytest.mark.full
-def test_two_processes_are_equal_to_two_devices_of_one_to_the_last_bit():
-    from tests.training.shared_batches import NAMES
-
-    told = [json.loads(error.splitlines()[-1]) for error in ended(pair(*NAMES))]
-    (alone,) = ended([started(["tests.training.pair", "none", "alone", *NAMES], devices=2)])
-    assert told[0] == told[1], "ranks differ"
-    assert told[0] == json.loads(alone.splitlines()[-1])
-    assert len({states[0] for states in told[0].values()}) == len(NAMES)
+@pytest.mark.parametrize(
+    "names", [pytest.param(SAMPLE, marks=pytest.mark.full), pytest.param(NAMES, marks=pytest.mark.slow)]
+)
+def test_two_processes_are_equal_to_two_devices_of_one_to_the_last_bit(names):
+    found = [json.loads(error.splitlines()[-1]) for error in ended(pair(*names))]
+    (alone,) = ended([started(["tests.training.pair", "none", "alone", *names], devices=2)])
+    assert found[0] == found[1], "ranks differ"
+    assert found[0] == json.loads(alone.splitlines()[-1])
+    assert len({states[0] for states in found[0].values()}) == len(names)
 
 
 TRAIN = [
@@ -224,30 +234,50 @@ def content(run):
     return last.parent.name, (run / "metrics.jsonl").read_text(), arrays
 
 
-@pytest.mark.full
-def test_lost_and_stopped_processes_continue_as_if_nothing_had_happened(saved, tmp_path):
-    one, two, three = (tmp_path / name for name in ("one", "two", "three"))
-    alone = started([*TRAIN, "--data", str(saved), "--out", str(one), "--devices", "batch=2"], devices=2)
-    ended([alone])
+@pytest.fixture(scope="module")
+def undisturbed(saved, tmp_path_factory):
+    """A run of one process over two devices."""
+    folder = tmp_path_factory.mktemp("alone") / "run"
+    ended([started([*TRAIN, "--data", str(saved), "--out", str(folder), "--devices", "batch=2"], devices=2)])
+    return folder
 
-    stopped = ranks([*TRAIN, "--data", str(saved), "--out", str(two)])
-    wait_for_checkpoint(two, 10, stopped[0])
+
+@pytest.mark.full
+def test_a_killed_rank_is_started_again_and_nothing_differs(undisturbed, saved, tmp_path):
+    run = tmp_path / "run"
+    watched = started([*TRAIN, "--data", str(saved), "--out", str(run), "--processes", "2"])
+    wait_for_checkpoint(run, 10, watched)
+    os.kill(children(watched)[1], signal.SIGKILL)
+    (error,) = ended([watched])
+    assert "all 2 start again from update" in error
+    assert content(run) == content(undisturbed)
+
+
+@pytest.mark.slow
+def test_lost_and_stopped_processes_continue_as_if_nothing_had_happened(undisturbed, saved, tmp_path):
+    run = tmp_path / "run"
+    stopped = ranks([*TRAIN, "--data", str(saved), "--out", str(run)])
+    wait_for_checkpoint(run, 10, stopped[0])
     stopped[1].send_signal(signal.SIGTERM)  # one rank alone: all save, and end
     ended(stopped, 143)
-    again = ranks(["tidelog", "resume", str(two), "--quiet"])
-    wait_for_checkpoint(two, 1 + int(max((two / "checkpoints").glob("[0-9]*")).name), again[0])
+    again = ranks(["tidelog", "resume", str(run), "--quiet"])
+    wait_for_checkpoint(run, 1 + int(max((run / "checkpoints").glob("[0-9]*")).name), again[0])
     os.kill(children(again[0])[0], signal.SIGKILL)
     began = time.monotonic()
     errors = ended(again, 4)
     assert time.monotonic() - began < 60
     assert "rank 0 was ended by signal 9" in errors[0]
     assert all("fix: start all processes again with `tidelog resume" in error for error in errors)
-    ended(ranks(["tidelog", "resume", str(two), "--quiet"]))
-    assert content(two) == content(one)
+    ended(ranks(["tidelog", "resume", str(run), "--quiet"]))
+    assert content(run) == content(undisturbed)
 
-    watched = started([*TRAIN, "--data", str(saved), "--out", str(three), "--processes", "2"])
-    wait_for_checkpoint(three, 10, watched)
-    os.kill(children(watched)[1], signal.SIGKILL)
-    (error,) = ended([watched])
-    assert "all 2 start again from update" in error
-    assert content(three) == content(one)
+
+@pytest.mark.full
+def test_a_rank_with_another_log_is_refused_by_all(saved, tmp_path):
+    other = tmp_path / "other"
+    tl.collect("treatment", episodes=60, seed=7).save(other)
+    logs = (saved, other)
+    address = ["--coordinator", f"127.0.0.1:{port()}", "--processes", "2", "--out", str(tmp_path / "run")]
+    running = [started([*TRAIN, *address, "--rank", str(i), "--data", str(one)]) for i, one in enumerate(logs)]
+    assert all("the log of rank 1 is" in error for error in ended(running, 2))
+    assert not (tmp_path / "run").exists()

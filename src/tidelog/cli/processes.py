@@ -148,10 +148,10 @@ def _exit_code(codes: list[int], folder: Path, rank: str | None) -> int:
         if code < 0
     )
     lost = " (JAX ends a process that has lost another one)" if -signal.SIGABRT in codes else ""
-    _say(
-        f"{ended}{lost}. fix: start all processes again with `tidelog resume {folder}` and the same flags; the run "
-        "continues from its last checkpoint"
-    )
+    again = f"with `tidelog resume {folder}` and the same flags; the run continues from its last checkpoint"
+    if _last_checkpoint(folder) is None:
+        again = "with the same command; nothing is saved yet, and all must reach each other"
+    _say(f"{ended}{lost}. fix: start all processes again {again}")
     return FAILED
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -161,6 +163,8 @@ def connect_processes(
         "heartbeat_timeout_seconds": HEARTBEAT_SECONDS,
         "shutdown_timeout_seconds": SHUTDOWN_SECONDS,
     }
+    if coordinator is not None and rank:
+        _wait_for(coordinator, rank, seconds)  # JAX would end the process
     known = inspect.signature(jax.distributed.initialize).parameters
     jax.config.update("jax_cpu_collectives_implementation", "gloo")  # type: ignore[no-untyped-call]
     try:
@@ -179,6 +183,23 @@ def connect_processes(
             "with the address of process 0, and a free port that the others reach; connect before anything else of JAX"
         ) from error
     return connected()
+
+
+def _wait_for(coordinator: str, rank: int, seconds: float) -> None:
+    """Wait until process 0 can be reached; ConfigError after some seconds."""
+    host, _, port = coordinator.rpartition(":")
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=max(1.0, seconds)).close()
+            return
+        except (OSError, OverflowError) as problem:
+            if time.monotonic() >= until:
+                raise ConfigError(
+                    f"rank {rank}: {coordinator} was not reached within {seconds:g} seconds ({problem}). fix: start "
+                    "rank 0 too, name its address and a free port that all reach, or wait longer (--connect-seconds)"
+                ) from problem
+            time.sleep(0.2)
 
 
 def check_processes(record: Record, learners: Sequence[Any]) -> None:
