@@ -5,13 +5,16 @@ from typing import Any
 from benchmarks.keep import RESULTS, kept, seed_interval
 
 MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty")
+PEER_MEASURES = ("hit rate", "ndcg", "mrr")
 TITLES = {"entree": "Entree, sessions from 1999 on", "online_retail": "Online Retail, next basket from 2011-11-01 on"}
 
 
 def recommenders() -> str:
     """Tables on real logs and clicks in the simulator, as far as there are results."""
     parts = ["## Recommenders\n"] if any(map(_there, (*TITLES, "satiation"))) else []
-    parts += [_table(kept(f"recommender_{name}"), title) for name, title in TITLES.items() if _there(name)]
+    parts += [
+        _table(kept(f"recommender_{name}"), title) + _peers(name) for name, title in TITLES.items() if _there(name)
+    ]
     if _there("satiation"):
         parts.append(_clicks(kept("recommender_satiation")))
     return "\n".join(parts)
@@ -86,6 +89,39 @@ Command: `{found["command"]}`.
 """
 
 
+def successors() -> str:
+    """Counted successors in large catalogues."""
+    found = kept("recommender_successors")
+    means = {(row["log"], row["ranker"], row["measure"]): row["mean"] for row in found["rows"] if "ranker" in row}
+    gains = {(row["log"], row["over"], row["measure"]): row["gain"] for row in found["rows"] if "over" in row}
+    lines = []
+    for log, ranker in dict.fromkeys(key[:2] for key in means):
+        cells = [_signed(means[log, ranker, measure], "") for measure in ("hit rate", "ndcg")]
+        gain, seconds = gains.get((log, ranker, "ndcg")), means.get((log, ranker, "seconds"))
+        cells += ["-" if gain is None else _signed(gain, "+"), "-" if seconds is None else f"{seconds[0]:.0f}"]
+        lines.append(f"| {log} | {ranker} | {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    return f"""## Counted successors
+
+{found["events"]:,} events over {found["events"] // 50:,} items, {found["steps"]} updates of table and reader alone
+with a sampled softmax, {found["seeds"]} seeds, each with its own log; {found["cases"]:,} events of the last tenth of
+the time, lists of {found["k"]}; 95% t intervals over seeds. In `groups` the next item is of the same group of 50 seven
+times in ten; in `independent` there is no order at all, and counts of what followed are noise. The fifth column is the
+NDCG of the training with counts minus that of the row.
+
+| log | lists | hit rate | ndcg | counted minus this | processor seconds of a training |
+|---|---|---|---|---|---|
+{table}
+
+Command: `{found["command"]}`.
+"""
+
+
+def _signed(found: list[float], sign: str) -> str:
+    mean, low, high = (f"{value:{sign}.4f}" for value in found)
+    return f"{mean} ({low} to {high})"
+
+
 def retrieval() -> str:
     """Exact search beside faiss."""
     found = kept("retrieval")
@@ -139,6 +175,49 @@ updates. What counts has its 95% interval over users; what is learnt has the mea
 Command: `{found["command"]}`. Settings were chosen on an earlier cut of what is
 learnt from, as [its page](recommender-bcq.md) says.
 """
+
+
+def _peers(name: str) -> str:
+    """Every ranker on all cases of a log, those of other packages among them, with the time until it can rank."""
+    found = kept(f"recommender_{name}")
+    rows = [
+        {"ranker": row["ranker"], "seconds": row["seconds"]} | {one: row["scores"][one][0] for one in PEER_MEASURES}
+        for row in found["rows"]
+        if row["kind"] == "all" and "seconds" in row
+    ]
+    others = [kept(f"recommender_{kind}_{name}") for kind in ("peers", "rectools") if _there(f"{kind}_{name}")]
+    others = [one for one in others if one["rows"]]
+    if not rows or not others:
+        return ""
+    rows += [row for other in others for row in other["rows"]]
+    gains = {gain["over"]: gain["gain"] for one in others for gain in one.get("gains", []) if gain["measure"] == "ndcg"}
+    lines = []
+    for ranker in dict.fromkeys(row["ranker"] for row in rows):
+        same = [row for row in rows if row["ranker"] == ranker]
+        cells = [_mean([row[measure] for row in same]) for measure in PEER_MEASURES]
+        cells.append(f"{sum(row['seconds'] for row in same) / len(same):,.1f}")
+        cells.append(_signed(gains[ranker], "+") if ranker in gains else "-")
+        lines.append(f"| {ranker} | {' | '.join(cells)} |")
+    table, commands = "\n".join(lines), "; ".join(f"`{one['command']}`" for one in others)
+    return f"""
+All of them beside rankers of other packages, on the same cases: means over seeds with a 95% t interval where a ranker
+has random numbers, and processor seconds until it can rank, for recommender BCQ with the run that chooses the weight of
+Q. The last column is the ndcg of recommender BCQ minus the row's.
+
+| ranker | {" | ".join(PEER_MEASURES)} | seconds | recommender BCQ minus it |
+|---|---|---|---|---|---|
+{table}
+
+Commands: {commands}.
+
+"""
+
+
+def _mean(scores: list[float]) -> str:
+    if len(scores) == 1:
+        return f"{scores[0]:.3f}"
+    mean, low, high = seed_interval(scores)
+    return f"{mean:.3f} ({low:.3f} to {high:.3f})"
 
 
 def _over(found: list[dict[str, Any]]) -> str:

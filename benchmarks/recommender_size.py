@@ -32,9 +32,9 @@ PRETRAINED = 0.8  # share of the updates for table and reader alone: they are fi
 COLUMNS = ["--user", "user", "--item", "item", "--time", "time"]
 
 
-def walks(events: int) -> pl.DataFrame:
+def walks(events: int, seed: int = 0) -> pl.DataFrame:
     """Events of users in random order of time; users have unequal shares of them."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     users, items = int(events * USERS_SHARE), int(events * ITEMS_SHARE)
     user = np.sort(
         np.concatenate([np.arange(users), (users * generator.random(events - users) ** 1.5).astype(np.int64)])

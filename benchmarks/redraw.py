@@ -19,7 +19,7 @@ from benchmarks.judging_page import (
 from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
-from benchmarks.recommender_page import delays, recommenders, retrieval
+from benchmarks.recommender_page import delays, recommenders, retrieval, successors
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
@@ -605,6 +605,7 @@ SECTIONS += (
     (delays, "recommender_delays"),
     (recommender_speed, "recommender_speed"),
     (recommender_size, "recommender_size"),
+    (successors, "recommender_successors"),
     (retrieval, "retrieval"),
     (serving, "serving"),
 )

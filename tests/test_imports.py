@@ -32,6 +32,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
         "notebooks",
         "number_text",
         "figures",
+        "ray_cluster",
     ),
     ("schema",),
     ("sinks",),

@@ -15,7 +15,7 @@ from tidelog.recommend.metrics.ranked_lists import compare
 from tidelog.recommend.next_item import Windows, next_item_loss, read_windows, store_interactions
 from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores, with_places
 from tidelog.runtime.history_encoders import NO_PLACE, age_groups
-from tidelog.runtime.ranking import repeat_scores
+from tidelog.runtime.ranking import sums_of_places
 from tidelog.training.engine.learner import as_arrays
 
 ITEMS, SCORES = np.array([[0, 2, 1, 2]]), np.array([[NO_PLACE, 1.0, -1.0, 0.5]], np.float32)
@@ -31,7 +31,7 @@ def test_an_item_has_the_sum_of_its_places_by_hand():
     every = eqx.filter_jit(with_places)(np.array([[-np.inf, 0.0, 0.0, 0.25]], np.float32), places)
     np.testing.assert_allclose(np.exp(every[0]), [0, 1 + np.exp(-1), 1 + np.e + np.exp(0.5), np.exp(0.25)], rtol=1e-6)
     np.testing.assert_allclose(
-        repeat_scores(np.array([[2, 1, 3]]), ITEMS, SCORES, 3),
+        sums_of_places(np.array([[2, 1, 3]]), ITEMS, SCORES, 3),
         [[np.log(np.e + np.exp(0.5)), -1.0, -np.inf]],
         rtol=1e-6,
     )

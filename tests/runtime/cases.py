@@ -22,6 +22,7 @@ LISTS = {
     "lists, gaps": {"time_gaps": True},
     "lists, users": {"user_embedding": True},
     "lists, features": {"content": True, "threshold": 0.0},
+    "lists, counted": {"successors": 3},
     "lists, plain": {"memory": 0, "profile": False},
 }
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
@@ -59,9 +60,11 @@ CASES = {
 
 
 def moved(params, generator):
-    """Return the parameters, each with a random number added."""
+    """Return the parameters, each with a random number added; indices stay."""
 
     def one(leaf):
+        if not np.issubdtype(leaf.dtype, np.floating):
+            return leaf
         return jax.device_put(np.asarray(leaf) + 0.3 * generator.standard_normal(leaf.shape, np.float32))
 
     return jax.tree.map(one, params)

@@ -14,10 +14,11 @@ from tests.sweeps.ray_stub import Lost, OutOfMemoryError, RayError, RayTaskError
 from tests.training.runs import bc
 from tidelog import CheckpointError, ConfigError
 from tidelog.cli import main
+from tidelog.ray_cluster import installed, is_loopback
 from tidelog.sweeps.attempt import run_attempt
 from tidelog.sweeps.engines import Job
 from tidelog.sweeps.engines import ray as engine_module
-from tidelog.sweeps.engines.ray import MOST_STARTS, NO_SHARED_FOLDER, About, Ray, Worker, installed
+from tidelog.sweeps.engines.ray import MOST_STARTS, NO_SHARED_FOLDER, About, Ray, Worker
 from tidelog.training.runs.record import PACKAGES
 
 
@@ -191,7 +192,7 @@ def test_a_probe_without_an_answer_shows_no_token(ray, monkeypatch):
     [("127.0.0.1:1", True), ("[::1]:1", True), ("localhost:1", True), ("10.0.0.1:1", False), ("head:1", False)],
 )
 def test_loopback_is_this_machine(address, loopback):
-    assert engine_module._is_loopback(address) == loopback
+    assert is_loopback(address) == loopback
 
 
 def test_a_refusal_of_ray_shows_no_token(ray, monkeypatch):

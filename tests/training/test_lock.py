@@ -107,7 +107,7 @@ def test_metrics_that_are_lost_are_said_and_a_lost_table_is_written_again(halted
         load(halted)
 
 
-def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path):
+def test_a_link_in_transport_of_the_lock_is_not_followed(tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("kept")
     (tmp_path / "run").mkdir()

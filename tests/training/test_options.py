@@ -23,6 +23,8 @@ OWN = {
     "start",
     "progress",
     "train",
+    "on",
+    "insecure",
 }  # of verbs, not of runs
 MADE = {
     "evaluate": None,

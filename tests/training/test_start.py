@@ -248,7 +248,7 @@ def test_a_policy_of_other_spaces_is_refused(unfit, held):
         begin(tiny(), f"jax:{CART}", policy)
 
 
-def test_a_log_in_place_of_an_environment_is_refused_with_what_is_offered_instead(held, capsys):
+def test_a_log_in_transport_of_an_environment_is_refused_with_what_is_offered_instead(held, capsys):
     log, _ = held
     bare = replace(log, propensity=None)
     offered = r"fix: learn from the log with bc, bcq, discrete-bcq, iql .*start=run"

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+import tyro
 
 from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
+    OPTIONS,
     File,
     Folder,
+    OnEngine,
     RunOrPolicy,
     Sources,
     options_in,
@@ -26,6 +30,7 @@ from tidelog.cli.flags import (
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.output import json_only, print_line
+from tidelog.cli.population_flags import PopulationFlags, population_of
 from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
@@ -102,6 +107,10 @@ class LearnFlags(EnvironmentFlags):
     "none" leaves the paper's"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
+    on: OnEngine = "here"
+    """where the processes of --collectors run: "here", this machine, or "ray", a Ray cluster"""
+    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """with --on ray: also use a cluster that requires no token"""
     several: ProcessFlags = field(default_factory=ProcessFlags)
     """one training in several processes"""
 
@@ -112,8 +121,13 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     if learns_online(algorithm):
         return verb_flags("learn", LearnFlags, settings, steps=DECISIONS)
     if ranks(algorithm):
-        return verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
-    return verb_flags("fit", LogFlags, settings, held_out=0.2)
+        flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
+    else:
+        flags = verb_flags("fit", LogFlags, settings, held_out=0.2)
+    last = [(f"population{OPTIONS}", PopulationFlags, field(default_factory=PopulationFlags))]
+    with_population: type[Any] = make_dataclass(flags.__name__, last, bases=(flags,), kw_only=True)
+    with_population.__doc__ = flags.__doc__
+    return with_population
 
 
 def run(words: list[str]) -> int:
@@ -235,15 +249,14 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
-    training = learn(
-        algorithm, options.env, out=folder, start=start, sinks=sinks, overwrite=options.overwrite, train=False, **more
-    )
+    more |= {"on": options.on, "insecure": options.insecure, "overwrite": options.overwrite}
+    training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
 
 
 def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    more = options_in(options, "fit")
+    more = options_in(options, "fit") | {"population": population_of(options.population_options)}
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -27,6 +28,7 @@ from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table, UserTable
 from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores
+from tidelog.recommend.successors import SuccessorCounts, Successors, joined
 from tidelog.types import Histories
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
@@ -201,6 +203,7 @@ class ItemFacts(NamedTuple):
     cumulative: jax.Array  # [N] int32: cumulative probabilities, in parts of the last entry
     features: jax.Array | None  # [N + 1, F]
     repeat_share: jax.Array  # share of events whose item the user had before
+    successors: SuccessorCounts | None = None  # what followed each item, where the model reads it
 
     def draw(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Return random items, counted from 1."""
@@ -209,7 +212,10 @@ class ItemFacts(NamedTuple):
 
 
 def item_facts(
-    counts: np.ndarray[Any, Any], features: np.ndarray[Any, Any] | None, repeat_share: float = 0.0
+    counts: np.ndarray[Any, Any],
+    features: np.ndarray[Any, Any] | None,
+    repeat_share: float = 0.0,
+    successors: SuccessorCounts | None = None,
 ) -> ItemFacts:
     """Return facts of items from their counts [N + 1]; each count is increased by one: no item has probability 0."""
     often = counts[1:].astype(np.float64) + 1.0
@@ -218,7 +224,7 @@ def item_facts(
         float32(np.append(0.0, np.log(one))) for one in (often / often.sum(), parts / parts.sum())
     )
     known_features = None if features is None else from_host(features)
-    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features, jnp.float32(repeat_share))
+    return ItemFacts(share, drawn, int32(np.cumsum(parts)), known_features, jnp.float32(repeat_share), successors)
 
 
 class NextItemModel(NamedTuple):
@@ -228,6 +234,7 @@ class NextItemModel(NamedTuple):
     reader: HistoryEncoder
     repeats: Repeats | None  # None: an item's probability does not depend on its own earlier events
     users: UserTable | None = None  # None: who the user is has no effect
+    successors: Successors | None = None  # None: an item's probability does not depend on counts of what followed
 
     def user_vectors(self, users: jax.Array | None) -> jax.Array | None:
         """Return the vectors [B, D] of users [B]; None without such vectors. TypeError for no users."""
@@ -239,11 +246,11 @@ class NextItemModel(NamedTuple):
 
 
 class States(NamedTuple):
-    """States of windows, and the earlier events that each of them can repeat."""
+    """States of windows, the events before them, and the places of items beside the catalogue."""
 
     states: jax.Array  # [B, A, D]
     items: jax.Array  # [B, A, L] int32: of the events up to each state, 0 for none
-    places: Places | None  # items [B, 1, L], scores [B, A, L]
+    places: Places | None  # [B, A, L + M]: earlier events, then counted successors; either may be absent
 
 
 def read_windows(
@@ -255,10 +262,12 @@ def read_windows(
     key: Any = None,
     *,
     around: bool = False,
+    counted: jax.Array | None = None,
 ) -> States:
     """Return the states before the targets; with `around` also the state after the last one.
 
-    `A` is the number of targets, or 1 before a basket; one more with `around`.
+    `A` is the number of targets, or 1 before a basket; one more with `around`. `counted` [B, T] are the targets that
+    the log's counts of successors contain, 0 for none: they are taken out. None: the counts are of another log.
     """
     index, targets = windows.user_index, windows.chosen.shape[1]
     if model.users is not None and index is not None and key is not None:  # as an unknown user
@@ -268,14 +277,15 @@ def read_windows(
     if windows.after is None:
         width = windows.items.shape[1]
         columns = np.arange(width - targets - 1, width if around else width - 1)
-        return _read(model, facts, config.history + 1, seen, columns, dropout, key)
+        own = None if counted is None else jnp.pad(counted, ((0, 0), (0, len(columns) - targets)))[..., None]
+        return _read(model, facts, config.history + 1, seen, columns, own, dropout, key)
     last = np.array([windows.items.shape[1] - 1])
-    before = _read(model, facts, config.history, seen, last, dropout, key)
+    own = None if counted is None else counted[:, None]
+    before = _read(model, facts, config.history, seen, last, own, dropout, key)
     if not around:
         return before
-    after = _read(
-        model, facts, config.history, windows.after._replace(users=windows.user, user_index=index), last, dropout, key
-    )
+    later = windows.after._replace(users=windows.user, user_index=index)
+    after = _read(model, facts, config.history, later, last, None, dropout, key)
     parts: States = jax.tree.map(lambda one, two: jnp.concatenate([one, two], axis=1), before, after)
     return parts
 
@@ -286,10 +296,14 @@ def _read(
     length: int,
     seen: Histories,
     columns: np.ndarray[Any, Any],
+    own: jax.Array | None,
     dropout: Any,
     key: Any,
 ) -> States:
-    """Return the states after some columns of events [B, L]; the encoder reads the last `length` ones only."""
+    """Return the states after some columns of events [B, L]; the encoder reads the last `length` ones only.
+
+    `own` [B, A, T] are targets to be taken out of the counts of successors, 0 for none.
+    """
     width = seen.items.shape[1]
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
@@ -301,9 +315,20 @@ def _read(
     states = encoded[:, columns - read.start]
     ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
     items = jnp.where(ages > 0, seen.items[:, None], 0)
-    if model.repeats is None:
-        return States(states, items, None)
-    return States(states, items, Places(items, model.repeats(states, vectors, seen.events, jnp.asarray(ages))))
+    places = successors = None
+    if model.repeats is not None:
+        places = Places(items, model.repeats(states, vectors, seen.events, jnp.asarray(ages)))
+    if model.successors is not None and facts.successors is not None:
+        last, kinds = seen.items[:, columns], seen.events[:, columns]
+        table = partial(model.table, features=facts.features)
+        successors = model.successors(states, last, kinds, facts.successors, table, own)
+    return States(states, items, joined(places, successors))
+
+
+def targets_of(batch: Batch) -> jax.Array:
+    """Return the valid targets [B, T] of windows, 0 for none."""
+    chosen: jax.Array = batch.data.chosen
+    return chosen if batch.valid is None else jnp.where(batch.valid, chosen, 0)
 
 
 def item_logits(states: jax.Array, items: Items) -> jax.Array:
@@ -419,7 +444,8 @@ def next_item_loss(
     Coverage and entropy are those of the catalogue's most likely items, without repeated ones.
     """
     noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise)
+    counted = None if key is None else targets_of(batch)  # an update learns from the log that was counted
+    states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise, counted=counted)
     error, top, examined = config.item_loss(model, config, batch, facts, states, places, sample)
     coverage, entropy = coverage_and_entropy(top, examined, len(facts.cumulative))
     loss = batch.mean(error)

@@ -27,7 +27,8 @@ from tidelog.recommend.networks import (
     pair_node,
 )
 from tidelog.recommend.next_item import NextItemModel
-from tidelog.recommend.repeats import repeats_node
+from tidelog.recommend.repeats import Places, repeats_node
+from tidelog.recommend.successors import SuccessorCounts, joined, successors_node, with_new_rows
 from tidelog.runtime.ranking import ROWS, Bools, Floats, Integers, Ranker, RankingFunctions, top_k
 from tidelog.support import supported
 from tidelog.types import Histories, same_shape
@@ -46,6 +47,7 @@ class PolicyParams(NamedTuple):
     weight: jax.Array
     q_updates: jax.Array  # int32: updates of Q; without any, items are ranked by likelihood alone
     repeat_share: jax.Array  # share of the log's events whose item the user had before
+    successors: SuccessorCounts | None = None  # what followed each item, where the model reads it
 
 
 def with_new_items(params: PolicyParams, features: NumpyArray) -> PolicyParams:
@@ -65,8 +67,10 @@ def with_new_items(params: PolicyParams, features: NumpyArray) -> PolicyParams:
         table,
         (jnp.pad(table.weight, ((0, count), (0, 0))), jnp.pad(table.bias, (0, count))),
     )
+    counted = params.successors
     return params._replace(
         next_item=params.next_item._replace(table=longer),
+        successors=None if counted is None else with_new_rows(counted, count),
         features=jnp.concatenate([params.features, jnp.asarray(features, params.features.dtype)]),
     )
 
@@ -130,12 +134,19 @@ def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Arra
     return state
 
 
-def place_scores(config: Any, params: PolicyParams, seen: Histories) -> jax.Array:
-    """Return the scores [B, L] of the events of histories for their items being repeated."""
-    states, repeats = final_states(config, params, seen), params.next_item.repeats
-    vectors = params.next_item.table(seen.items, params.features).vectors
-    ages = jnp.arange(seen.items.shape[1], 0, -1)[None]
-    return repeats(states[:, None], vectors, seen.events, ages)[:, 0]  # type: ignore[misc]
+def places(config: Any, params: PolicyParams, seen: Histories) -> Places:
+    """Return the places [B, L + M] of items after histories: events that repeat, and successors of the last item."""
+    states, (_, _, repeats, _, successors) = final_states(config, params, seen)[:, None], params.next_item
+    earlier = later = None
+    if repeats is not None:
+        vectors = params.next_item.table(seen.items, params.features).vectors
+        ages = jnp.arange(seen.items.shape[1], 0, -1)[None]
+        earlier = Places(seen.items[:, None], repeats(states, vectors, seen.events, ages))
+    if successors is not None and params.successors is not None:
+        table = partial(params.next_item.table, features=params.features)
+        later = successors(states, seen.items[:, -1:], seen.events[:, -1:], params.successors, table)
+    found: Places = jax.tree.map(lambda part: part[:, 0], joined(earlier, later))
+    return found
 
 
 def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
@@ -152,10 +163,13 @@ def recipe(config: Any, params: PolicyParams) -> dict[str, Any]:
             "phi": float(config.phi),
             "latents": params.latents,
         }
-    repeats = params.next_item.repeats
+    repeats, after = params.next_item.repeats, params.next_item.successors
+    catalogue = catalogue_node(params.next_item.table, params.features)
+    if after is not None and params.successors is not None:
+        catalogue |= {"kind": "counted_catalogue", "successors": successors_node(after, params.successors)}
     act = {
         "kind": "ranking",
-        "catalogue": catalogue_node(params.next_item.table, params.features),
+        "catalogue": catalogue,
         "reader": encoder_node(params.next_item.reader, params.next_item.users),
         "critic": pair_node(params.critic),
         "generation": idea,
@@ -183,7 +197,7 @@ def ranker(algorithm: Any, params: Any, supervised: bool = False) -> Ranker:
         table=np.asarray(_call("all_items", numbers, params), np.float32),
         queries=padded("queries"),
         score_items=padded("score_items"),
-        places=None if params.next_item.repeats is None else padded("place_scores"),
+        places=padded("places") if params.next_item.repeats is not None or params.successors is not None else None,
         history=algorithm.reach,
         kinds=len(params.next_item.reader.events) - 1,
         features=0 if params.next_item.reader.profile is None else len(params.next_item.reader.profile),

@@ -1,7 +1,8 @@
 """Recommender BCQ: batch-constrained Q-learning over a catalogue; the state is a history, the action an item.
 
 Fujimoto, Meger, Precup 2019, arXiv:1812.02900, and Fujimoto, Conti, Ghavamzadeh, Pineau 2019, arXiv:1910.01708; the
-history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeated items: `repeats.py`.
+history encoder (`reader`) after Kang and McAuley 2018, arXiv:1808.09781; repeated items: `repeats.py`; counted
+successors of the last item: `successors.py`.
 
 | step | loss (per event) | reads |
 |---|---|---|
@@ -94,11 +95,15 @@ from tidelog.recommend.next_item import (
     next_item_loss,
     read_windows,
     softmax,
+    targets_of,
     with_item_vectors,
 )
 from tidelog.recommend.ranking import ItemScores, PolicyParams, with_new_items
-from tidelog.recommend.repeats import Places, Repeats
+from tidelog.recommend.repeats import Places, Repeats, without_repeats
+from tidelog.recommend.successors import SuccessorCounts, Successors
 from tidelog.types import Catalogue, Histories, Spec, same_shape
+
+SUCCESSORS = 20  # counted successors of an item in a large catalogue
 
 
 class OptStates(NamedTuple):
@@ -163,12 +168,14 @@ class CriticInputs(NamedTuple):
     vectors: jax.Array  # [B, T, D]: of the logged items
 
 
-def critic_inputs(config: RecommenderBCQ, state: State, windows: HistoryWindows) -> CriticInputs:
-    """Return the inputs, without gradient to the table or a history encoder."""
+def critic_inputs(
+    config: RecommenderBCQ, state: State, windows: HistoryWindows, counted: jax.Array | None = None
+) -> CriticInputs:
+    """Return the inputs, without gradient to the table or a history encoder; `counted` as in `read_windows`."""
     next_item, facts = state.next_item, state.facts
     items = next_item.table(None, facts.features)
-    around = read_windows(next_item, facts, config, windows, around=True)
-    target = next_item._replace(reader=state.target_reader, repeats=None)
+    around = read_windows(next_item, facts, config, windows, around=True, counted=counted)
+    target = next_item._replace(reader=state.target_reader, repeats=None, successors=None)
     inputs = CriticInputs(
         states=windows.before(around.states),
         around=around,
@@ -204,8 +211,10 @@ def values(
     """
     (states, seen, places), shape = inputs.around, inputs.target_around.shape[:2]
     seen, states, target_states = (part.reshape(-1, part.shape[-1]) for part in (seen, states, inputs.target_around))
-    if places is not None:  # excluded items cannot be repeated
-        places = None if config.exclude_seen else Places(seen, places.scores.reshape(len(states), -1))
+    if places is not None:
+        places = Places(*(part.reshape(len(states), -1) for part in places))
+        if config.exclude_seen:  # excluded items cannot be repeated
+            places = without_repeats(places, 0 if state.next_item.repeats is None else seen.shape[-1])
     generation = state.generation and ItemGeneration(state.generation.generator, state.target_perturbation)
     excluded = seen if config.exclude_seen else None
     needed = None if needed is None else needed.reshape(-1)
@@ -361,7 +370,7 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     state, metrics = next_item_step(config, state, batch, keys[0]) if config.joint else (state, {})
     if state.rewards is not None:
         state = state._replace(rewards=add_batch(state.rewards, batch))
-    inputs = critic_inputs(config, state, windows)
+    inputs = critic_inputs(config, state, windows, targets_of(batch))
     if state.generation is not None:
         state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
@@ -466,6 +475,9 @@ class RecommenderBCQ:
     size: int = static(64, least=1, help="size of item vectors and states", group=MAIN)
     history: int = static(50, least=1, help="events that the history encoder reads")
     memory: int = static(200, least=0, help="earlier events whose items have a score for being repeated; 0: none")
+    successors: int | None = static(
+        None, least=0, help="counted successors of the last item in the likelihood; none: 20 above `full_softmax` items"
+    )
     targets: int = static(10, least=1, help="training targets of a window; at most `history`")
     profile: bool = static(True, help="use user features in the history encoder, where the log has them")
     time_gaps: bool = static(False, help="the history encoder reads the times between events, and until now")
@@ -525,6 +537,11 @@ class RecommenderBCQ:
     def reach(self) -> int:
         """The number of earlier events that a list depends on."""
         return max(self.history, self.memory)
+
+    def counted_successors(self, items: int) -> int:
+        """Return the number of counted successors of an item in a catalogue of `items`."""
+        default = SUCCESSORS if items > self.full_softmax else 0
+        return default if self.successors is None else self.successors
 
     def check(self) -> None:
         """Raise ConfigError where two fields contradict each other."""
@@ -598,7 +615,11 @@ class RecommenderBCQ:
         repeats = Repeats.create(size, len(history.events)) if self.memory else None
         known: Any = spec.observation["user_id"] if self.user_embedding else None
         users = None if known is None else UserTable(zeros(len(known.ids) + 1, size))
-        next_item = NextItemModel(table, reader, repeats, users)
+        after = counted = None
+        if most := self.counted_successors(catalogue.n):
+            after = Successors.create(size, len(history.events), catalogue.n)
+            counted = SuccessorCounts.none(catalogue.n, most)
+        next_item = NextItemModel(table, reader, repeats, users, after)
         none = np.zeros((catalogue.n + 1, features), np.float32) if self.content and features is not None else None
         networks = (next_item, critic, *(generation or (None, None)))
         return State(
@@ -609,7 +630,7 @@ class RecommenderBCQ:
             generation=generation,
             target_perturbation=None if generation is None else copied(generation.perturbation),
             latents=latents,
-            facts=item_facts(np.zeros(catalogue.n + 1), none),
+            facts=item_facts(np.zeros(catalogue.n + 1), none, successors=counted),
             rewards=empty_statistics() if self.normalise_rewards else None,
             weight=jnp.float32(0.0 if self.q_weight is None else self.q_weight),
             opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
@@ -625,7 +646,9 @@ class RecommenderBCQ:
 
     def with_item_facts(self, state: State, log: Interactions, seed: int) -> State:
         """Return a new state with the log's facts of its items: popularity, features, initial vectors."""
-        facts = item_facts(log.counts, log.item_features if self.content else None, log.repeat_share)
+        most = self.counted_successors(len(log.items))
+        counted = SuccessorCounts.of(log, most) if most else None
+        facts = item_facts(log.counts, log.item_features if self.content else None, log.repeat_share, counted)
         rows = (self.item_vectors or self.begin)(log, self.size, seed)
         next_item = state.next_item if rows is None else with_item_vectors(state.next_item, rows)
         return state._replace(facts=facts, next_item=next_item)
@@ -635,10 +658,12 @@ class RecommenderBCQ:
 
         Without updates of Q its weight is 0.
         """
-        features, critic = state.facts.features, state.critic.members[0]
+        facts, critic = state.facts, state.critic.members[0]
         weight, updates = jnp.where(state.q_updates > 0, state.weight, 0.0), state.q_updates
-        share = state.facts.repeat_share
-        return PolicyParams(state.next_item, critic, state.generation, state.latents, features, weight, updates, share)
+        return PolicyParams(
+            state.next_item, critic, state.generation, state.latents, facts.features, weight, updates,
+            facts.repeat_share, facts.successors,
+        )  # fmt: skip
 
     def with_q_weight(self, state: State, weight: float) -> State:
         """Return the state with this weight of Q in the score, unless `q_weight` is set."""
@@ -706,9 +731,9 @@ class RecommenderBCQ:
         """Return queries [B, 1 + n, D + 1] for histories: likelihood, then n generated vectors."""
         return ranking.queries(self, params, seen, key)
 
-    def place_scores(self, params: PolicyParams, seen: Histories) -> jax.Array:
-        """Return the scores [B, L] of the events of histories for their items being repeated."""
-        return ranking.place_scores(self, params, seen)
+    def places(self, params: PolicyParams, seen: Histories) -> Places:
+        """Return the places [B, L + M] of items after histories: their events, and successors of the last item."""
+        return ranking.places(self, params, seen)
 
     def score_items(
         self, params: PolicyParams, seen: Histories, found: jax.Array, logits: jax.Array, ideas: jax.Array

@@ -49,7 +49,7 @@ class Repeats(eqx.Module):
 
 
 class Places(NamedTuple):
-    """Earlier events of states, and the scores of their items."""
+    """Places of items beside the catalogue, as earlier events of states, and the scores of their items."""
 
     items: jax.Array  # [..., L] int32
     scores: jax.Array  # [..., L]
@@ -97,6 +97,12 @@ def with_places(logits: jax.Array, places: Places | None) -> jax.Array:
     rows = jnp.arange(len(logits))[:, None]
     repeated = jnp.zeros_like(logits).at[rows, places.items].add(jnp.exp(places.scores - top))
     return jnp.logaddexp(logits, top + jnp.log(repeated)).at[..., 0].set(-jnp.inf)
+
+
+def without_repeats(places: Places, length: int) -> Places | None:
+    """Return the places [P, L + M] without the first `length`, those of earlier events; None where none are left."""
+    left = Places(*(part[:, length:] for part in places))
+    return left if left.items.shape[1] else None
 
 
 def repeats_node(part: Repeats, reach: int) -> Node:

@@ -19,6 +19,7 @@ from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, paragraph, section, table
 from tidelog.report.learning_part import learning
 from tidelog.report.lists_part import lists
+from tidelog.report.population_part import population
 from tidelog.report.returns_part import returns
 from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
 from tidelog.report.settings_part import data, facts, machine, settings
@@ -58,6 +59,7 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
         "actions": coverage(decide, theirs) if logged else "",
         "returns": returns(decide, theirs) if decide else "",
         "learning": learning(runs),
+        "population": population(runs),
         "data": data(runs, logs) if logs else "",
         "settings": settings(runs),
         "machine": machine(runs),
@@ -80,7 +82,8 @@ def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) ->
 
 _LINKS = {
     "verdict": "Verdict", "lists": "Lists", "estimates": "Estimates", "actions": "Actions", "returns": "Returns",
-    "learning": "Learning curves", "data": "Data", "settings": "Settings", "machine": "Versions",
+    "learning": "Learning curves", "population": "Population", "data": "Data", "settings": "Settings",
+    "machine": "Versions",
 }  # fmt: skip
 _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimator, all metrics, settings and versions."
 _ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics, settings and versions."

@@ -21,16 +21,19 @@ Loop: TypeAlias = Callable[[Step, Array, tuple[Array, ...]], Array]
 RANKING = "ranking"  # node kind of a ranking policy
 AGES = 56  # groups of ages: four for each doubling; an age of 2**14 events and more is in the last
 NO_PLACE = -1e30  # score of no event
+TRUSTS = 32  # groups of numbers of counted successors, one for each doubling
 SHORTEST = -20  # binary logarithm of the shortest gap with a group of its own
 
 
 def ranking_functions(node: Node) -> RankingFunctions:
-    """Return the NumPy functions of a node for reading histories."""
+    """Return the NumPy functions of a node for reading histories; ValueError for invalid counts of successors."""
+    if "successors" in node["catalogue"]:
+        _check_successors(node["catalogue"])
     return RankingFunctions(
         table=np.asarray(rows(np, node["catalogue"]), np.float32),
         queries=lambda seen: item_queries(np, node, states(np, node, seen)),
         score_items=lambda seen, *found: item_scores(np, node, states(np, node, seen), *found),
-        places=None if node["repeats"] is None else lambda seen: place_scores(np, node, states(np, node, seen), seen),
+        places=(lambda seen: places(np, node, states(np, node, seen), seen)) if has_places(node) else None,
         history=reach(node),
         kinds=len(node["reader"]["events"]) - 1,
         features=features_of(node),
@@ -40,6 +43,19 @@ def ranking_functions(node: Node) -> RankingFunctions:
         q_weight=node["q_weight"],
         repeat_share=node["repeat_share"],
     )
+
+
+def _check_successors(catalogue: Node) -> None:
+    """Raise ValueError unless every item has counts, and every successor is an item."""
+    counted, size = catalogue["successors"], catalogue["weight"].shape[0]
+    items, counts, totals = (counted[name] for name in ("items", "counts", "totals"))
+    if items.shape != counts.shape or len(items) != size or totals.shape != (size,) or items.shape[1] == 0:
+        shapes = [list(one.shape) for one in (items, counts, totals)]
+        raise ValueError(f"counts of successors have shapes {shapes}, expected [{size}, M] twice and [{size}]")
+    if items.min() < 0 or items.max() >= size:
+        raise ValueError(f"a counted successor is item {items.min()} or {items.max()}, expected 0 to {size - 1}")
+    if counted["trust"].shape != (TRUSTS,):
+        raise ValueError(f"trust has {counted['trust'].size} groups, expected {TRUSTS}")
 
 
 def features_of(node: Node) -> int:
@@ -85,11 +101,8 @@ def gap_groups(gaps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def rows(xp: Any, node: Node) -> Array:
     """Return the search rows [N + 1, D + 1]: directions of length 1, and the items' bias."""
-    weight, bias = node["weight"], node["bias"]
-    if node["tower"] is not None:
-        outputs = mlp(xp, node["tower"], node["features"])
-        weight, bias = weight + outputs[:, :-1], bias + outputs[:, -1]
-    return xp.concatenate([_directed(xp, weight), bias[:, None]], axis=1)
+    vectors, bias = _items(xp, node, slice(None))
+    return xp.concatenate([vectors, bias[:, None]], axis=1)
 
 
 def item_queries(xp: Any, node: Node, states: Array) -> Array:
@@ -106,15 +119,42 @@ def item_queries(xp: Any, node: Node, states: Array) -> Array:
     return xp.concatenate([likely, xp.concatenate([generated, xp.zeros_like(generated[..., :1])], axis=-1)], axis=1)
 
 
-def place_scores(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
-    """Return the scores [B, H] of the events of histories for their items being repeated, in states [B, D]."""
+def has_places(node: Node) -> bool:
+    """Return whether items have scores beside the catalogue's."""
+    return node["repeats"] is not None or "successors" in node["catalogue"]
+
+
+def places(xp: Any, node: Node, states: Array, seen: Histories) -> tuple[Array, Array]:
+    """Return items and scores [B, P] of the events of histories, and of the last item's successors; states [B, D]."""
+    repeats, successors = node["repeats"], node["catalogue"].get("successors")
+    found = [] if repeats is None else [(seen.items, _repeats(xp, node, states, seen))]
+    if successors is not None:
+        found.append(_successors(xp, node, states, seen))
+    items, scores = zip(*found, strict=True)
+    return xp.concatenate(items, axis=1), xp.concatenate(scores, axis=1)
+
+
+def _repeats(xp: Any, node: Node, states: Array, seen: Histories) -> Array:
+    """Return the scores [B, H] of the events of histories for their items being repeated."""
     part, length = node["repeats"], seen.items.shape[1]
-    vectors = _vectors(xp, node["catalogue"], seen.items)
+    vectors, _ = _items(xp, node["catalogue"], seen.items)
     match = (
         xp.sum(vectors * (states @ part["match"])[:, None], axis=-1) + xp.sum(states * part["gate"], axis=-1)[:, None]
     )
     ages = part["age"][age_groups(length)[np.arange(length, 0, -1)]]
     return xp.where(seen.events > 0, match + ages + part["event"][seen.events], NO_PLACE)
+
+
+def _successors(xp: Any, node: Node, states: Array, seen: Histories) -> tuple[Array, Array]:
+    """Return the counted successors [B, M] of the last items of histories, and their scores."""
+    part, last = node["catalogue"]["successors"], seen.items[:, -1]
+    items, counts, totals = part["items"][last], part["counts"][last], xp.maximum(part["totals"][last], 1.0)
+    trust = part["trust"][xp.clip(xp.floor(xp.log2(totals) + 1e-4), 0, TRUSTS - 1).astype(xp.int32)]
+    trust = trust + part["event"][seen.events[:, -1]] + xp.sum(states * part["gate"], axis=-1) - xp.log(totals)
+    vectors, bias = _items(xp, node["catalogue"], items)
+    logits = xp.sum(states[:, None] * vectors, axis=-1) + bias
+    there = (items > 0) & (counts > 0.5)
+    return items, xp.where(there, logits + trust[:, None] + xp.log(xp.where(there, counts, 1.0)), NO_PLACE)
 
 
 def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array, ideas: Array) -> tuple[Array, ...]:
@@ -125,7 +165,7 @@ def item_scores(xp: Any, node: Node, states: Array, found: Array, logits: Array,
     threshold = node["threshold"]
     likely = known - best >= (math.log(threshold) if threshold > 0 else -math.inf)
     first = valid & (likely if node["generation"] is None else ideas)
-    vectors = _vectors(xp, node["catalogue"], found)
+    vectors, _ = _items(xp, node["catalogue"], found)
     values = _pair(xp, node["critic"], states[:, None], vectors)[..., 0]
     return xp.where(valid, known - best, -math.inf), _standardised(xp, values, first), first
 
@@ -141,7 +181,7 @@ def states(xp: Any, node: Node, seen: Histories, loop: Loop = scan_steps) -> Arr
     """Return the states [B, D] at the end of histories, of which the encoder reads the last events."""
     items, events = seen.items[:, -node["history"] :], seen.events[:, -node["history"] :]
     reader, real = node["reader"], events > 0
-    vectors = _vectors(xp, node["catalogue"], items)
+    vectors, _ = _items(xp, node["catalogue"], items)
     steps = math.sqrt(vectors.shape[-1]) * vectors + reader["events"][events]
     if reads_gaps(node):
         steps = steps + reader["gaps"][seen.gaps[:, -node["history"] :]]
@@ -205,12 +245,13 @@ BODIES: Mapping[str, Callable[[Any, Node, Array, Array, Loop], Array]] = {
 }
 
 
-def _vectors(xp: Any, node: Node, items: Array) -> Array:
-    """Directions [..., D] of items [...]."""
-    weight = node["weight"][items]
+def _items(xp: Any, node: Node, items: Array) -> tuple[Array, Array]:
+    """Return directions [..., D] and biases [...] of items [...]."""
+    weight, bias = node["weight"][items], node["bias"][items]
     if node["tower"] is not None:
-        weight = weight + mlp(xp, node["tower"], node["features"][items])[..., :-1]
-    return _directed(xp, weight)
+        outputs = mlp(xp, node["tower"], node["features"][items])
+        weight, bias = weight + outputs[..., :-1], bias + outputs[..., -1]
+    return _directed(xp, weight), bias
 
 
 def _pair(xp: Any, node: Node, states: Array, vectors: Array) -> Array:

@@ -46,13 +46,14 @@ class RankingFunctions(NamedTuple):
     `queries(histories)` returns queries [B, 1 + n, Q]; the first finds the most likely items, the others generated
     ones.
     `score_items(histories, found, logits, ideas)` returns likelihood, value and support of found items, [B, K] each.
-    `places(histories)` returns the scores [B, H] of the events for their items being repeated; None: no such scores.
+    `places(histories)` returns items and scores [B, P] of places beside the catalogue: events whose items can be
+    repeated, and counted successors of the last one; None: there are none.
     """
 
     table: NumpyArray  # [N + 1, Q] float32
     queries: Callable[..., Any]
     score_items: Callable[..., Any]
-    places: Callable[..., Any] | None
+    places: Callable[..., tuple[Any, Any]] | None
     history: int  # H: number of steps of a history
     kinds: int  # number of event kinds
     features: int  # F: number of user features
@@ -168,16 +169,24 @@ class Ranker:
 
     def _log_likelihood(self, seen: Histories, items: NumpyArray) -> NumpyArray:
         queries = np.asarray(self._functions.queries(seen))
-        scores = None if self._functions.places is None else np.asarray(self._functions.places(seen))
+        places = self._places(seen)
         logits = queries[:, 0] @ self._functions.table[1:].T  # [B, N]
-        if scores is not None:
-            logits = np.concatenate([logits, scores], axis=1)
+        if places is not None:
+            logits = np.concatenate([logits, places[1]], axis=1)
         top = logits.max(axis=1, keepdims=True)
         total = top + np.log(np.exp(logits - top, dtype=np.float64).sum(axis=1, keepdims=True))
         own = np.einsum("bkq,bq->bk", self._functions.table[items], queries[:, 0])
-        if scores is not None:
-            own = np.logaddexp(own, repeat_scores(items, seen.items, scores, self.items))
+        if places is not None:
+            own = np.logaddexp(own, sums_of_places(items, *places, self.items))
         return np.asarray(own - total)
+
+    def _places(self, seen: Histories) -> tuple[NumpyArray, NumpyArray] | None:
+        """Return items and scores [B, P] of the places beside the catalogue; None where there are none."""
+        places = self._functions.places
+        if places is None:
+            return None
+        items, scores = places(seen)
+        return np.asarray(items), np.asarray(scores)
 
     def find(
         self,
@@ -213,18 +222,18 @@ class Ranker:
     def _find(self, seen: Histories, k: int, allowed: NumpyArray) -> Found:
         functions = self._functions
         queries, width = np.asarray(functions.queries(seen)), min(max(k, functions.width), self.items)
-        scores = None if functions.places is None else np.asarray(functions.places(seen))
+        places = self._places(seen)
         found, _ = top_k(queries[:, 0], functions.table, width, allowed)
-        if scores is not None:  # an item outside of both is not among the best
-            found = np.concatenate([seen.items, found], axis=1)
-            logits = self._logits(queries, found, allowed, seen, scores)
+        if places is not None:  # an item outside of both is not among the best
+            found = np.concatenate([places[0], found], axis=1)
+            logits = self._logits(queries, found, allowed, places)
             found = np.take_along_axis(found, np.lexsort((found, -logits), axis=1)[:, :width], axis=1)
         ideas = np.ones(found.shape, bool)
         if queries.shape[1] > 1:
             generated = self._generated(queries[:, 1:], width, allowed)
             ideas = np.pad(np.ones(generated.shape, bool), ((0, 0), (0, found.shape[1])))
             found = np.concatenate([generated, found], axis=1)
-        logits = self._logits(queries, found, allowed, seen, scores)
+        logits = self._logits(queries, found, allowed, places)
         likelihood, rating, first = (np.asarray(part) for part in functions.score_items(seen, found, logits, ideas))
         return Found(found, likelihood, rating, first)
 
@@ -233,14 +242,13 @@ class Ranker:
         queries: NumpyArray,
         found: NumpyArray,
         allowed: NumpyArray,
-        seen: Histories,
-        scores: NumpyArray | None,
+        places: tuple[NumpyArray, NumpyArray] | None,
     ) -> NumpyArray:
         """Return the logits [B, K] of found items; -inf for forbidden ones, and for all but the first of a row."""
         valid = np.take_along_axis(allowed, found, axis=1) & ~_again(found)
         logits = np.einsum("bkq,bq->bk", self._functions.table[found], queries[:, 0])
-        if scores is not None:
-            logits = np.logaddexp(logits, repeat_scores(found, seen.items, scores, self.items))
+        if places is not None:
+            logits = np.logaddexp(logits, sums_of_places(found, *places, self.items))
         return np.where(valid, logits, -np.inf).astype(np.float32)
 
     def _generated(self, queries: NumpyArray, width: int, allowed: NumpyArray) -> NumpyArray:
@@ -250,14 +258,14 @@ class Ranker:
         return np.concatenate(parts, axis=1)
 
 
-def repeat_scores(found: NumpyArray, seen: NumpyArray, scores: NumpyArray, items: int) -> NumpyArray:
-    """Return the log of the summed exponentials of found items' scores [B, K] over their places in histories [B, H].
+def sums_of_places(found: NumpyArray, items: NumpyArray, scores: NumpyArray, count: int) -> NumpyArray:
+    """Return the log of the summed exponentials of found items' scores [B, K] over places, items and scores [B, P].
 
-    `scores` [B, H] belong to the events of the histories `seen` [B, H]; -inf for items that are not in the history.
+    -inf for items without a place; items are 0 .. `count`.
     """
     top = scores.max(axis=1, keepdims=True)
-    row = np.arange(len(seen), dtype=np.int64)[:, None] * (items + 1)
-    keys, place = np.unique(row + seen, return_inverse=True)
+    row = np.arange(len(items), dtype=np.int64)[:, None] * (count + 1)
+    keys, place = np.unique(row + items, return_inverse=True)
     sums = np.bincount(place.ravel(), np.exp(scores - top, dtype=np.float64).ravel())
     at = np.minimum(np.searchsorted(keys, row + found), len(keys) - 1)
     there = keys[at] == row + found

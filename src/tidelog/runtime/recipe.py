@@ -33,6 +33,8 @@ FIELDS: Mapping[str, frozenset[str]] = {
         "ranking": "catalogue reader repeats critic generation threshold history width q_weight repeat_share",
         "repeats": "age event gate match length",
         "catalogue": "weight bias tower features",
+        "counted_catalogue": "weight bias tower features successors",
+        "successors": "items counts totals trust event gate",
         "reader": "events empty body norm profile",
         "timed_reader": "events empty body norm profile gaps",
         "user_reader": "events empty body norm profile gaps users",
@@ -72,13 +74,20 @@ def _array(dimensions: int) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, np.ndarray) and value.dtype == np.float32 and value.ndim == dimensions
 
 
+def _integers(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.int32 and value.ndim == 2
+
+
 def _numbers(value: Any) -> bool:
     return isinstance(value, list) and all(_number(-1e9, 1e9)(one) for one in value) and len(value) > 0
 
 
 VALUES: Mapping[str, Callable[[Any], bool]] = {  # checks of fields that are neither nodes nor lists of nodes
-    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions", "match"), _array(2)),
-    **dict.fromkeys(("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate"), _array(1)),
+    **dict.fromkeys(("weight", "inward", "recurrent", "latents", "events", "positions", "match", "counts"), _array(2)),
+    **dict.fromkeys(
+        ("bias", "candidate_bias", "scale", "shift", "empty", "age", "event", "gate", "totals", "trust"), _array(1)
+    ),
+    "items": _integers,
     **dict.fromkeys(("kernel", "stride", "heads"), _whole(1, 64)),
     **dict.fromkeys(("history", "width", "length"), _whole(1, 1 << 14)),
     **dict.fromkeys(("activate_last", "squashed"), lambda value: type(value) is bool),

@@ -38,8 +38,8 @@ def resume(
 
     A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last. A sweep, on the engine `on` with `workers` jobs at once, as in `tl.sweep`: trials that failed are tried again;
-    a diverged or stopped trial stays as it is.
+    last, `on="ray"` for its collectors in a Ray cluster. A sweep, on the engine `on` with `workers` jobs at once, as in
+    `tl.sweep`: trials that failed are tried again; a diverged or stopped trial stays as it is.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -60,6 +60,8 @@ def resume(
             sinks=sinks,
             checkpoint=checkpoint,
             progress=progress,
+            on=_name(on),
+            insecure=insecure,
         )
     of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
     named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
@@ -73,3 +75,10 @@ def resume(
         if isinstance(on, str):
             engine.close()
     return Sweep(folder)
+
+
+def _name(on: str | Engine) -> str:
+    """Return the name of the place of a run's collectors; ConfigError for an engine of sweeps."""
+    if not isinstance(on, str):
+        raise ConfigError(f"on = {on!r}: expected 'here' or 'ray' for a run. fix: drop on")
+    return on

@@ -13,6 +13,7 @@ from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.policies.policy import Policy
+from tidelog.ray_cluster import check_engine_name
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
@@ -24,6 +25,7 @@ from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
 from tidelog.training.online.env_assignment import (
     EnvAssignment,
+    assign_collectors,
     assign_environments,
     environment_name,
     restore_environments,
@@ -63,6 +65,9 @@ def learn(
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
+    collectors: int | None = None,
+    on: str = "here",
+    insecure: bool = False,
     phase_buffer: Place = "device",
     phase_buffer_limit: float | None = None,
     overwrite: bool = False,
@@ -78,10 +83,11 @@ def learn(
 
     `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
     list of algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every
-    option. `overwrite` replaces the run in `out`. `start` is a policy (or a run): it collects decisions first, and
-    fresh members are distilled from it on these. `evaluate` acts deterministically; `"sampled:NAME"` samples the
-    actions. `train=False` returns the run before its first decision. Raises ConfigError, SpecError, SpaceError,
-    EnvironmentFailure, DivergenceError.
+    option. `collectors` step a host environment in processes of this machine or, with `on="ray"`, of a Ray cluster
+    (`insecure`: also one that requires no token). `overwrite` replaces the run in `out`. `start` is a policy (or a
+    run): it collects decisions first, and fresh members are distilled from it on these. `evaluate` acts
+    deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before its first decision.
+    Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
 
     Example:
         >>> algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(16,))
@@ -113,6 +119,7 @@ def learn(
         start_decisions=start_decisions,
         start_updates=start_updates,
         ahead=ahead,
+        collectors=collectors,
         phase_buffer=phase_buffer,
         phase_buffer_limit=phase_buffer_limit,
         save_seconds=save_seconds,
@@ -120,11 +127,11 @@ def learn(
         together=together,
         devices=devices_of_all(devices),
     )
-    if start_from is not None or log_out is not None:
-        check_alone("learn with start or log_out")
+    if start_from is not None or log_out is not None or collectors is not None:
+        check_alone("learn with start, log_out or collectors")
     members = as_members(algorithms, options.seeds)
     storage = _storage(options, out, algorithms[0])
-    assignment = _assign_environments(env, members, log_out is not None)
+    assignment = _assign_environments(env, members, log_out is not None, options.collectors, on, insecure)
     if ahead and assignment.source is not None:
         raise ConfigError(
             f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs inside the "
@@ -145,6 +152,8 @@ def learn(
     if collected_log is not None:
         collected_log.check_free()
     check_free(out, overwrite)
+    if assignment.collectors is not None:
+        assignment.collectors.start()
     learners, distillation = (
         (learners, None) if start_from is None else begun_as(start_from, members, learners, assignment)
     )
@@ -163,7 +172,7 @@ def learn(
     record = Record.online(algorithms, options, assignment.spec, data)
     if start_from is not None:
         record = replace(record, sketches=learnt_through(start_from.policy))
-    check_processes(record, engine.learners)
+    check_processes(record, learners)
     run = Run(record, engine, shared_folder(out, record, overwrite), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run
 
@@ -177,6 +186,8 @@ def reopened(
     sinks: Sequence[Sink],
     checkpoint: int | None,
     together: bool | None,
+    on: str = "here",
+    insecure: bool = False,
 ) -> Run:
     """Return a run that learns in an environment, in the state of its checkpoint."""
     options, algorithms = record.options, record.algorithms(algorithm)
@@ -190,7 +201,8 @@ def reopened(
         )
     if env is None:
         record.check_imported(path, [str(record.environment)])
-    assignment = _assign_environments(record.environment if env is None else env, members, log_out is not None)
+    source = record.environment if env is None else env
+    assignment = _assign_environments(source, members, log_out is not None, options.collectors, on, insecure)
     if assignment.spec != record.spec:
         raise CheckpointError(
             f"env: found an environment with {assignment.spec}, expected the run's {record.spec}. fix: pass the "
@@ -221,7 +233,7 @@ def reopened(
         storage=storage,
     )
     engine.restore_pieces(snapshot.piece_names)
-    check_processes(record, engine.learners)
+    check_processes(record, learners)
     return Run(record, engine, path, evaluators=own, sinks=sinks, checkpoint=snapshot)
 
 
@@ -244,6 +256,18 @@ def _storage(options: Options, out: str | Path | None, algorithm: Any) -> Storag
     return storage_for(where, out, limit, options.keep, algorithm, options.together)
 
 
-def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
+def _assign_environments(
+    env: Any,
+    members: list[Member],
+    recorded: bool,
+    collectors: int | None = None,
+    on: str = "here",
+    insecure: bool = False,
+) -> EnvAssignment:
+    if collectors is not None:
+        return assign_collectors(env, members, recorded, collectors, on, insecure)
+    check_engine_name(on, insecure)
+    if on != "here":
+        raise ConfigError(f"on = {on!r}: collectors run there, and collectors is not set. fix: set it, or drop on")
     count = members[0].algorithm.collection().environments
     return assign_environments(env, count, [member.seed for member in members], recorded)

@@ -8,6 +8,7 @@ from typing import Any
 
 from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, LogError
+from tidelog.ray_cluster import check_engine_name
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.cache import use_cache
@@ -18,6 +19,7 @@ from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
 from tidelog.training.runs.checkpoints import Checkpoints
+from tidelog.training.runs.exploit import after_copies
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Evaluator, evaluators
 from tidelog.training.runs.processes import check_processes, devices_of_all
@@ -37,15 +39,18 @@ def resume(
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
     progress: bool | None = None,
+    on: str = "here",
+    insecure: bool = False,
 ) -> Run:
     """Continue an interrupted run, bit-equal to an uninterrupted one (same versions, device and thread count).
 
     Pass `log` if the run's log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last.
+    last. `on` and `insecure` say where the collectors of a run with collectors are, as in `learn`.
     """
     check_unlocked(Path(folder))
-    run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, sinks=sinks, checkpoint=checkpoint)
+    options: dict[str, Any] = {"sinks": sinks, "checkpoint": checkpoint, "on": on, "insecure": insecure}
+    run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, **options)
     return run.train(progress)
 
 
@@ -59,6 +64,8 @@ def load(
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
     together: bool | None = None,
+    on: str = "here",
+    insecure: bool = False,
 ) -> Run:
     """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy.
 
@@ -76,7 +83,10 @@ def load(
     if missing:
         raise ConfigError(f"the run's custom evaluators are missing: {', '.join(missing)}. fix: pass them in evaluate=")
     if record.environment is not None and not record.is_finetuned:
-        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
+        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together, on, insecure)
+    check_engine_name(on, insecure)
+    if on != "here":
+        raise ConfigError(f"on = {on!r}: collectors run there, and this run has none. fix: drop on")
     log = _same_log(log, record)
     options, algorithms = record.options, record.algorithms(algorithm)
     check_memory(algorithms, len(options.seeds), record.spec, log)
@@ -89,6 +99,7 @@ def load(
     templates = fresh_learners(members, record.spec, stores, options.steps)
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     together = options.together if together is None else together
+    members = after_copies(members, snapshot.copies)
     engine = Engine(
         members,
         snapshot.learners,

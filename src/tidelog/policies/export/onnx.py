@@ -30,10 +30,11 @@ from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.history_encoders import (
     RANKING,
     features_of,
+    has_places,
     item_queries,
     item_scores,
     known_users,
-    place_scores,
+    places,
     reach,
     reads_gaps,
     rows,
@@ -219,8 +220,8 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
         state = states(jnp, node, seen, _scan_loop)
         queries = item_queries(jnp, node, state)
         every = [queries[:, i] @ table[1:].T for i in range(queries.shape[1])]
-        if node["repeats"] is not None:
-            every[0] = _with_repeats(every[0], history, place_scores(jnp, node, state, Histories(history, event, None)))
+        if has_places(node):
+            every[0] = _with_places(every[0], *places(jnp, node, state, Histories(history, event, None)))
         scores = [jnp.where(mask, one, -math.inf) for one in every]
         found, ideas = _search(scores, width)
         logits = jnp.take_along_axis(every[0], found - 1, axis=1)
@@ -242,16 +243,16 @@ def listing_graph(recipe: Mapping[str, Any], spec: Spec) -> OnnxGraph:
     return OnnxGraph(inputs, program, ["item", "score"])
 
 
-def _with_repeats(logits: jax.Array, history: jax.Array, scores: jax.Array) -> jax.Array:
-    """Return the logits [B, N] of items over all their places: in the catalogue, and in histories [B, H]."""
+def _with_places(logits: jax.Array, items: jax.Array, scores: jax.Array) -> jax.Array:
+    """Return the logits [B, N] of items over all their places: in the catalogue, and beside it [B, P]."""
     top = jnp.maximum(jnp.max(logits, axis=1), jnp.max(scores, axis=1))[:, None]
-    weights = jnp.where(history > 0, jnp.exp(scores - top), 0.0)
+    weights = jnp.where(items > 0, jnp.exp(scores - top), 0.0)
 
     def add(sums: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         item, weight = now
         return sums + jnp.where(jnp.arange(1, logits.shape[1] + 1) == item[:, None], weight[:, None], 0.0), None
 
-    sums, _ = jax.lax.scan(add, jnp.zeros_like(logits), (history.T, weights.T))
+    sums, _ = jax.lax.scan(add, jnp.zeros_like(logits), (items.T, weights.T))
     repeated = top + jnp.log(jnp.maximum(sums, 1e-37))
     high, low = jnp.maximum(logits, repeated), jnp.minimum(logits, repeated)
     both = high + jnp.log(1.0 + jnp.exp(low - high))

@@ -1,54 +1,35 @@
 """The engine of a Ray cluster: an actor for each job at once, which trains one job after another.
 
 Text alone travels: a job as JSON to an actor, a line about its end back. What a job did is in its run folder, so a
-cluster that is lost costs nothing but time. Nothing else imports Ray. What an actor imports at its start does not
+cluster that is lost costs nothing but time. What an actor imports at its start does not
 import JAX: it keeps to its processor cores first.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import os
 import platform
 import signal
-import socket
-import subprocess
-import sys
 import time
 import traceback
-import warnings
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tidelog.disk import create_missing, make_folders
-from tidelog.errors import CheckpointError, ConfigError, install
+from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import checksum
+from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, this_node
 from tidelog.schema import decode
 from tidelog.sweeps.engines import Ended, Job
 
-ADDRESS, LOOPBACK_ONLY = "RAY_ADDRESS", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-CONNECT_SECONDS, PROBE_SECONDS = 10.0, 60.0
 POOL_SECONDS = 5.0  # between two looks at the nodes of the cluster
 SAVE_SECONDS = 30.0  # for a job to save after it is asked to end
 MOST_CORES = 1_000
 MOST_STARTS = 20  # actors in a row that are lost before their first job
-JOBS = "`ray job submit --address http://HEAD:8265 -- tidelog ...`, which runs the command in the cluster"
 NO_SHARED_FOLDER = "no shared folder"
-STORE_BYTES = 100_000_000  # of Ray's object store, through which nothing large passes
-PROBE = """
-import sys
-import ray
-from ray._raylet import GcsClient
-try:
-    GcsClient(address=sys.argv[1]).get_all_node_info()
-    print("open")
-except ray.exceptions.AuthenticationError:
-    print("closed")
-"""
 
 
 class About(msgspec.Struct):
@@ -66,10 +47,8 @@ class Worker:
 
     def describe(self, packages: list[str]) -> str:
         """Return an `About`, with the versions of some packages."""
-        import ray
-
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        node, versions = ray.get_runtime_context().get_node_id(), installed(packages)
+        node, versions = this_node(), installed(packages)
         return msgspec.json.encode(About(node, platform.node(), os.getpid(), cores, versions)).decode()
 
     def run(self, text: str, plan: str, sha256: str) -> str:
@@ -95,17 +74,6 @@ class Worker:
         except Exception as error:
             traceback.print_exc()
             return f"ended with {type(error).__name__}"
-
-
-def installed(packages: list[str]) -> dict[str, str]:
-    """Return the versions of packages; "none" for those that are not there."""
-    versions = {}
-    for name in packages:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "none"
-    return versions
 
 
 def ask_to_end(process: int) -> None:
@@ -142,7 +110,7 @@ class Ray:
 
         self._cpus, self._workers, self._trials = cpus, workers, trials
         self._alone = os.environ.get(ADDRESS, "") in ("", "local")
-        self._ray, self._own = _connect(cpus * (workers or trials or MOST_CORES) if self._alone else None, insecure)
+        self._ray, self._own = connect(cpus * (workers or trials or MOST_CORES) if self._alone else None, insecure)
         self._packages = list(PACKAGES)
         self._actors = self._ray.remote(num_cpus=cpus, max_restarts=0, max_task_retries=0)(Worker)
         self._starting: dict[Any, Any] = {}  # an actor for the reference to what it says of itself
@@ -250,7 +218,7 @@ class Ray:
             about = decode(self._ray.get(reference), About, "the answer of a worker")
         except errors.RayTaskError as error:
             raise ConfigError(
-                f"a worker of the Ray cluster cannot start: {_last_line(error)}. fix: install the same tidelog and Ray "
+                f"a worker of the Ray cluster cannot start: {last_line(error)}. fix: install the same tidelog and Ray "
                 "on all nodes"
             ) from error
         except errors.RayError as error:
@@ -258,7 +226,7 @@ class Ray:
             if self._lost_starts >= MOST_STARTS:
                 raise CheckpointError(
                     f"{MOST_STARTS} workers in a row were lost before their first job, the last one: "
-                    f"{_cause_of_loss(error)}. "
+                    f"{cause_of_loss(error)}. "
                     "fix: look at `ray status` and at Ray's logs of the nodes, then resume the sweep"
                 ) from error
             return
@@ -292,7 +260,7 @@ class Ray:
         except self._ray.exceptions.RayError as error:
             self._ray.kill(one.slot.actor)
             self._next_look = 0.0
-            return Ended(one.job, f"{_cause_of_loss(error)} on node {one.slot.about.host}")
+            return Ended(one.job, f"{cause_of_loss(error)} on node {one.slot.about.host}")
         if ending == NO_SHARED_FOLDER:
             raise ConfigError(
                 f"node {one.slot.about.host} does not see {one.job.folder} as this process does, or may not write "
@@ -300,120 +268,3 @@ class Ray:
             )
         self._idle.append(one.slot)
         return Ended(one.job, ending)
-
-
-def _connect(processors: int | None, insecure: bool) -> tuple[Any, bool]:
-    """Return Ray, connected, and whether this call has connected it; ConfigError if it cannot, or must not.
-
-    `processors` is None for the cluster of RAY_ADDRESS, and otherwise the most that this machine's own one may have.
-    """
-    address = os.environ.get(ADDRESS, "")
-    if address.startswith(("ray://", "http://", "https://")):
-        scheme = address.split("://")[0]
-        raise ConfigError(
-            f"{ADDRESS} begins with {scheme}://: expected HOST:PORT of the head, in a process of the cluster; a client "
-            f"elsewhere loses the sweep with its connection. fix: {JOBS}"
-        )
-    alone = processors is not None
-    if alone and "ray" not in sys.modules:  # Ray reads it when it is imported
-        os.environ[LOOPBACK_ONLY] = "0"
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise ConfigError(f"on = 'ray' requires Ray, which is not installed. fix: {install('ray')}") from None
-    if own := not ray.is_initialized():
-        if alone and os.environ.get(LOOPBACK_ONLY) != "0":
-            raise ConfigError(
-                "Ray was imported before, and would listen to the network. fix: import it later, or set "
-                f"{LOOPBACK_ONLY}=0 before Python starts"
-            )
-        if not alone and address != "auto":
-            _check_reachable(address)
-        _init(ray, address or "local", processors)
-    head = ray.get_runtime_context().gcs_address
-    if not insecure and not _is_loopback(head) and not _requires_token(head):
-        if own:
-            ray.shutdown()
-        raise ConfigError(
-            f"the Ray cluster at {head} is not shown to require a token, and whoever reaches its ports can run "
-            "programs there. fix: start all its nodes with RAY_AUTH_MODE=token and one token (`ray get-auth-token "
-            "--generate`), or pass insecure=True (--insecure) if nobody else reaches its network"
-        )
-    return ray, own
-
-
-def _init(ray: Any, address: str, processors: int | None) -> None:
-    """Connect to a cluster, or start one on the loopback interface with at most some of this machine's processors."""
-    options: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-    if processors is not None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        options |= {
-            "num_cpus": min(processors, cores),
-            "include_dashboard": False,
-            "object_store_memory": STORE_BYTES,
-        }
-    try:
-        with warnings.catch_warnings():
-            # Ray starts programs of its own, in which nothing of JAX goes on
-            warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)
-            ray.init(**options)
-    except Exception as error:
-        token = os.environ.get("RAY_AUTH_TOKEN") or "\0"
-        raise ConfigError(
-            f"Ray cannot be used at {address}: {_last_line(error).replace(token, '...')}. fix: run this on a node of "
-            f"the cluster, with its token and its versions of Ray and Python: {JOBS}"
-        ) from None
-
-
-def _check_reachable(address: str) -> None:
-    """Raise ConfigError unless something answers at HOST:PORT; Ray itself waits for minutes."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
-    except (OSError, ValueError, OverflowError) as error:
-        shown = address if "@" not in address else "its address"
-        why = f": {error}" if isinstance(error, OSError) else ""
-        raise ConfigError(
-            f"{ADDRESS}: no head of a Ray cluster answers at {shown}{why}, expected HOST:PORT. fix: start the "
-            f"cluster, or drop {ADDRESS} to use this machine alone"
-        ) from None
-
-
-def _is_loopback(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
-
-
-def _requires_token(address: str) -> bool:
-    """Whether the head of a cluster refuses a client without a token; False if it cannot be found out."""
-    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
-    try:
-        done = subprocess.run(  # noqa: S603
-            [sys.executable, "-c", PROBE, address],
-            env={**without, "RAY_AUTH_MODE": "disabled"},
-            capture_output=True,
-            text=True,
-            timeout=PROBE_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.stdout.strip().endswith("closed")
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__).rstrip(".")
-
-
-def _cause_of_loss(error: BaseException) -> str:
-    """Say in a few words how Ray lost an actor."""
-    text = str(error)
-    if "low on memory" in text or "OutOfMemory" in type(error).__name__:
-        return "ended as its node ran out of memory (memory_map reads the log from disk, more cpus mean fewer at once)"
-    if "node" in text and "died" in text and "worker process" not in text:
-        return "lost with its node"
-    return "its process was killed"

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tidelog.algorithms.core.optimisation import copied
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import (
@@ -50,7 +51,7 @@ from tidelog.training.engine.plan import (
 from tidelog.training.engine.schedule import RoundSchedule
 from tidelog.training.online.collected_log import CollectedLog, flat_columns
 from tidelog.training.online.collection import Named, shapes
-from tidelog.training.online.env_assignment import EnvAssignment
+from tidelog.training.online.env_assignment import EnvAssignment, with_new_episodes
 from tidelog.training.online.host_rollouts import HostRollouts, PendingRollout, on_threads
 from tidelog.training.online.initial_learners import planned_updates
 from tidelog.training.online.throughput import Throughput
@@ -163,6 +164,20 @@ class Engine:
         learners = self.learners
         changed = [*learners[:index], learners[index]._replace(state=state), *learners[index + 1 :]]
         self._learners = self._placement.grouped(changed)
+
+    def copy_members(self, sources: Mapping[int, int], members: list[Member]) -> None:
+        """Let members over a log copy the learners of others, with the numbers that `members` have from now on.
+
+        Only the sampling key stays the member's own: a copy reads other samples than its source.
+        """
+        learners = self.learners
+        copies = {
+            index: self._placement.near(copied(learners[source])._replace(key=learners[index].key), index)
+            for index, source in sources.items()
+        }
+        self.members, self._collectors = members, [member.algorithm for member in members]
+        self._algorithms = self._placement.grouped([as_arrays(algorithm) for algorithm in self._collectors])
+        self._learners = self._placement.grouped([copies.get(i, learner) for i, learner in enumerate(learners)])
 
     # Chunks.
 
@@ -327,6 +342,8 @@ class Engine:
         rollouts = hosts.rollouts(self.position.round, self._learners, last)
         for i, (_, carried) in enumerate(rollouts):
             learner = self._learners[i]
+            if hosts.was_reset[i] and self.position.round:
+                learner = with_new_episodes(self._algorithms[i], learner)
             self._learners[i] = learner._replace(collection_state=learner.collection_state._replace(carried=carried))
         return [columns for columns, _ in rollouts]
 
@@ -396,7 +413,7 @@ class Engine:
             notes.append(
                 f"{name} cannot be saved: a resumed run starts new episodes and differs from an uninterrupted run"
             )
-        return notes
+        return notes if self._hosts is None else [*notes, *self._hosts.notes()]
 
     def discard_later_rollouts(self) -> None:
         """Delete stored rollouts that are later than the state of the run."""
@@ -404,7 +421,9 @@ class Engine:
             self._collected_log.delete_after(int(self.learners[0].collection_state.rounds))
 
     def close(self) -> None:
-        """Write the collected log, if there is one, at the end of the run."""
+        """Write the collected log, if there is one, and end the collectors, at the end of the run."""
+        if self._hosts is not None:
+            self._hosts.close()
         if self._collected_log is not None:
             self._collected_log.write(self.position.round)
 

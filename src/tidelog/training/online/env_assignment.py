@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,17 +15,20 @@ from tidelog.envs.protocol import Environment
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import LearnerState
+from tidelog.training.engine.members import Member
 from tidelog.training.online.collection import Host, Named
+from tidelog.training.online.collectors.driver import Collectors, MemberCopies, collectors_of
 from tidelog.types import Spec
 
 
 @dataclass
 class EnvAssignment:
-    """One functional environment for all members, or one host environment per member."""
+    """One functional environment for all members, or one host environment per member, here or in collectors."""
 
     spec: Spec
     source: Functional | None
-    hosts: list[Host] = field(default_factory=list)
+    hosts: Sequence[Host | MemberCopies] = field(default_factory=list)
+    collectors: Collectors | None = None
 
 
 def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
@@ -41,6 +45,19 @@ def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bo
     return EnvAssignment(
         first.spec, None, [Host(one, seed, recorded) for one, seed in zip(environments, seeds, strict=True)]
     )
+
+
+def assign_collectors(
+    env: Any, members: Sequence[Member], recorded: bool, collectors: int, on: str, insecure: bool
+) -> EnvAssignment:
+    """Assign blocks of a host environment's copies to processes; ConfigError where they cannot be made there."""
+    if isinstance(env, str) and isinstance(make(env, 1), Hosted):
+        raise ConfigError(
+            f"collectors = {collectors} needs a host environment; {env} already runs inside the compiled loop. fix: "
+            "drop collectors"
+        )
+    made = collectors_of(env, partial(make, env), members, collectors, recorded, on, insecure)
+    return EnvAssignment(made.hosts[0].environment.spec, None, made.hosts, made)
 
 
 def environment_name(env: Any, assignment: EnvAssignment) -> str:
@@ -62,10 +79,13 @@ def restore_environments(
     for i, host in enumerate(assignment.hosts):
         host.restore(environments[i] or None)
         if not environments[i]:  # the copies are reset, and with them the sums of their episodes
-            learner = restored_learners[i]
-            collection_state, state = learner.collection_state, learner.state
-            state = algorithms[i].with_new_episodes(state) if isinstance(algorithms[i], Counting) else state
-            restored_learners[i] = learner._replace(
-                state=state, collection_state=collection_state._replace(sums=jnp.zeros_like(collection_state.sums))
-            )
+            restored_learners[i] = with_new_episodes(algorithms[i], restored_learners[i])
     return restored_learners
+
+
+def with_new_episodes(algorithm: Any, learner: LearnerState) -> LearnerState:
+    """Return the learner whose copies were all reset: sums of their episodes begin again."""
+    collection_state, state = learner.collection_state, learner.state
+    state = algorithm.with_new_episodes(state) if isinstance(algorithm, Counting) else state
+    sums = jnp.zeros_like(collection_state.sums)
+    return learner._replace(state=state, collection_state=collection_state._replace(sums=sums))

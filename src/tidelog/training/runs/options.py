@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tidelog.errors import ConfigError
+from tidelog.training.runs.population import PopulationBasedTraining
 
 Evaluator = int | Callable[[Any], float]
 
@@ -107,6 +108,13 @@ class Options:
     ahead: bool = option(
         False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
     )
+    collectors: int | None = option(
+        None,
+        help="cut the copies of a host environment into this many blocks, each stepped by a process of its own; "
+        "default: this process. Another number is another run",
+        verbs=("learn",),
+        flag=int | None,
+    )
     phase_buffer: Place = option(  # noqa: RUF009 (a field)
         "device",
         help="location of the segments between auxiliary phases; the results are the same",
@@ -131,6 +139,9 @@ class Options:
     restart_schedules: bool | None = option(
         None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
     )
+    population: PopulationBasedTraining | None = option(  # noqa: RUF009 (a field)
+        None, help="population-based training of the members", verbs=("fit",)
+    )
     stop_after: int | None = option(
         None, help="updates after which a refit ends, on schedules of `steps` updates", verbs=()
     )
@@ -147,7 +158,7 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience", "stop_after") if getattr(self, name) is not None]
+        optional = [name for name in ("patience", "stop_after", "collectors") if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
@@ -156,12 +167,19 @@ class Options:
         for name in ("held_out", "selection_share", "data_share", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
+        if not isinstance(self.population, PopulationBasedTraining | None):
+            raise ConfigError(
+                f"population = {self.population!r}: expected settings of population-based training. fix: use "
+                "tl.PopulationBasedTraining(every=..., metric=..., vary=...)"
+            )
         if not 1 <= self.steps <= LARGEST:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:
             raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
         if self.devices is not None:
             object.__setattr__(self, "devices", _devices(self.devices))
+        if self.collectors is not None and self.collectors < 1:
+            raise ConfigError(f"collectors = {self.collectors}: expected at least 1. fix: leave it out for none")
         if self.split_seed < 0:
             raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
         if self.every < 1:

@@ -255,11 +255,15 @@ class Record:
     def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
         """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
 
-        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience; `best_report`
-        marks the policy of the best report, which need not be the last one.
+        `chosen_by` is the held-out metric that selected the policy, as the best one, by patience or among
+        the members of a population; `best_report` marks the policy of the best report, which need not be the last one.
         """
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
+        population = self.options.population
+        if not chosen and population is not None:
+            metric = population.metric.removeprefix("max:").removeprefix("min:")
+            chosen = metric.startswith("held_out/")
         again = {} if self.refit_note is None else {"refit": self.refit_note}
         return {
             **facts,
