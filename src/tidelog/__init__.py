@@ -33,6 +33,7 @@ __all__ = [
     "OffPolicyPPG",
     "Policy",
     "PopulationBasedTraining",
+    "ProcessError",
     "RecommenderBCQ",
     "Run",
     "SpaceError",
@@ -44,6 +45,7 @@ __all__ = [
     "assemble_slates",
     "collect",
     "concat",
+    "connect_processes",
     "draws",
     "estimate",
     "estimate_slates",
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
         EnvironmentFailure,
         ExportError,
         LogError,
+        ProcessError,
         SpaceError,
         SpecError,
         TidelogError,
@@ -142,6 +145,7 @@ if TYPE_CHECKING:
     from tidelog.training.refit import refit
     from tidelog.training.resume import load
     from tidelog.training.runs.population import PopulationBasedTraining
+    from tidelog.training.runs.processes import connect_processes
     from tidelog.training.runs.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
 
@@ -185,6 +189,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "EnvironmentFailure",
         "ExportError",
         "LogError",
+        "ProcessError",
         "SpaceError",
         "SpecError",
         "TidelogError",
@@ -199,6 +204,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "training.fit": ("fit",),
     "training.learn": ("learn",),
     "training.refit": ("refit",),
+    "training.runs.processes": ("connect_processes",),
     "training.resume": ("load",),
     "sweeps.resume": ("resume",),
     "sweeps.sweep": ("Sweep", "sweep"),

@@ -8,6 +8,7 @@ TidelogError
 ├── SpecError            the algorithm does not support the log or the environment
 ├── EnvironmentFailure   an environment violated its protocol during a step
 ├── CheckpointError      a checkpoint or a saved policy is corrupt, foreign or missing
+├── ProcessError         another process of a training is lost; the run can be resumed
 ├── DivergenceError      a loss became NaN or infinite; the last good checkpoint is kept
 └── ExportError          a policy cannot be written in the requested format
 ```
@@ -53,6 +54,10 @@ class EnvironmentFailure(TidelogError):
 
 class CheckpointError(TidelogError):
     """A checkpoint or saved policy is corrupt, foreign, incomplete or missing."""
+
+
+class ProcessError(TidelogError):
+    """Another process of a training is lost, or cannot be reached."""
 
 
 class DivergenceError(TidelogError):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidelog as tl
+from tidelog.cli import train
 from tidelog.cli.flags import parse
 from tidelog.cli.sweep import flags_of
 
@@ -20,12 +21,25 @@ CLUSTER = {"rayVersion", "authOptions", "headGroupSpec", "workerGroupSpecs"}
 GROUP = {"groupName", "replicas", "minReplicas", "maxReplicas", "rayStartParams", "template"}
 
 
-def test_the_script_for_slurm_is_bash():
-    script = FILES / "slurm.sh"
+@pytest.mark.parametrize("name", ["slurm.sh", "slurm_processes.sh"])
+def test_the_scripts_for_slurm_are_bash(name):
     for command in (["bash", "-n"], ["shellcheck"]):
         if shutil.which(command[0]) is not None:
-            done = subprocess.run([*command, str(script)], capture_output=True, text=True, check=False)
+            done = subprocess.run([*command, str(FILES / name)], capture_output=True, text=True, check=False)
             assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_script_for_several_processes_has_flags_of_train():
+    script = (FILES / "slurm_processes.sh").read_text()
+    words = (
+        re.search(r"words=\(train iql (.*)\)", script)[1].replace('"', "").replace("$out", "/shared/runs/iql").split()
+    )
+    options = parse(train.flags_of(tl.IQL), [*words, "--coordinator", "auto"], "train iql")
+    assert (options.coordinator, options.batch_size, options.overwrite) == ("auto", 8192, True)
+
+
+def test_the_script_for_sweeps_has_the_command():
+    script = FILES / "slurm.sh"
     words = (
         re.search(r"words=\((sweep .*)\)", script.read_text())[1].replace('"', "").replace("$out", "/shared/sweeps/a")
     )

@@ -26,6 +26,7 @@ OFFLINE = {
     "discrete bcq": (tl.DiscreteBCQ, "discrete", {}),
     "discrete bcq prioritised": (tl.DiscreteBCQ, "discrete", PRIORITISED),
 }
+SAMPLE = ("bc recurrent", "iql continuous", "discrete bcq prioritised", "recommender bcq")
 NAMES = (*OFFLINE, "recommender bcq", "recommender bcq vae", "ppg")
 
 

@@ -12,7 +12,7 @@ import pytest
 import tidelog as tl
 from tests.training.logs import log
 from tests.training.runs import bc
-from tests.training.shared_batches import NAMES
+from tests.training.shared_batches import NAMES, SAMPLE
 from tidelog.errors import ConfigError
 from tidelog.training.runs.options import Options
 
@@ -79,9 +79,11 @@ def on_devices(count, script, *words, cwd=None):
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.full
-def test_gradients_and_sums_alone_pass_between_devices():
-    told = json.loads(on_devices(8, COLLECTIVES, *NAMES))
+@pytest.mark.parametrize(
+    "names", [pytest.param(SAMPLE, marks=pytest.mark.full), pytest.param(NAMES, marks=pytest.mark.slow)]
+)
+def test_gradients_and_sums_alone_pass_between_devices(names):
+    told = json.loads(on_devices(8, COLLECTIVES, *names))
     assert told.pop("members") == [[], 8], "groups of members send nothing"
     for name, (found, weights) in told.items():
         gathered = [size for kind, size in found if kind == "all-gather"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import tidelog
 from tidelog.cli.wrapping import wrapped
-from tidelog.errors import DivergenceError, EnvironmentFailure, TidelogError, nearest
+from tidelog.errors import DivergenceError, EnvironmentFailure, ProcessError, TidelogError, nearest
 
 COMMANDS = {
     "demo": "a complete example on a log that it creates",
@@ -38,6 +38,7 @@ COMMANDS = {
     "bench": "measure the speed of training on this machine",
 }
 PLUGIN = "--plugin"
+PROCESSES = ("--processes", "--coordinator", "--rank")
 ENVIRONMENTS = ("--env", "--evaluate")
 INTERRUPTED = "tidelog: interrupted"
 
@@ -47,10 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     shown_by_python, warnings.showwarning = warnings.showwarning, _show_warning
     try:
+        if any(word.startswith(PROCESSES) for word in words):
+            ranks = importlib.import_module("tidelog.cli.processes")
+            if ranks.are_named(words):
+                code: int = ranks.run_ranks(words)
+                return code
         return _dispatch(_without_plugins(words))
     except TidelogError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
-        return 4 if isinstance(error, DivergenceError | EnvironmentFailure) else 2
+        if isinstance(error, ProcessError):
+            importlib.import_module("tidelog.cli.processes").leave(4)
+        return 4 if isinstance(error, DivergenceError | EnvironmentFailure | ProcessError) else 2
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         return 130

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
@@ -39,8 +40,12 @@ def _cell(text: str) -> Any:
 
 
 def json_only(wanted: bool) -> AbstractContextManager[Any]:
-    """A context in which all printed lines and tables go to standard error, if standard output is for JSON."""
-    return contextlib.redirect_stdout(sys.stderr) if wanted else contextlib.nullcontext()
+    """A context in which all printed lines and tables go to standard error, if standard output is for JSON.
+
+    A process without standard output, such as a rank after 0, prints them nowhere.
+    """
+    silent = getattr(sys.stdout, "name", None) == os.devnull
+    return contextlib.redirect_stdout(sys.stderr) if wanted and not silent else contextlib.nullcontext()
 
 
 def present(options: OutputFlags, work: Callable[[], Any]) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
@@ -10,6 +10,7 @@ import tyro
 from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import EnvNames, OnEngine, RunFolder, parse
 from tidelog.cli.output import json_only, print_json, print_line
+from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
 from tidelog.envs.registry import import_module, module_of
@@ -41,6 +42,8 @@ class Resume:
     """for a sweep, or the collectors of a run: \"here\", or \"ray\" for a Ray cluster"""
     insecure: bool = False
     """with --on ray: also use a cluster that requires no token"""
+    several: ProcessFlags = field(default_factory=ProcessFlags)
+    """one training in several processes"""
     quiet: bool = False
     """print the result only, without progress"""
     json: bool = False
@@ -54,8 +57,9 @@ def run(words: list[str]) -> int:
         return _resume_sweep(options)
     if options.workers is not None:
         raise ConfigError("--workers is for a sweep, and this is a run. fix: drop it")
+    group = connect(options)
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
-    sinks = [open_sink(word, Path(options.run)) for word in options.sink]
+    sinks = [open_sink(word, Path(options.run)) for word in options.sink if group.rank == 0]
     training = load(options.run, checkpoint=options.checkpoint, sinks=sinks, on=options.on, insecure=options.insecure)
     if training.finished:
         with json_only(options.json):

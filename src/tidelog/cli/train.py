@@ -31,6 +31,7 @@ from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.output import json_only, print_line
 from tidelog.cli.population_flags import PopulationFlags, population_of
+from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
 from tidelog.data.io.readers import read_any
@@ -40,6 +41,7 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.sinks import open_sink
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
+from tidelog.training.runs.processes import connected
 
 AUTO, NONE = "auto", "none"
 STEPS = 20_000
@@ -73,6 +75,8 @@ class LogFlags:
     """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk and read the rows of each block of updates"""
+    several: ProcessFlags = field(default_factory=ProcessFlags)
+    """one training in several processes"""
 
 
 @dataclass(kw_only=True)
@@ -107,6 +111,8 @@ class LearnFlags(EnvironmentFlags):
     """where the processes of --collectors run: "here", this machine, or "ray", a Ray cluster"""
     insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """with --on ray: also use a cluster that requires no token"""
+    several: ProcessFlags = field(default_factory=ProcessFlags)
+    """one training in several processes"""
 
 
 def flags_of(algorithm: type[Any]) -> type[Any]:
@@ -139,6 +145,7 @@ def run(words: list[str]) -> int:
     arguments = [*read_config(peek(rest, "--config"), flags, rest), *rest]
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
+    connect(options)
     if online and options.preset == AUTO:
         options = _suited(cls, name, flags, arguments, settings, options)
     if online:
@@ -241,7 +248,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     start = None if options.start is None else open_policy(options.start)
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     more |= {"on": options.on, "insecure": options.insecure, "overwrite": options.overwrite}
     training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
@@ -251,7 +258,7 @@ def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -
     """Learn from a log."""
     more = options_in(options, "fit") | {"population": population_of(options.population_options)}
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
-    sinks = [open_sink(word, folder) for word in options.sink]
+    sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
 

@@ -41,6 +41,7 @@ from tidelog.training.online.initial_learners import initial_learners, planned_u
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.evaluation import check_environments, evaluated
 from tidelog.training.runs.options import Evaluator, Options, as_path, evaluators, reports_every
+from tidelog.training.runs.processes import check_alone
 from tidelog.training.runs.record import Record, new_folder, this_machine
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
@@ -86,6 +87,7 @@ def finetune(
         (70, 'decisions')
     """
     use_cache()
+    check_alone("finetune")
     if not isinstance(run, Run):
         raise ConfigError(f"finetune takes a run, found {type(run).__name__}. fix: pass tl.load(folder)")
     out, log_out = as_path("out", out), as_path("log_out", log_out)

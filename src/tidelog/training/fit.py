@@ -40,8 +40,9 @@ from tidelog.training.runs.options import (
     reports_every,
 )
 from tidelog.training.runs.population import PopulationBasedTraining
+from tidelog.training.runs.processes import check_processes, devices_of_all, shared_folder
 from tidelog.training.runs.q_weight import LISTS
-from tidelog.training.runs.record import Record, RefitOf, new_folder
+from tidelog.training.runs.record import Record, RefitOf
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
@@ -126,7 +127,7 @@ def fit(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
-        devices=devices,
+        devices=devices_of_all(devices),
     )
     run = begin(algorithms, log, options, out, own_evaluators=own_evaluators, sinks=sinks, overwrite=overwrite)
     return run.train(progress) if train else run
@@ -177,7 +178,8 @@ def begin(
     engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
     record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
-    folder = new_folder(out, record, overwrite)
+    check_processes(record, learners)
+    folder = shared_folder(out, record, overwrite)
     return Run(
         record,
         engine,

@@ -42,7 +42,8 @@ from tidelog.training.runs.options import (
     evaluators,
     reports_every,
 )
-from tidelog.training.runs.record import Record, TrainingData, check_free, new_folder
+from tidelog.training.runs.processes import check_alone, check_processes, devices_of_all, shared_folder
+from tidelog.training.runs.record import Record, TrainingData, check_free
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
@@ -124,8 +125,10 @@ def learn(
         save_seconds=save_seconds,
         keep=keep,
         together=together,
-        devices=devices,
+        devices=devices_of_all(devices),
     )
+    if start_from is not None or log_out is not None or collectors is not None:
+        check_alone("learn with start, log_out or collectors")
     members = as_members(algorithms, options.seeds)
     storage = _storage(options, out, algorithms[0])
     assignment = _assign_environments(env, members, log_out is not None, options.collectors, on, insecure)
@@ -169,7 +172,8 @@ def learn(
     record = Record.online(algorithms, options, assignment.spec, data)
     if start_from is not None:
         record = replace(record, sketches=learnt_through(start_from.policy))
-    run = Run(record, engine, new_folder(out, record, overwrite), evaluators=own, sinks=sinks)
+    check_processes(record, learners)
+    run = Run(record, engine, shared_folder(out, record, overwrite), evaluators=own, sinks=sinks)
     return run.train(progress) if train else run
 
 
@@ -229,6 +233,7 @@ def reopened(
         storage=storage,
     )
     engine.restore_pieces(snapshot.piece_names)
+    check_processes(record, learners)
     return Run(record, engine, path, evaluators=own, sinks=sinks, checkpoint=snapshot)
 
 

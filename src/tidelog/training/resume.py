@@ -22,6 +22,7 @@ from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.exploit import after_copies
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Evaluator, evaluators
+from tidelog.training.runs.processes import check_processes, devices_of_all
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.sinks import Sink
@@ -106,8 +107,9 @@ def load(
         stores=stores,
         position=snapshot.position,
         together=together,
-        devices=options.devices,
+        devices=devices_of_all(options.devices),
     )
+    check_processes(record, snapshot.learners)
     validation = validation_of(parts, algorithms[0], record.scaler)
     return Run(
         record,

@@ -64,8 +64,9 @@ class Placement(NamedTuple):
         return [put(part, place) for part, place in zip(joined, self.places, strict=True)]
 
     def near(self, part: Any, index: int) -> Any:
-        """Return a part with its arrays in the place of a member."""
-        return put(part, self.places[self._group(index)])
+        """Return a part with its arrays on the device of a member, or the first of its devices in this process."""
+        place = self.places[self._group(index)]
+        return put(part, place.mesh.local_devices[0] if isinstance(place, NamedSharding) else place)
 
     def copies(self, part: Any) -> list[Any]:
         """Return a part that all groups read, for each of them [G]; groups in one place share it."""
@@ -117,7 +118,7 @@ def put(part: Any, place: Any) -> Any:
     arrays = (
         jax.tree.map(lambda leaf: _copies(leaf, place), arrays)
         if isinstance(place, NamedSharding)
-        else (jax.device_put(arrays, place))
+        else jax.device_put(arrays, place)
     )
     return eqx.combine(arrays, rest)
 
@@ -143,14 +144,22 @@ def _places(devices: int | Mapping[str, int]) -> list[Any]:
     """Return a place for each group of members."""
     groups, batch = (devices, 1) if isinstance(devices, int) else (devices["members"], devices["batch"])
     local: list[Any] = jax.local_devices()
-    if groups * batch > len(local):
+    count = jax.process_count()
+    each = -(-batch // count)  # devices of each process in a group
+    if groups * each > len(local) or batch % count:
+        many = f"{len(local)} in each of {count} processes" if count > 1 else f"{len(local)}"
+        others = f"devices={len(local)}" if batch == 1 else f"at most {count * len(local)} in all"
         raise ConfigError(
-            f"devices = {devices}: this machine has {len(local)} ({local[0].platform}). fix: use devices={len(local)}, "
-            "or leave it out"
+            f"devices = {devices}: this machine has {many} ({local[0].platform}). fix: use {others}, or leave it out; "
+            "a run of several processes goes on in as many"
         )
     if batch == 1:
         return local[:groups]
-    meshes = (Mesh(np.array(local[group * batch : (group + 1) * batch]), (BATCH_AXIS,)) for group in range(groups))
+    by_process = [[one for one in jax.devices() if one.process_index == rank] for rank in range(count)]
+    places = [slice(group * each, (group + 1) * each) for group in range(groups)]
+    meshes = (
+        Mesh(np.array([one for ranked in by_process for one in ranked[place]]), (BATCH_AXIS,)) for place in places
+    )
     return [NamedSharding(mesh, PartitionSpec()) for mesh in meshes]  # type: ignore[no-untyped-call]
 
 

@@ -7,8 +7,9 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
@@ -37,6 +38,7 @@ from tidelog.training.runs.exploit import (
 )
 from tidelog.training.runs.figure import config_name, run_figure
 from tidelog.training.runs.lock import locked
+from tidelog.training.runs.processes import connected
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.publish import tracker_facts
 from tidelog.training.runs.q_weight import QWeightSelection
@@ -49,6 +51,7 @@ from tidelog.types import Catalogue
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+T = TypeVar("T")
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
 LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
 OVERFITTED = 0.1  # nats, or share of a larger loss
@@ -89,6 +92,7 @@ class Run:
         self._selection = Selection(record.options, None if checkpoint is None else checkpoint.memory)
         self._copies: list[Copy] = [] if checkpoint is None else list(checkpoint.copies)
         self._best: dict[int, Policy] = {}
+        self._processes = connected()
         self._saved: Any = None
         self._files: list[MetricsFile] = []
         self._screen: Screen | None = None  # while `train` shows one
@@ -260,7 +264,7 @@ class Run:
         The expected duration is said as soon as the rate is measured. Progress is a live line on a terminal, a bar in a
         notebook, and elsewhere a line every few seconds on standard error; `progress` True asks for the live line.
         """
-        with Screen(self.name, progress) as screen:
+        with Screen(self.name, progress if self._processes.rank == 0 else False) as screen:
             held_out = () if self._q_weight_selection is None else self._q_weight_selection.notes
             for note in (*self.notes(), *held_out):
                 screen.note(note)
@@ -294,12 +298,18 @@ class Run:
         with ExitStack() as stack:
             interrupts = stack.enter_context(Interrupts())
             stack.callback(self._engine.wait)
-            if self.folder is not None:
-                stack.enter_context(locked(self.folder))
-                self._prepare_folder(self.folder)
-            sinks = self._open_sinks(stack)
+            sinks = self._processes.on_first(partial(self._open, stack), alone=True) or []
             yield from self._train(interrupts, sinks, self.record.options.last if until is None else until)
+            self._processes.decide(None, len)  # none ends before process 0 has saved
+            interrupts.leave()
         yield Progress("done", self.done, self.record.options.last, unit=self.unit)
+
+    def _open(self, stack: ExitStack) -> list[Sink]:
+        """Lock and prepare the folder, if there is one, and open the sinks."""
+        if self.folder is not None:
+            stack.enter_context(locked(self.folder))
+            self._prepare_folder(self.folder)
+        return self._open_sinks(stack)
 
     def _prepare_folder(self, folder: Path) -> None:
         """Delete checkpoints of later updates, then what only they need, and half-written files.
@@ -345,7 +355,7 @@ class Run:
         while not self.finished and self.done < until:
             if self._engine.needs_compiling():
                 yield Progress("compiling", self.done, settings.last, unit=self.unit)
-                self._engine.compile()
+                self._computed(self._engine.compile)
                 pace.restart()
             boundary = min(settings.last, (self.done // settings.every + 1) * settings.every)
             taken = self._advance(pace.chunk, min(boundary, until) - self.done)
@@ -361,9 +371,10 @@ class Run:
                 if self._exploits_at(self.done):
                     self._exploit(rows)
             due = time.monotonic() - saved >= settings.save_seconds
-            stops = self.finished or self.done >= until or interrupts.received is not None
+            pace.chunk, due, received = self._processes.decide([pace.chunk, due, interrupts.received], _decision)
+            stops = self.finished or self.done >= until or received is not None
             if self.folder is not None and (due or stops):
-                self._save()
+                self._processes.on_first(self._save)
                 saved = time.monotonic()
             if self.finished:
                 self._engine.close()
@@ -374,7 +385,9 @@ class Run:
             unmeasured = 0 if reporting.count or not self._measures else reports
             first = self._measures and reports > 0 and reporting.count == 1
             yield Progress("training", self.done, settings.last, every, left, live, rows, self.unit, unmeasured, first)
-            interrupts.leave()
+            if received is not None:  # one that arrives after the decision waits for the next one
+                interrupts.received = received
+                interrupts.leave()
             pace.restart()
 
     @property
@@ -385,7 +398,7 @@ class Run:
     def _advance(self, most: int, until: int) -> int:
         """Run one chunk; if an environment fails, save a checkpoint first."""
         try:
-            return self._engine.advance(most, until)
+            return self._computed(partial(self._engine.advance, most, until))
         except EnvironmentFailure as error:
             if self.folder is None:
                 raise
@@ -395,6 +408,15 @@ class Run:
             raise EnvironmentFailure(
                 f"{what}; the progress until then is saved in {self.folder}. fix: {again}"
             ) from error
+
+    def _computed(self, function: Callable[[], T]) -> T:
+        """Return what a function computes on the devices; ProcessError where another process is lost meanwhile."""
+        try:
+            return function()
+        except (jax.errors.JaxRuntimeError, ValueError) as error:
+            if self._processes.count == 1:
+                raise
+            raise self._processes.lost(error) from error
 
     def _check_finite(self) -> None:
         failures = self._engine.failures()
@@ -457,7 +479,7 @@ class Run:
         for member in self.members:
             lists: dict[str, float] = {}
             if self._q_weight_selection is not None and member.index not in failed:
-                weight, lists = self._q_weight_selection(self._policy_of(member))
+                weight, lists = self._processes.on_first(partial(self._q_weight_selection, self._policy_of(member)))
                 state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
                 self._engine.replace_state(member.index, state)
             metrics.append({**self._q_metrics(member), **lists})
@@ -473,29 +495,34 @@ class Run:
 
     def _report(self, sinks: list[Sink], lists: Sequence[Mapping[str, float]]) -> tuple[dict[str, Any], ...]:
         """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
-        self._check_folder()
+        self._processes.on_first(self._check_folder)
         rows = []
         failed = {member.index for member, _ in self._engine.failures()}  # with population-based training
         for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
-            state = self._engine.state(member.index)
-            held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-            evaluation = (
-                {}
-                if member.index in failed
-                else evaluate(self._policy_of(member), self.record.options.evaluate, self._evaluators)
-            )
-            row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
-            row |= {**training, **held_out_lists, **held_out, **evaluation}
+            before = {**training, **held_out_lists}
+            row = self._processes.on_first(partial(self._measured, member, before, member.index in failed))
             row |= {f"number/{name}": value for name, value in numbers_of(member.algorithm, self._number_names).items()}
             rows.append(row)
             if self._selection.take(member.index, row):
                 self._keep_best(member.index, self._policy_of(member, best=True))
-        self._warn_of_collapse(rows)
+        if self._processes.rank == 0:
+            self._warn_of_collapse(rows)
         for row in rows:
             for sink in sinks:
                 sink.write(row)
         self.metrics += rows
         return tuple(rows)
+
+    def _measured(self, member: Member, before: Mapping[str, float], failed: bool) -> dict[str, Any]:
+        """Return the metrics row of a member: those before it, losses on held-out data, and evaluations.
+
+        A policy whose learner has failed is not evaluated.
+        """
+        state, options = self._engine.state(member.index), self.record.options
+        held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
+        evaluation = {} if failed else evaluate(self._policy_of(member), options.evaluate, self._evaluators)
+        row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
+        return row | {**before, **held_out, **evaluation}
 
     def _warn_of_collapse(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Warn if a watched metric of a member is below a quarter of its best value."""
@@ -512,7 +539,7 @@ class Run:
     def _keep_best(self, index: int, policy: Policy) -> None:
         self._best[index] = policy
         if self.folder is not None:
-            policy.save(self._best_folder(index))
+            self._processes.on_first(lambda: str(policy.save(self._best_folder(index))))
 
     def _best_folder(self, index: int) -> Path:
         if self.folder is None:
@@ -558,6 +585,12 @@ class Run:
             self._updates_on_disk = self._checkpoints().updates()
             engine.delete_other_pieces(self._checkpoints().piece_names())
             self._saved = (self.update, engine.position)
+
+
+def _decision(values: Sequence[tuple[int, bool, int | None]]) -> tuple[int, bool, int | None]:
+    """Return the next chunk and whether to save, as process 0 has them, and the first signal of all processes."""
+    chunk, due, _ = values[0]
+    return chunk, due, next((received for *_, received in values if received is not None), None)
 
 
 def _block_text(update: int) -> str:
