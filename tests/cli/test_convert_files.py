@@ -135,6 +135,17 @@ def test_files_that_are_not_parts_of_one_log_are_refused(change, expected, days,
     assert "fix: " in done.said
 
 
+def test_files_that_differ_are_refused_before_the_others_are_converted(days, tidelog, monkeypatch):
+    engine = Jobs()
+    monkeypatch.setattr(named, "engine_of", lambda *_: engine)
+    Path("map.toml").write_text(MAP.split("vocabularies")[0])
+    pl.read_csv("days/0.csv").with_columns(ward=pl.lit("icu")).write_csv("days/0.csv")
+    done = tidelog(*WORDS, "--workers", 1)
+    assert done.code == 2
+    assert re.search(r"but .* in log 1 .*1.csv.: expected the same. fix: ", done.said), done.said
+    assert [job.files for job in engine.jobs] == [[0], [1]], "the third one was not begun"
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.training.runs import LOSS, all_of, bc, begin, finish, iql, reopened, stop_at
+from tests.training.runs import LOSS, all_of, bc, begin, chunks_of, finish, iql, reopened, stop_at
 from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.errors import ConfigError, DivergenceError
 from tidelog.policies.named_arrays import fingerprint
@@ -94,29 +94,27 @@ def test_a_copy_takes_over_everything_but_the_key_of_its_samples(log):
     assert not np.array_equal(jax.random.key_data(one.key), jax.random.key_data(other.key))
     algorithm, source = run.members[copy.member].algorithm, run.members[copy.source].algorithm
     assert algorithm.learning_rate / source.learning_rate in (pytest.approx(0.8), pytest.approx(1.25))
+    numbers = [float(one.learning_rate) for one in run._engine._algorithms]
+    assert numbers == [float(np.float32(one.algorithm.learning_rate)) for one in run.members], "programs read them"
     assert run.members[copy.member].seed == copy.member % 2, "the seed is that of the place"
     finish(run)
     learners = run.learners()
     assert fingerprint(learners[copy.member].state) != fingerprint(learners[copy.source].state)
 
 
-def test_nothing_is_compiled_again_and_the_new_numbers_train(log):
+def test_nothing_is_compiled_again(log):
     compiled = []
-    with jax.log_compiles(False):
-        run = population(log, population=pbt(every=7), every=7)
-        for now in run.stream():
-            if now.doing == "training":
-                program = learner_module._programs[0, False]
-                compiled.append(program._cached._cache_size())
+    run = population(log, population=pbt(every=7), every=7)
+    for now in run.stream():
+        if now.doing == "training":
+            compiled.append(learner_module._programs[0, False]._cached._cache_size())
     assert len(run.copies) == 5
     assert len(set(compiled)) == 1
-    plain = finish(population(log, population=None, every=7))
-    index = run.copies[-1].member
-    assert fingerprint(run.learners()[index].state) != fingerprint(plain.learners()[index].state)
 
 
-@pytest.mark.parametrize("save_seconds", [0.0, 1e9])
-def test_a_resumed_run_equals_an_uninterrupted_one(origin, tmp_path, save_seconds):
+@pytest.mark.parametrize("save_seconds", [1e9, pytest.param(0.0, marks=pytest.mark.full)])
+def test_a_resumed_run_equals_an_uninterrupted_one(origin, tmp_path, save_seconds, monkeypatch):
+    chunks_of(5, monkeypatch)
     whole = finish(population(origin, tmp_path / "whole", best=LOSS))
     part = population(origin, tmp_path / "part", best=LOSS, save_seconds=save_seconds)
     stop_at(part, 35)
@@ -179,6 +177,7 @@ def test_episodes_that_choose_never_judge(log):
         population(log, selection_share=1.0)
 
 
+@pytest.mark.full
 def test_a_member_that_diverges_is_replaced_and_the_last_one_ends_the_run(log):
     rates = [bc(learning_rate=rate) for rate in (1e-2, 1e-3, 1e30)]
     run = finish(begin(rates, log, population=pbt()))

@@ -13,11 +13,13 @@ from typing import Any
 
 from tidelog.cli.flags import FolderFlags
 from tidelog.cli.many_files import DONE, FAILURES, LOCK, ManyFiles, OneFile, Outcome, write_each
+from tidelog.data.concat import check_alike
 from tidelog.data.core.columns import Columns
-from tidelog.data.io.join_shards import join_shards
+from tidelog.data.io.join_shards import TOGETHER, join_shards
 from tidelog.data.io.readers import SHARDED_TARGET, Source, read_log
 from tidelog.data.io.shards import shard_name
-from tidelog.data.io.storage import is_saved_log
+from tidelog.data.io.storage import is_saved_log, saved_columns
+from tidelog.data.log import Log
 from tidelog.data.sources import is_table_file
 from tidelog.data.sources.files import files_of
 from tidelog.disk import delete, move_folder
@@ -38,6 +40,22 @@ def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda
         return Outcome()
 
     plan.work(numbers, write, after)
+
+
+def _check_while_written(plan: ManyFiles) -> Callable[[], None]:
+    """Return a check of the shards that were written since its last call: LogError where one differs from the first."""
+    first: list[Log] = []
+    seen: set[int] = set()
+
+    def check() -> None:
+        for number, file in enumerate(plan.files):
+            if number not in seen and plan.is_complete(file):
+                seen.add(number)
+                log = Log(**saved_columns(plan.target(number), memory_map=True))
+                check_alike([*first, log], TOGETHER)
+                first[:] = first or [log]
+
+    return check
 
 
 def convert_files(
@@ -70,7 +88,7 @@ def convert_files(
                 f"{unfinished} was begun with {plan.earlier[0].source} too. fix: name the same files again, or add "
                 "--overwrite to begin again"
             )
-        write_each(plan, "converting", __name__, flags, quiet)
+        write_each(plan, "converting", __name__, flags, quiet, _check_while_written(plan))
         failures = plan.failures()
         if failures:
             number, reason = next(iter(failures.items()))

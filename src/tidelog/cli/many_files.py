@@ -293,8 +293,13 @@ def settings_of(
     return {**settings, POLICY: where, "version of the policy": _version(policy)}
 
 
-def write_each(plan: ManyFiles, doing: str, module: str, flags: FolderFlags, quiet: bool) -> None:
-    """Have `work_on` of a command's module write the files that are left, here or by the jobs of an engine."""
+def write_each(
+    plan: ManyFiles, doing: str, module: str, flags: FolderFlags, quiet: bool, check: Callable[[], None] = lambda: None
+) -> None:
+    """Have `work_on` of a command's module write the files that are left, here or by the jobs of an engine.
+
+    `check` is called whenever files may have become complete; an error that it raises ends the command.
+    """
     work = importlib.import_module(module).work_on
     count = len(plan.files)
     with Screen(doing, False if quiet else None) as screen:
@@ -302,6 +307,7 @@ def write_each(plan: ManyFiles, doing: str, module: str, flags: FolderFlags, qui
         def tell() -> None:
             done = count - len(plan.left())
             screen.tell(f"{done:,} of {count_of(count, 'file')}", done / count)
+            check()
 
         tell()
         left = plan.left()

@@ -36,8 +36,9 @@ def _one(run: SavedRun) -> str:
     rule = (
         f"{run.name}: every {settings.every:,} updates the worst of {members:,} members by {settings.metric} copied "
         f"one of the best, and {', '.join(settings.vary)} changed by the factors "
-        f"{', '.join(map(str, settings.factors))}. Copies: {len(copies):,}. The members are not independent, so their spread says "
-        "nothing about the effect of chance, and the best of them looks too good by this metric: it was chosen by it."
+        f"{', '.join(map(str, settings.factors))}. Copies: {len(copies):,}. The members are not "
+        "independent, so their spread says nothing about the effect of chance, and the best of them looks too "
+        "good by this metric: it was chosen by it."
     )
     charts = grid((_chart(run, name, members) for name in names), broad=True)
     head = ("member", "seed", *names, "trained under")

@@ -419,7 +419,7 @@ class Run:
     def _exploit(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Let the worst members copy good ones, and perturb their numbers."""
         options, failed = self.record.options, {member.index for member, _ in self._engine.failures()}
-        name, _ = direction(options.population and options.population.metric)
+        name = None if options.population is None else direction(options.population.metric)[0]
         values = [
             math.nan if row["member"] in failed or name is None else float(row.get(name, math.nan)) for row in rows
         ]
