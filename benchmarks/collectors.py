@@ -18,7 +18,7 @@ COMMAND = "python -m benchmarks.collectors"
 COPIES, STEPS, COLLECTORS = 16, 128, 2
 SIZE = COPIES * STEPS
 WARM = 2
-ROUNDS = {"CartPole-v1": 16, "Hopper-v5": 6, "benchmarks.slow_environment:Slow-v0": 3}
+ROUNDS = {"CartPole-v1": 12, "Hopper-v5": 5, "benchmarks.slow_environment:Slow-v0": 3}
 WAYS = {"in process": {}, "2 collectors": {"collectors": 2}, "2 actors of Ray": {"collectors": 2, "on": "ray"}}
 
 

@@ -58,7 +58,8 @@ class Here:
             stdout=2,  # standard output is the run's
             pass_fds=(theirs.fileno(),),
             env={**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": paths},
-            start_new_session=True,  # Ctrl-C is for the run, which saves first
+            # Ctrl-C is for the run, which saves first; a session would get a share of busy cores apart from the run
+            process_group=0,
         )
         theirs.close()
         self._running[block] = _Running(process, connection.Connection(ours.detach()))
