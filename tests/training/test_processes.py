@@ -23,7 +23,7 @@ from tidelog.training.runs.processes import Processes, connect_processes, device
 from tidelog.training.runs.run import _decision
 
 __all__ = ["log", "saved"]
-SECONDS = 120  # for a process that a test starts
+SECONDS = 300  # for a process that a test starts, on a busy machine
 
 
 class Store:
