@@ -117,6 +117,7 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "size": (4, built),
     "history": (5, built, {"encoder": "attention", "targets": 3}),
     "memory": (12, gathered),
+    "successors": (3, built),
     "targets": (2, gathered),
     "profile": (False, built),
     "time_gaps": (True, built),

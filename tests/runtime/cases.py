@@ -63,9 +63,8 @@ def moved(params, generator):
     """Return the parameters, each with a random number added; indices stay."""
 
     def one(leaf):
-        if not np.issubdtype(leaf.dtype, np.floating):
-            return leaf
-        return jax.device_put(np.asarray(leaf) + 0.3 * generator.standard_normal(leaf.shape, np.float32))
+        added = 0.3 * generator.standard_normal(leaf.shape, np.float32)
+        return jax.device_put(np.asarray(leaf) + added) if np.issubdtype(leaf.dtype, np.floating) else leaf
 
     return jax.tree.map(one, params)
 

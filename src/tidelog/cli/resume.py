@@ -42,7 +42,7 @@ class Resume:
     """for a sweep, or the collectors of a run: \"here\", or \"ray\" for a Ray cluster"""
     insecure: bool = False
     """with --on ray: also use a cluster that requires no token"""
-    several: ProcessFlags = field(default_factory=ProcessFlags)
+    processes_options: ProcessFlags = field(default_factory=ProcessFlags)
     """one training in several processes"""
     quiet: bool = False
     """print the result only, without progress"""

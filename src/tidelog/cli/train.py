@@ -75,8 +75,6 @@ class LogFlags:
     """also show the run in a tracker, such as mlflow, or mlflow:URI for another than its default one"""
     memory_map: bool = False
     """for saved logs: leave the columns on disk and read the rows of each block of updates"""
-    several: ProcessFlags = field(default_factory=ProcessFlags)
-    """one training in several processes"""
 
 
 @dataclass(kw_only=True)
@@ -111,23 +109,22 @@ class LearnFlags(EnvironmentFlags):
     """where the processes of --collectors run: "here", this machine, or "ray", a Ray cluster"""
     insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """with --on ray: also use a cluster that requires no token"""
-    several: ProcessFlags = field(default_factory=ProcessFlags)
-    """one training in several processes"""
 
 
 def flags_of(algorithm: type[Any]) -> type[Any]:
     """The flags of training with an algorithm: of its data or environment, of the run, and its hyper-parameters."""
     settings = groups_of(algorithm)
+    last: dict[str, type[Any]] = {"population": PopulationFlags, "processes": ProcessFlags}
     if learns_online(algorithm):
-        return verb_flags("learn", LearnFlags, settings, steps=DECISIONS)
-    if ranks(algorithm):
+        flags, last = verb_flags("learn", LearnFlags, settings, steps=DECISIONS), {"processes": ProcessFlags}
+    elif ranks(algorithm):
         flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
     else:
         flags = verb_flags("fit", LogFlags, settings, held_out=0.2)
-    last = [(f"population{OPTIONS}", PopulationFlags, field(default_factory=PopulationFlags))]
-    with_population: type[Any] = make_dataclass(flags.__name__, last, bases=(flags,), kw_only=True)
-    with_population.__doc__ = flags.__doc__
-    return with_population
+    groups = [(f"{name}{OPTIONS}", group, field(default_factory=group)) for name, group in last.items()]
+    whole: type[Any] = make_dataclass(flags.__name__, groups, bases=(flags,), kw_only=True)
+    whole.__doc__ = flags.__doc__
+    return whole
 
 
 def run(words: list[str]) -> int:
