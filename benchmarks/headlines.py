@@ -144,6 +144,14 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"{f['events'] / 1e6:.0f} million events trained on within "
         f"{max(one['gigabytes'] for one in f['commands'].values()):.0f} GB"
     ),
+    "recommender_successors": lambda f: (
+        "ndcg that counted successors add after a short training: "
+        + "; ".join(
+            f"{row['log']} {_interval(row['gain'], 3)}"
+            for row in f["rows"]
+            if (row.get("over"), row["measure"]) == ("without counts", "ndcg")
+        )
+    ),
     "recommender_speed": lambda f: (
         f"{f['phases']['table and reader alone']['events']:,.0f} events a second over {f['items']:,} items"
     ),
