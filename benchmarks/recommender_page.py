@@ -71,8 +71,8 @@ def size() -> str:
 on {found["machine"]["threads"]} cores. `train` holds out the last tenth of the time and makes {found["steps"]:,}
 updates, {found["pretrain_share"]:.0%} of them of table and reader alone; they learn from about {learnt / 1e6:.1f}
 million events. `recommend` writes lists for {found["lists"]:,} users. The machine also did other
-work, and minutes were spent waiting for it. The last row is of an earlier training of the same commands, without counted
-successors, which had stopped after 1,000 updates: after this one `recommend` was not run to its end.
+work, and minutes were spent waiting for it. The last row is of an earlier training of the same commands, without
+counted successors, which had stopped after 1,000 updates: after this one `recommend` was not run to its end.
 
 | command | minutes | processor minutes | most memory, GB |
 |---|---|---|---|
