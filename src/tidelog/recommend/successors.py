@@ -99,7 +99,7 @@ class Successors(eqx.Module):
         same_shape(items=items, counts=counts)
         there = (items > 0) & (counts > 0.5)
         totals = jnp.maximum(totals, 1.0)
-        group = jnp.clip(jnp.floor(jnp.log2(totals) + 1e-4), 0, TRUSTS - 1).astype(jnp.int32)
+        group = jnp.clip(jnp.log2(totals) + 1e-4, 0, TRUSTS - 1).astype(jnp.int32)
         part = self.trust[group] + self.kind[kinds] + states @ self.gate - jnp.log(totals)
         found = table(items)
         logits = jnp.einsum("bad,bamd->bam", states, found.vectors) + found.bias

@@ -149,7 +149,7 @@ def _successors(xp: Any, node: Node, states: Array, seen: Histories) -> tuple[Ar
     """Return the counted successors [B, M] of the last items of histories, and their scores."""
     part, last = node["catalogue"]["successors"], seen.items[:, -1]
     items, counts, totals = part["items"][last], part["counts"][last], xp.maximum(part["totals"][last], 1.0)
-    trust = part["trust"][xp.clip(xp.floor(xp.log2(totals) + 1e-4), 0, TRUSTS - 1).astype(xp.int32)]
+    trust = part["trust"][xp.clip(xp.log2(totals) + 1e-4, 0, TRUSTS - 1).astype(xp.int32)]
     trust = trust + part["event"][seen.events[:, -1]] + xp.sum(states * part["gate"], axis=-1) - xp.log(totals)
     vectors, bias = _items(xp, node["catalogue"], items)
     logits = xp.sum(states[:, None] * vectors, axis=-1) + bias
