@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -55,6 +56,20 @@ def installed(packages: list[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             versions[name] = "none"
     return versions
+
+
+def refuse_other_versions(host: str, versions: Mapping[str, str], packages: list[str], then: str = "") -> None:
+    """Raise ConfigError if the packages of a node have other versions than those of this process.
+
+    `then` ends the fix: what to do after it.
+    """
+    own = installed(packages)
+    different = [f"{name} {versions.get(name)}" for name in own if versions.get(name) != own[name]]
+    if different:
+        raise ConfigError(
+            f"node {host} has {', '.join(different)}, expected the versions of this process: "
+            f"{', '.join(f'{name} {version}' for name, version in own.items())}. fix: install these on all nodes{then}"
+        )
 
 
 def this_node() -> str:

@@ -21,7 +21,7 @@ import msgspec
 from tidelog.disk import create_missing, make_folders
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import checksum
-from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, this_node
+from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, refuse_other_versions, this_node
 from tidelog.schema import decode
 from tidelog.sweeps.engines import Ended, Job
 
@@ -230,14 +230,7 @@ class Ray:
                     "fix: look at `ray status` and at Ray's logs of the nodes, then resume the sweep"
                 ) from error
             return
-        own = installed(self._packages)
-        different = [f"{name} {about.versions.get(name)}" for name in own if about.versions.get(name) != own[name]]
-        if different:
-            raise ConfigError(
-                f"node {about.host} has {', '.join(different)}, expected the versions of this process: "
-                f"{', '.join(f'{name} {version}' for name, version in own.items())}. fix: install these on all nodes, "
-                "then resume the sweep"
-            )
+        refuse_other_versions(about.host, about.versions, self._packages, ", then resume the sweep")
         if about.cores is not None and len(about.cores) < self._cpus:
             raise ConfigError(
                 f"cpus = {self._cpus}: a process on node {about.host} may use {len(about.cores)} core(s). fix: use "

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from tidelog.errors import ConfigError
-from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, this_node
+from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, refuse_other_versions, this_node
 from tidelog.schema import decode
 from tidelog.training.online.collectors.transport import Lost
 
@@ -180,13 +180,7 @@ class Actors:
         return [(call.block, answer.tobytes())]
 
     def _begin(self, block: int, slot: _Slot, about: About) -> None:
-        own = installed(self._packages)
-        different = [f"{name} {about.versions.get(name)}" for name in own if about.versions.get(name) != own[name]]
-        if different:
-            raise ConfigError(
-                f"node {about.host} has {', '.join(different)}, expected the versions of this process: "
-                f"{', '.join(f'{name} {version}' for name, version in own.items())}. fix: install these on all nodes"
-            )
+        refuse_other_versions(about.host, about.versions, self._packages)
         taken = {one.place for one in self._slots.values() if one.about is not None and one.about.node == about.node}
         slot.about, slot.place = about, next(number for number in range(len(taken) + 1) if number not in taken)
         # the first core by the node, as several nodes may be on one machine
