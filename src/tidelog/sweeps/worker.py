@@ -21,7 +21,7 @@ def main() -> int:
     if job.cores is not None:
         os.sched_setaffinity(0, job.cores)
     threading.Thread(target=_end_with_driver, daemon=True).start()
-    from tidelog.sweeps.work import run_job
+    from tidelog.sweeps.engines.work import run_job
 
     return run_job(job)
 

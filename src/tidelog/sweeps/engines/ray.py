@@ -66,7 +66,7 @@ class Worker:
             os.dup2(output, stream)
         os.close(output)
         try:
-            from tidelog.sweeps.work import run_job
+            from tidelog.sweeps.engines.work import run_job
 
             return f"ended with code {run_job(job)}"
         except (KeyboardInterrupt, SystemExit):  # it has saved, as it was asked to
