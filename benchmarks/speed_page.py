@@ -180,9 +180,8 @@ trial is the slope over {found["trials"]} trials that differ in numbers only; al
 |---|---|---|---|---|
 {rows}
 
-The goals were 3 s cold beyond a bare start and 0.5 s for a further trial. On this machine alone a further trial is a
-process of its own, so that none can take another down: most of it is importing, tracing and writing a run's folder.
-Ray keeps its workers, so a further trial is cheap once Ray has started.
+The goals were 3 s cold beyond a bare start and 0.5 s for a further trial. Workers train one trial after another, so a
+further one is read, trained and written without a start, and without compiling what an earlier one has compiled.
 
 `tidelog act` on {files["rows"]:,} rows in {found["files"]} files, with one worker, so that all beyond the first row is
 the cost of the engine:
