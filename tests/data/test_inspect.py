@@ -518,6 +518,16 @@ def test_warnings_of_the_proposed_mapping_are_named() -> None:
         assert f"\nwarning: {name}" in text
 
 
+def test_a_warning_about_many_columns_is_shown_whole() -> None:
+    names = [f"constant_column_{number}" for number in range(9)]
+    frame = pl.DataFrame(
+        {"episode": [0, 0, 1, 1] * 5, "x": [0.5, 1.5] * 10, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10}
+    )
+    text = describe_table(frame.with_columns(pl.lit(1.0).alias(name) for name in names)).text()
+    told = text.split("warning: constant observation column")[1]
+    assert all(name in told for name in names)
+
+
 def pumps() -> pl.DataFrame:
     """Twelve days of 40 pumps, until some of them break; no name says what an episode is."""
     generator = np.random.default_rng(0)
