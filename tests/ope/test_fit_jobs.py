@@ -18,6 +18,7 @@ from tests.ope.test_policy_evidence import even
 from tests.sweeps.test_processes import wait_until
 from tidelog import ConfigError, judge
 from tidelog.errors import DivergenceError, ProcessError
+from tidelog.ope.estimators.support import Estimates
 from tidelog.ope.evidence import fit_jobs, propensities
 from tidelog.ope.evidence.fit_jobs import evidence_by_jobs, jobs_of
 from tidelog.ope.evidence.policy_evidence import evidence_of, prepare_evidence
@@ -67,7 +68,7 @@ def bits(found):
         return found.dtype.str, found.shape, found.tobytes()
     if isinstance(found, dict):
         return {name: bits(one) for name, one in found.items()}
-    return list(map(bits, found)) if isinstance(found, list | tuple | tl.Verdicts) else repr(found)
+    return list(map(bits, found)) if isinstance(found, list | tuple | tl.Verdicts | Estimates) else repr(found)
 
 
 def fitted(folder):
