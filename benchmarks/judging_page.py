@@ -231,8 +231,9 @@ def judging_workers() -> str:
     return f"""## Verdicts with workers
 
 A whole verdict on {first["rows"]:,} steps in episodes of 10; {machine["processor"]}, {machine["threads"]} cores; rows
-of the log a second, the median of {first["rounds"]} rounds in which the ways take turns. Without workers one process fits
-two folds side by side; a worker has one core. A ratio is the time of a round over that without workers, with its range.
+of the log a second, the median of {first["rounds"]} rounds in which the ways take turns. Without workers one process
+fits two folds side by side; a worker has one core. A ratio is the time of a round over that without workers, with its
+range.
 
 | models | policies | no workers | 1 worker | 2 workers | time of 1 worker | time of 2 workers |
 |---|---|---|---|---|---|---|

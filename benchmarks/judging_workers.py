@@ -1,6 +1,6 @@
 """Verdicts whose models are fitted by 1 or 2 processes of their own, beside verdicts of one process.
 
-`python -m benchmarks.judging_workers`. Logs of 90,000 steps in episodes of 10, by tables and by networks, 1 and 4
+`python -m benchmarks.judging_workers`. Logs of 45,000 steps in episodes of 10, by tables and by networks, 1 and 4
 policies. The ways take turns, round by round, after a first round that is not counted, and only ratios of one round
 are compared. Processor seconds are those of all processes of a verdict. The verdicts of 1 and of 2 workers are compared
 in all their fields.
@@ -22,7 +22,7 @@ from benchmarks.keep import RESULTS, keep, kept
 from benchmarks.verdict_speed import by_networks, ten_steps
 
 COMMAND = "python -m benchmarks.judging_workers"
-STEPS, LENGTH, ROUNDS = 90_000, 10, 3
+STEPS, LENGTH, ROUNDS = 45_000, 10, 2
 POLICIES = (1, 4)
 WAYS = {"no workers": None, "1 worker": 1, "2 workers": 2}
 

@@ -54,9 +54,9 @@ def jobs_of(workers: int | None, on: str, insecure: bool, folder: str | Path | N
             raise ConfigError(f"job_folder = {str(folder)!r} without jobs. fix: add workers=2, or drop job_folder")
         return None
     if on == "here":
-        from tidelog.sweeps.engines.here import Here
+        from tidelog.sweeps.engines.named import engine_of
 
-        Here(1, workers)  # refuses more workers than there are cores, before anything is fitted
+        engine_of(on, 1, workers).close()  # refuses more workers than there are cores, before anything is fitted
     elif folder is None and os.environ.get(ADDRESS, "") not in ("", "local"):
         raise ConfigError(
             "job_folder is not set, and on = 'ray' is a cluster, whose machines have no temporary folder in common. "
