@@ -22,6 +22,7 @@ from tidelog.ope.estimators.support import Estimates
 from tidelog.ope.evidence import fit_jobs, propensities
 from tidelog.ope.evidence.fit_jobs import evidence_by_jobs, jobs_of
 from tidelog.ope.evidence.policy_evidence import evidence_of, prepare_evidence
+from tidelog.ope.evidence.target import as_policy
 from tidelog.ope.models import function_approximation, tabular
 from tidelog.ope.verdict.limits import Limits
 from tidelog.sweeps.engines import named
@@ -107,10 +108,13 @@ def test_a_verdict_does_not_depend_on_the_number_of_jobs_nor_on_losses(engine, m
     assert alone != bits(judge(POLICIES, log, workers=2, seed=1, **OTHER_DATA)), "the comparison sees the numbers"
 
 
-@pytest.mark.parametrize("kind", ["continuous, a kernel", "discrete"])
-@pytest.mark.sample("continuous, a kernel")
-def test_networks_of_all_candidates_are_those_of_one_process(kind, fast, engine):
-    if kind == "discrete":
+@pytest.mark.parametrize("kind", ["continuous, a kernel", "discrete", "tables"])
+@pytest.mark.sample("continuous, a kernel", "tables")
+def test_models_of_all_candidates_are_those_of_one_process(kind, fast, engine):
+    if kind == "tables":
+        log, how = steps(), {"propensities": "estimated"}
+        policy = as_policy(POLICIES["a"], log.spec)
+    elif kind == "discrete":
         log, (policy, _) = networks(100)
         how = {"sample": True, "propensities": "estimated"}
     else:
@@ -118,7 +122,7 @@ def test_networks_of_all_candidates_are_those_of_one_process(kind, fast, engine)
         policy = tl.fit(tl.BC(hidden=(8,), embedding=2), log, 5, progress=False).policy()
     found = evidence_by_jobs([prepare_evidence(policy, log, **how)] * 2, jobs_of(1, "here", False, None))
     assert bits(found[0]) == bits(found[1]) == bits(evidence_of(policy, log, **how))
-    assert (found[0].smoothing is None) == (kind == "discrete")
+    assert (found[0].smoothing is None) == (kind != "continuous, a kernel")
     assert found[0].policy.occupancy is not None
     assert found[0].cloning.model is not None
 
@@ -133,8 +137,8 @@ def test_what_is_fitted_is_not_fitted_again(engine, tmp_path):
     (folder / sorted(done)[0]).unlink()
     assert bits(judge(POLICIES, log, workers=1, job_folder=folder, **OTHER_DATA)) == bits(first)
     assert [len(job.files) for job in engine.jobs[count:]] == [1]
-    judge({"b": POLICIES["b"]}, log, workers=1, job_folder=folder, discount=0.5, **OTHER_DATA)
-    assert len(fitted(folder) - done) == 5, "another question has results of its own"
+    judge(POLICIES, log, workers=1, job_folder=folder, discount=0.5, **OTHER_DATA)
+    assert len(fitted(folder) - done) == 10, "another question has results of its own"
     assert not [path for path in folder.rglob("*") if path.suffix in (".pkl", ".pickle")]
 
 
