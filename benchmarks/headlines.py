@@ -124,9 +124,9 @@ def _verdict_speed(found: Found) -> str:
 
 
 def _judging_workers(found: Found) -> str:
-    ratios = {name: one["2 workers"]["time_ratio"][0] for name, one in found["cases"].items()}
+    ratios = {name: one["2 workers"]["speed_ratio"][0] for name, one in found["cases"].items()}
     named = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
-    return f"the time of a verdict with 2 workers on {found['machine']['threads']} cores, of one without: {named}"
+    return f"rows a second with 2 workers on {found['machine']['threads']} cores over those without: {named}"
 
 
 HEADLINES: dict[str, Callable[[Found], str]] = {

@@ -223,7 +223,7 @@ def judging_workers() -> str:
     rows = "\n".join(
         f"| {name.split(', ')[0]} | {name.split(', ')[1]} | "
         + " | ".join(f"{one[way]['rows_a_second']:,.0f}" for way in ("no workers", "1 worker", "2 workers"))
-        + f" | {_range(one['1 worker']['time_ratio'])} | {_range(one['2 workers']['time_ratio'])} |"
+        + f" | {_range(one['1 worker']['speed_ratio'])} | {_range(one['2 workers']['speed_ratio'])} |"
         for name, one in cases.items()
     )
     equal = sum(one["equal"] for one in cases.values())
@@ -232,10 +232,10 @@ def judging_workers() -> str:
 
 A whole verdict on {first["rows"]:,} steps in episodes of 10; {machine["processor"]}, {machine["threads"]} cores; rows
 of the log a second, the median of {first["rounds"]} rounds in which the ways take turns. Without workers one process
-fits two folds side by side; a worker has one core. A ratio is the time of a round over that without workers, with its
-range.
+fits two folds side by side; a worker has one core. A ratio is the speed over that without workers in the same round,
+with its range.
 
-| models | policies | no workers | 1 worker | 2 workers | time of 1 worker | time of 2 workers |
+| models | policies | no workers | 1 worker | 2 workers | 1 over none | 2 over none |
 |---|---|---|---|---|---|---|
 {rows}
 

@@ -76,7 +76,7 @@ def measured(kind: str, policies: int, rounds: int) -> dict[str, Any]:
             "rows_a_second": log.steps / median(seconds),
             "seconds": seconds,
             "processor_seconds": median(one["processor_seconds"] for one in several),
-            "time_ratio": [median(ratios), ratios[0], ratios[-1]],
+            "speed_ratio": [median(ratios), ratios[0], ratios[-1]],
         }
     return facts
 
