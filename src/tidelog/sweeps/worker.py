@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 
-from tidelog.disk import create_missing, make_folders
 from tidelog.schema import decode
 from tidelog.sweeps.engines import Job
 
@@ -26,25 +25,15 @@ def main() -> int:
         job = decode(line, Job, "the job")
         if job.cores is not None:
             os.sched_setaffinity(0, job.cores)
+        from tidelog.sweeps.engines.work import print_to_file, run_job
+
         print_to_file(job)
-        from tidelog.sweeps.engines.work import run_job
 
         code = run_job(job)
         if code != 0:
             return code
         os.write(answers, b"1")
     return 0
-
-
-def print_to_file(job: Job) -> None:
-    """Let all that this process prints from now on go to the job's file."""
-    make_folders(job.output.parent)
-    create_missing(job.output)
-    output = os.open(job.output, os.O_WRONLY | os.O_APPEND)
-    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
-        stream.flush()
-        os.dup2(output, number)
-    os.close(output)
 
 
 def _read_jobs(jobs: queue.SimpleQueue[bytes | None]) -> None:

@@ -23,7 +23,7 @@ from tidelog.folders import checksum
 from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, refuse_other_versions, this_node
 from tidelog.schema import decode
 from tidelog.sweeps.engines import Ended, Job
-from tidelog.sweeps.worker import print_to_file
+from tidelog.sweeps.engines.work import print_to_file
 
 POOL_SECONDS = 5.0  # between two looks at the nodes of the cluster
 SAVE_SECONDS = 30.0  # for a job to save after it is asked to end

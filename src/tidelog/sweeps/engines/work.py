@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tidelog.disk import create_missing, make_folders
 from tidelog.sweeps.engines import Job
 
 TRIAL = "tidelog.sweeps.attempt"
@@ -27,3 +30,14 @@ def run_job(job: Job) -> int:
     work: Callable[[Path, list[int]], None] = importlib.import_module(job.module).work_on
     work(Path(job.folder), job.files)
     return 0
+
+
+def print_to_file(job: Job) -> None:
+    """Let all that this process prints from now on go to the job's file."""
+    make_folders(job.output.parent)
+    create_missing(job.output)
+    output = os.open(job.output, os.O_WRONLY | os.O_APPEND)
+    for number, stream in ((1, sys.stdout), (2, sys.stderr)):
+        stream.flush()
+        os.dup2(output, number)
+    os.close(output)
