@@ -6,7 +6,7 @@ import optax
 import pytest
 
 from tidelog.algorithms.core.optimisation import init_opt_state
-from tidelog.networks.arrays import duplicate, float32, from_host, int32, zeros
+from tidelog.networks.arrays import duplicate, float32, from_host, int32, normal, zeros
 from tidelog.networks.mlp import MLP
 
 COMPILED: list[str] = []
@@ -67,3 +67,9 @@ def test_new_shapes_compile_nothing(programs):
 def test_an_optimiser_starts_in_one_program(programs):
     network = MLP.create(np.random.default_rng(0), (13, 17, 19))
     assert programs(lambda: init_opt_state(lambda: optax.scale_by_adam(), network)) == 1
+
+
+def test_normal_numbers_drawn_as_one_row_are_those_of_jax():
+    key = jax.random.key(3)
+    for shape in ((7,), (3, 4, 5), (10, 100, 12)):
+        assert np.array_equal(normal(key, shape), jax.random.normal(key, shape))

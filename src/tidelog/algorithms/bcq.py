@@ -236,7 +236,7 @@ def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     opt_states = OptStates(
         *(init_opt_state(config.optimiser, network) for network in (generator, critic, perturbation))
     )
-    latents = clipped_normal(config, own[2], (config.samples, latent))
+    latents = jax.jit(clipped_normal, static_argnums=2)(config, own[2], (config.samples, latent))
     step, planned = scalar(0), scalar(updates)
     targets = copied(perturbation), copied(critic)
     return State(generator, perturbation, targets[0], critic, targets[1], latents, opt_states, step, planned, own[3])

@@ -6,6 +6,7 @@ It keeps the memory of a NumPy array that is aligned, so what is put there is al
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -53,3 +54,11 @@ def duplicate(array: jax.Array) -> jax.Array:
     """Return a copy of an array of the device in its own buffer; keys too."""
     copy: jax.Array = jax.device_put(array, may_alias=False)
     return copy
+
+
+def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Return the numbers of `jax.random.normal`, drawn as one row.
+
+    XLA unrolls the loops over small last axes on CPU: the noise of one update of BCQ took 5 s to compile.
+    """
+    return jax.random.normal(key, (math.prod(shape),)).reshape(shape)
