@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+from tidelog.garbage import import_once
 from tidelog.sweeps.engines import Job
 
 
@@ -15,9 +16,8 @@ def run_job(job: Job) -> int:
     JAX is imported only by what needs it: a command that reads a saved policy starts in a fraction of the time.
     """
     if job.module is None:
-        from tidelog.sweeps.attempt import run_attempt
-
-        return run_attempt(job)
+        code: int = import_once("tidelog.sweeps.attempt").run_attempt(job)
+        return code
     if job.modules:
         from tidelog.algorithms.names import load_plugin
 
