@@ -67,10 +67,11 @@ from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks import recipe
-from tidelog.networks.arrays import scalar, split_keys
+from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
 from tidelog.networks.encode import EncoderConfig, after, now
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import Linear, host_generator
 from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator

@@ -7,7 +7,6 @@ It keeps the memory of a NumPy array that is aligned, so what is put there is al
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import jax
@@ -42,12 +41,6 @@ def scalar(value: int) -> jax.Array:
     """Return an int32 scalar on the device."""
     array: jax.Array = jax.device_put(np.int32(value))
     return array
-
-
-@partial(jax.jit, static_argnums=1)
-def split_keys(key: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    """Return the keys of `jax.random.split`, by one program: an index of an array outside a program is one, too."""
-    return tuple(jax.random.split(key, count))
 
 
 def duplicate(array: jax.Array) -> jax.Array:

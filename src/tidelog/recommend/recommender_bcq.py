@@ -59,6 +59,7 @@ from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks.arrays import normal, zeros
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import host_generator
 from tidelog.recommend import ranking
 from tidelog.recommend.candidates import GENERATORS, Propose, most_likely
@@ -587,7 +588,7 @@ class RecommenderBCQ:
 
         `with_item_facts` adds the log's facts of its items.
         """
-        random, (latent_key, state_key) = host_generator(key), jax.random.split(key)
+        random, (latent_key, state_key) = host_generator(key), split_keys(key, 2)
         catalogue: Any = spec.action
         history: Any = spec.observation["history"]
         user: Any = spec.observation["user"] if self._reads_users(spec) else None
