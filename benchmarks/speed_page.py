@@ -158,6 +158,63 @@ def _quartiles(ratio: list[float]) -> str:
     return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
 
 
+def start() -> str:
+    """From the start of a process to the end of 100 updates."""
+    found = kept("start")
+    bare, goals = median(found["bare"]), {"cold": 2.2, "warm": 1.1}
+    rows = "\n".join(
+        f"| {name} | "
+        + " | ".join(
+            f"{median(one[way]):.2f} | {median(ratio):.1f} ({min(ratio):.1f} to {max(ratio):.1f})"
+            for way, ratio in ((way, one[f"{way}_over_bare"]) for way in goals)
+        )
+        + f" | {one['phases']['100 updates and their report'] / 1e3 / bare:.1f} |"
+        for name, one in found["entries"].items()
+    )
+    names = [name for name in found["entries"]["iql"]["phases"] if name != "programs"]
+    phases = "\n".join(
+        f"| {phase} | " + " | ".join(f"{one['phases'][phase]:,.0f}" for one in found["entries"].values()) + " |"
+        for phase in names
+    )
+    programs = ", ".join(f"{one['phases']['programs']:.0f} ({name})" for name, one in found["entries"].items())
+    iql = found["entries"]["iql"]
+    missed = " and ".join(
+        f"{median(iql[way]) - goal * bare:.1f} s {way} (goal: {goal} bare starts)"
+        for way, goal in goals.items()
+        if median(iql[f"{way}_over_bare"]) > goal
+    )
+    own = sum(iql["phases"][name] for name in names[2:-2]) / 1e3
+    return f"""## From the start of a process to 100 updates
+
+{_processor(found)}, {_cores(found["cores"])}, {found["repeats"]} turns of all commands; seconds are medians. A bare
+start (Python, JAX, one compiled product) takes {bare:.2f} s, `import jax` {median(found["import jax"]):.2f} s, and
+`import tidelog` with `tl.fit` and `tl.IQL` {median(found["import tidelog"]):.2f} s. Ratios are to the bare start of the
+same turn, with their range. Cold is an empty cache of compiled programs, warm a filled one; the log is the one of
+`tidelog bench`, 100,000 steps.
+
+| algorithm | cold, s | bare starts | warm, s | bare starts | of them for the 100 updates |
+|---|---|---|---|---|---|
+{rows}
+
+Milliseconds of a warm start, programs read: {programs}.
+
+| phase | {" | ".join(found["entries"])} |
+|---|{"---|" * len(found["entries"])}
+{phases}
+
+IQL misses its goals by {missed}. Of the warm start, the 100 updates themselves take
+{iql["phases"][names[-2]] / 1e3:.2f} s and JAX's import {iql["phases"][names[1]] / 1e3:.2f} s; all between them takes
+{own:.2f} s. The rest of a cold start is XLA, which compiles the update. Programs on disk (`jax.export`, StableHLO)
+would save tracing and lowering but are lowered once more when they are called, in which JAX imports SciPy's linear
+algebra: 0.2 s less warm and 0.3 s more cold, so they are not kept.
+
+`tidelog --help` takes {median(found["help"]):.2f} s (goal: 0.15 s), `tidelog act` on {found["rows"]:,} rows with the
+NumPy runtime {median(found["act"]):.2f} s (goal: 0.5 s).
+
+Command: `{found["command"]}`.
+"""
+
+
 def overhead() -> str:
     """What a trial costs beside its training."""
     found = kept("sweep_overhead")
