@@ -7,7 +7,7 @@ where it is no worse, in at most 2.5% of logs up to the error of the simulation 
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
-`python -m benchmarks.adversarial [world ...] [--logs 200] [--jobs 2] [--scratch FOLDER] [--name adversarial]`
+`python -m benchmarks.adversarial [world ...] [--logs 200] [--workers 2] [--on here] [--scratch FOLDER] [--name NAME]`
 
 Each row is written under the scratch folder as it is judged, and a later run judges what is missing. Rows of another
 state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
@@ -23,8 +23,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial_worlds import WORDS, WORLDS, Cell, Unavailable, cells, fingerprint
 from benchmarks.keep import keep
+from benchmarks.spread import spread
 
 PROMISED, CHANCE = 0.025, 0.01  # share of wrong verdicts on either side; level of the test that there are more
 FIRST_SEED, LOGS, FEW, CHUNK = 40_000, 200, 6, 10  # seeds below 20,200 were looked at while the judge was made
@@ -102,13 +101,12 @@ def mend(path: Path) -> None:
             file.write("\n")
 
 
-def judge_some(cell: Cell, seeds: Sequence[int], path: Path) -> str:
-    """Judge the logs of some seeds and append their rows; what was done, in a line."""
-    with path.open("a") as file:
+def judge_some(cell: Sequence[Any], seeds: Sequence[int], path: str) -> None:
+    """Judge the logs of some seeds and append their rows."""
+    with Path(path).open("a") as file:
         for seed in seeds:
-            file.write(f"{json.dumps(judged(cell, seed))}\n")
+            file.write(f"{json.dumps(judged(Cell(*cell), seed))}\n")
             file.flush()
-    return f"{cell.name}: logs {seeds[0]} to {seeds[-1]}"
 
 
 def missing(paths: dict[Cell, Path], logs: dict[Cell, int]) -> list[tuple[Cell, list[int]]]:
@@ -121,16 +119,17 @@ def missing(paths: dict[Cell, Path], logs: dict[Cell, int]) -> list[tuple[Cell, 
     return sorted(found, key=lambda piece: (piece[1][0] - FIRST_SEED) // CHUNK)
 
 
-def run(paths: dict[Cell, Path], logs: dict[Cell, int], jobs: int) -> None:
-    """Judge everything that is missing, in so many processes."""
+def run(paths: dict[Cell, Path], logs: dict[Cell, int], workers: int, on: str) -> None:
+    """Judge everything that is missing, by so many workers at the same time."""
     for path in paths.values():
         mend(path)
-    left = missing(paths, logs)
     os.environ.update(SINGLE)  # read by the processes that are started now
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(judge_some, cell, seeds, paths[cell]) for cell, seeds in left]
-        for count, future in enumerate(as_completed(futures), 1):
-            print(f"{count} of {len(left)}: {future.result()}", flush=True)
+    calls = {
+        f"{cell.name}_{seeds[0]}": (judge_some, (cell, seeds, str(paths[cell].absolute())))
+        for cell, seeds in missing(paths, logs)
+    }
+    with tempfile.TemporaryDirectory(dir=next(iter(paths.values())).parent) as folder:
+        spread(calls, Path(folder), workers, on)
 
 
 # What came of it.
@@ -198,7 +197,9 @@ def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, floa
     return {name: sum(name in row["words"] for row in rows) / len(rows) for name in WORDS} if rows else {}
 
 
-def study(worlds: Sequence[str], logs: int, few: int, jobs: int, scratch: Path, name: str) -> list[dict[str, Any]]:
+def study(
+    worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Path, name: str, on: str = "here"
+) -> list[dict[str, Any]]:
     """Judge these worlds, and keep what came of all of them that are complete."""
     folder = scratch / state()
     folder.mkdir(parents=True, exist_ok=True)
@@ -209,7 +210,7 @@ def study(worlds: Sequence[str], logs: int, few: int, jobs: int, scratch: Path, 
         except Unavailable as reason:
             unable.append({**cell._asdict(), "why": str(reason)})
     wanted = {cell: few if cell.form.networks else logs for cell in paths}
-    run(paths, wanted, jobs)
+    run(paths, wanted, workers, on)
     by_cell = {
         cell: [row for seed, row in sorted(rows_of(path).items()) if 0 <= seed - FIRST_SEED < wanted[cell]]
         for cell, path in paths.items()
@@ -253,14 +254,15 @@ def main() -> None:
     parser.add_argument("worlds", nargs="*", help=f"of {', '.join(WORLDS)}; none: all")
     parser.add_argument("--logs", type=int, default=LOGS, help="of each cell")
     parser.add_argument("--logs-networks", type=int, default=FEW, help="of each cell that trains networks")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
+    parser.add_argument("--on", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-adversarial")
     parser.add_argument("--name", default="adversarial", help="of the file under benchmarks/results")
     given = parser.parse_args()
     unknown = [world for world in given.worlds if world not in WORLDS]
     if unknown:
         parser.error(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
-    made = study(given.worlds, given.logs, given.logs_networks, given.jobs, given.scratch, given.name)
+    made = study(given.worlds, given.logs, given.logs_networks, given.workers, given.scratch, given.name, given.on)
     print(table(made), *sorted(Counter(row["promise"] for row in made).items()), sep="\n")
 
 

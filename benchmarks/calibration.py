@@ -12,14 +12,11 @@ here. `refits` compares the interval, which is bootstrapped over episodes with m
 """
 
 import argparse
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from functools import cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +26,7 @@ from scipy.stats import binomtest
 import tidelog as tl
 from benchmarks.adversarial import SINGLE, state
 from benchmarks.keep import SHARED, keep
+from benchmarks.spread import spread
 from tidelog.envs import TabularEnvironment, clinician, icu_sepsis, make, play, treatment
 from tidelog.envs.toys import pendulum_controller
 from tidelog.ope.assumptions.independence import with_detected_clusters
@@ -347,28 +345,24 @@ def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def done(chosen: Sequence[tuple], processes: int, scratch: Path) -> list[list[dict]]:
+def done(chosen: Sequence[tuple], workers: int, scratch: Path, on: str = "here") -> list[list[dict]]:
     """What came of jobs, in their order: each is written under `scratch` when it is done, and not done again."""
-    folder = scratch / state()
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{'_'.join(str(getattr(part, '__name__', part)) for part in job)}.json" for job in chosen]
-    left = [(job, path) for job, path in zip(chosen, paths, strict=True) if not path.exists()]
     os.environ.update(SINGLE)  # read by the processes that are started now
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(*job): path for job, path in left}
-        for count, future in enumerate(as_completed(futures), 1):
-            part = futures[future].with_suffix(".part")
-            part.write_text(json.dumps(future.result()))
-            part.replace(futures[future])
-            print(f"{count} of {len(left)}", flush=True)
-    return [json.loads(path.read_text()) for path in paths]
+    names = ["_".join(str(getattr(part, "__name__", part)) for part in job) for job in chosen]
+    calls = {name: (job[0], job[1:]) for name, job in zip(names, chosen, strict=True)}
+    return spread(calls, scratch / state(), workers, on)
 
 
 def study(
-    logs: int = LOGS, few: int = FEW, processes: int = 2, scratch: Path | None = None, name: str = "calibration"
+    logs: int = LOGS,
+    few: int = FEW,
+    workers: int = 2,
+    scratch: Path | None = None,
+    name: str = "calibration",
+    on: str = "here",
 ) -> dict:
     """Judge everything, and keep what came of it."""
-    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), processes, scratch or SCRATCH)
+    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, scratch or SCRATCH, on)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]
@@ -450,11 +444,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--logs", type=int, default=LOGS, help="of each size of the treatment problem")
     parser.add_argument("--few", type=int, default=FEW, help="of ICU-Sepsis; half as many of CartPole and Pendulum")
-    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
+    parser.add_argument("--on", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
     parser.add_argument("--name", default="calibration", help="of the file under benchmarks/results")
     given = parser.parse_args()
-    found = study(given.logs, given.few, given.jobs, given.scratch, given.name)
+    found = study(given.logs, given.few, given.workers, given.scratch, given.name, given.on)
     print(found["summary"], *found["groups"], *found["refits"], sep="\n")
 
 

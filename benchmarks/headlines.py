@@ -43,6 +43,11 @@ def _collectors(found: Found) -> str:
     return f"a round with {found['cores']} collectors takes, of one in process: {named}"
 
 
+def _several_seeds(found: Found) -> str:
+    ratios = {name: one["four_over_two_processes"]["median"] for name, one in found["algorithms"].items()}
+    return f"four seeds in one run: {min(ratios.values()):.2f} to {max(ratios.values()):.2f} times two processes"
+
+
 def _overhead(found: Found) -> str:
     more = {one["engine"]: median(one["one_more"]) for one in found["engines"]}
     return "one more trial costs " + ", ".join(f"{seconds:.1f} s ({engine})" for engine, seconds in more.items())
@@ -146,6 +151,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"up to {max(one['gain'] for one in f['environments'].values()):.2f} times the decisions a second"
     ),
     "collectors": _collectors,
+    "several_seeds": _several_seeds,
     "sweep_overhead": _overhead,
     "off_policy_ppg_cartpole": lambda f: f"decisions saved until solved: {_interval(f['saved_interval'])}",
     "off_policy_ppg_stale": lambda f: f"recomputed - stored in return: {_interval(f['gained_interval'])}",

@@ -23,7 +23,7 @@ from benchmarks.recommender_page import delays, recommenders, retrieval, success
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
-from benchmarks.speed_page import collectors, overhead, peers, speed, start, update_profile
+from benchmarks.speed_page import collectors, overhead, peers, several_seeds, speed, start, update_profile
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -522,6 +522,7 @@ SECTIONS = (
     (peers, "peers"),
     (update_profile, "update_profile"),
     (start, "start"),
+    (several_seeds, "several_seeds"),
     (icu, "icu_sepsis_iql"),
     (icu_bcq, "icu_sepsis_bcq"),
     (pendulum, "pendulum_iql_bc"),

@@ -129,6 +129,32 @@ def _ratio(one: dict) -> str:
     return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
 
 
+def several_seeds() -> str:
+    """Several seeds in one run beside one seed, and beside processes of their own."""
+    found = kept("several_seeds")
+    columns = ("four_over_one", "first_and_second_over_one", "four_over_two_processes")
+    rows = "\n".join(
+        f"| {name} | {one['one']['median']:,.0f} | "
+        + " | ".join(f"{one[c]['median']:.2f} ({one[c]['min']:.2f} to {one[c]['max']:.2f})" for c in columns)
+        + " |"
+        for name, one in found["algorithms"].items()
+    )
+    return f"""## Several seeds
+
+{_processor(found)}, {found["cores"]} cores; {found["rounds"]} rounds of {found["seconds"]:.0f} seconds, in each of
+which the ways take turns. Rates are sums over seeds; a ratio is that of one round, with its range. Two processes of half
+the cores each, with a seed each, share nothing: what they reach is what the processor can give.
+
+| algorithm | one seed, a second | four seeds over one | two processes over one | four seeds over two processes |
+|---|---|---|---|---|
+{rows}
+
+The goal was four seeds at 1.5 times one where two processes reach that, and otherwise as fast as they are.
+
+Command: `{found["command"]}`.
+"""
+
+
 def collectors() -> str:
     """A round of decisions, played by collectors."""
     found = kept("collectors")

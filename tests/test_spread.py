@@ -1,0 +1,43 @@
+"""The calls of a study are each made once, by the processes of an engine, and their results come in order."""
+
+import pytest
+
+from benchmarks.spread import spread
+
+CALLS = """
+from pathlib import Path
+
+def square(number, folder):
+    with Path(folder, "made").open("a") as file:
+        file.write(f"{number} ")
+    if number == 13:
+        raise ValueError("unlucky")
+    return {"square": number * number}
+"""
+
+
+@pytest.fixture
+def square(tmp_path, monkeypatch):
+    (tmp_path / "calls_of_a_study.py").write_text(CALLS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from calls_of_a_study import square
+
+    return square
+
+
+@pytest.mark.full
+def test_each_call_is_made_once_and_results_come_in_their_order(square, tmp_path):
+    calls = {f"square_{number}": (square, (number, str(tmp_path))) for number in (5, 3, 4)}
+    first = dict(list(calls.items())[:2])
+    assert spread(first, tmp_path / "study", 1) == [{"square": 25}, {"square": 9}]
+    assert spread(calls, tmp_path / "study", 1) == [{"square": 25}, {"square": 9}, {"square": 16}]
+    assert (tmp_path / "made").read_text() == "5 3 4 "
+
+
+@pytest.mark.full
+def test_a_call_that_fails_is_named(square, tmp_path):
+    calls = {f"square_{number}": (square, (number, str(tmp_path))) for number in (2, 13)}
+    with pytest.raises(RuntimeError, match=r"square_13: its process was lost 3 times \(ended with code 1\)"):
+        spread(calls, tmp_path / "study", 1)
+    assert (tmp_path / "study" / "done" / "square_2.json").exists()
+    assert "ValueError: unlucky" in (tmp_path / "study" / "jobs" / "0001.txt").read_text()
