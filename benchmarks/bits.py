@@ -765,7 +765,7 @@ def main() -> int:
     if not names:
         parser.error(f"no case begins with {', '.join(given.names)}; there are {', '.join(CASES)}")
     found, failed = run(names, given.jobs)
-    machine = this_machine() | {"processor": processor()}
+    machine = this_machine()
     if given.write:
         text = json.dumps({"machine": machine, "cases": found}, indent=0)
         given.write.write_text(text.replace('",\n"', '", "') + "\n")
@@ -777,12 +777,6 @@ def main() -> int:
     lines = [*differences(known["cases"], found), *failed]
     print(*lines, f"{len(names) - len(lines)} of {len(names)} cases are equal", sep="\n")
     return 1 if lines else 0
-
-
-def processor() -> str:
-    """The name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 if __name__ == "__main__":

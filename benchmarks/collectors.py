@@ -125,8 +125,7 @@ def main() -> None:
         loads.append(os.getloadavg()[0])
     settings = {"copies": COPIES, "steps": STEPS, "warm_rounds": WARM, "rounds": ROUNDS}
     cores = len(os.sched_getaffinity(0))
-    note = "other work shared the machine: compare the ratios to the neighbouring round in process (median, quartiles)"
-    keep("collectors", COMMAND, {**settings, "cores": cores, "loads": loads, "note": note, "environments": found})
+    keep("collectors", COMMAND, {**settings, "cores": cores, "loads": loads, "environments": found})
 
 
 if __name__ == "__main__":

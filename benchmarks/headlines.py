@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from statistics import median
 from typing import Any
 
 from benchmarks.keep import RESULTS, kept
@@ -22,6 +23,29 @@ def _speed(found: Found) -> str:
     one = found["iql"]
     rate, share = one["updates_per_second"]["median"], one["share_of_ceiling"]["median"]
     return f"IQL: {rate:,.0f} updates a second, {share:.0%} of what this processor's matrix products allow"
+
+
+def _peers(found: Found) -> str:
+    named = []
+    for way, title in (("eager", "eager PyTorch"), ("d3rlpy", "d3rlpy")):
+        compared = [one[way] for one in found["algorithms"].values() if way in one]
+        ratios = [one["tidelog_over_it_a_second"]["median"] for one in compared]
+        named.append(f"{min(ratios):.1f} to {max(ratios):.1f} times {title}")
+    return "updates a second: " + ", ".join(named)
+
+
+def _collectors(found: Found) -> str:
+    ratios = {
+        name.split(":")[-1]: ways[f"{found['cores']} collectors"]["round_ratio"][0]
+        for name, ways in found["environments"].items()
+    }
+    named = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    return f"a round with {found['cores']} collectors takes, of one in process: {named}"
+
+
+def _overhead(found: Found) -> str:
+    more = {one["engine"]: median(one["one_more"]) for one in found["engines"]}
+    return "one more trial costs " + ", ".join(f"{seconds:.1f} s ({engine})" for engine, seconds in more.items())
 
 
 def _ppg_speed(found: Found) -> str:
@@ -96,6 +120,7 @@ def _verdict_speed(found: Found) -> str:
 
 HEADLINES: dict[str, Callable[[Found], str]] = {
     "speed_cpu": _speed,
+    "peers": _peers,
     "update_profile": lambda f: (
         f"matrix products take {min(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} to "
         f"{max(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} of an update on one core"
@@ -114,6 +139,8 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     "play_ahead": lambda f: (
         f"up to {max(one['gain'] for one in f['environments'].values()):.2f} times the decisions a second"
     ),
+    "collectors": _collectors,
+    "sweep_overhead": _overhead,
     "off_policy_ppg_cartpole": lambda f: f"decisions saved until solved: {_interval(f['saved_interval'])}",
     "off_policy_ppg_stale": lambda f: f"recomputed - stored in return: {_interval(f['gained_interval'])}",
     "pictures_vault": lambda f: f"PPG - PPO in return: {_interval(f['final_gained_interval'], 2)}",

@@ -598,8 +598,6 @@ def _machine() -> dict[str, Any]:
         code = "import json; from tidelog.training.runs.record import this_machine; print(json.dumps(this_machine()))"
         told = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
         _KNOWN.update(json.loads(told.stdout.splitlines()[-1]))
-        model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-        _KNOWN["processor"] = model[0].split(":")[1].strip() if model else ""
     return _KNOWN
 
 

@@ -111,12 +111,6 @@ def _spread(values: list[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
-def processor() -> str:
-    """Return the processor's name."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
-
-
 def main() -> None:
     """Compare, and keep the results."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -133,7 +127,7 @@ def main() -> None:
         return
     if asked.cores:
         os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
-    facts = {"processor": processor(), "cores": len(os.sched_getaffinity(0)), "others_used_the_machine": asked.shared}
+    facts = {"cores": len(os.sched_getaffinity(0)), "others_used_the_machine": asked.shared}
     facts |= {"rounds": asked.rounds, "seconds": asked.seconds, "load_before": os.getloadavg()}
     found = {}
     for name in asked.algorithms:

@@ -23,6 +23,7 @@ from benchmarks.recommender_page import delays, recommenders, retrieval, success
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
+from benchmarks.speed_page import collectors, overhead, peers, speed, update_profile
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -226,71 +227,6 @@ interrupted: learners, metrics and best policies, to the last bit.
 
 Command: `{found["command"]}`.
 """
-
-
-def speed() -> str:
-    """`tidelog bench`, one section a machine."""
-    return "\n".join(_speed(path.stem) for path in sorted(RESULTS.glob("speed*.json")))
-
-
-def update_profile() -> str:
-    """What an update's time is spent on, and what the compiler's options change."""
-    found = kept("update_profile")
-    parts = list(found["profiles"]["iql"]["shares"])
-    rows = "\n".join(
-        f"| {name} | {sum(one['microseconds'].values()):,.0f} | {one['operations']} | "
-        + " | ".join(f"{one['shares'][part]:.1%}" for part in parts)
-        + " |"
-        for name, one in found["profiles"].items()
-    )
-    options = "\n".join(
-        f"| {option} | "
-        + " | ".join(f"{one[option]['median']:.3f} ({one[option]['min']:.3f} to {one[option]['max']:.3f})" for one in
-                     found["options over default"].values())
-        + " |"
-        for option in found["options over default"]["iql"] if option != "default"
-    )  # fmt: skip
-    return f"""## What an update's time is spent on
-
-Durations of the compiled operations of one update, on one core of a busy machine: of each operation, the fifth of its
-runs that was fastest. An implementation that did nothing but the same matrix products at the same speed would take the
-first share of the time.
-
-| algorithm | microseconds | operations | {" | ".join(parts)} |
-|---|---|---|{"---|" * len(parts)}
-{rows}
-
-Updates a processor second with an option of XLA over those of the default, {found["turns"]} turns (median and range):
-
-| option | {" | ".join(found["options over default"])} |
-|---|{"---|" * len(found["options over default"])}
-{options}
-
-None helps beyond noise, and products without YNNPACK are slower for small batches, so tidelog sets no option.
-Command: `{found["command"]}`.
-"""
-
-
-def _speed(name: str) -> str:
-    found = kept(name)
-    machine = found["machine"]
-    head = f"{machine['device']}, {machine['threads']} threads, jax {machine['jax']}"
-    sections = []
-    for algorithm in (
-        key for key, value in found.items() if isinstance(value, dict) and "operations_per_update" in value
-    ):
-        result = found[algorithm]
-        rows = "\n".join(
-            f"| {figure.replace('_', ' ')} | {value['median']:.4g} | {value['min']:.4g} to {value['max']:.4g} |"
-            for figure, value in result.items()
-            if isinstance(value, dict) and "median" in value
-        )
-        millions = result["operations_per_update"] / 1e6
-        sections.append(
-            f"**{algorithm}**: one update is {millions:.1f} million operations, the sum of 2 m k n over its matrix "
-            f"products.\n\n| figure | median | range |\n|---|---|---|\n{rows}\n"
-        )
-    return f"## Speed on {head}\n\n" + "\n".join(sections) + f"\nCommand: `{found['command']}`.\n"
 
 
 def sampling() -> str:
@@ -583,6 +519,7 @@ def _solved(found: dict) -> str:
 
 SECTIONS = (
     (speed, "speed"),
+    (peers, "peers"),
     (update_profile, "update_profile"),
     (icu, "icu_sepsis_iql"),
     (icu_bcq, "icu_sepsis_bcq"),
@@ -590,7 +527,7 @@ SECTIONS = (
 )
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
-SECTIONS += ((play_ahead, "play_ahead"),)
+SECTIONS += ((play_ahead, "play_ahead"), (collectors, "collectors"), (overhead, "sweep_overhead"))
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
 SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))

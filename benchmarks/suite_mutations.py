@@ -1579,8 +1579,15 @@ MUTATIONS = [
     Mutation(
         "sweep: a changed log is trained on",
         "sweeps/attempt.py",
-        "    if log.fingerprint() != plan.fingerprint:\n",
+        "    if log.fingerprint() != fingerprint:\n",
         "    if False:\n",
+        "tests/sweeps/test_sweep.py",
+    ),
+    Mutation(
+        "sweep: a process takes further jobs after one that failed",
+        "sweeps/worker.py",
+        "        if code != 0:\n",
+        "        if False:\n",
         "tests/sweeps/test_sweep.py",
     ),
     Mutation(

@@ -23,7 +23,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 
 COMMAND = "python -m benchmarks.sweep_overhead"
-TRIALS, REPEATS, FILES = 4, 3, 8
+TRIALS, REPEATS, FILES = 24, 3, 8
 BARE = "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).block_until_ready()"
 SWEEP = """
 import sys, tidelog as tl

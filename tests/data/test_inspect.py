@@ -518,6 +518,14 @@ def test_warnings_of_the_proposed_mapping_are_named() -> None:
         assert f"\nwarning: {name}" in text
 
 
+def test_a_warning_about_many_columns_is_shown_whole() -> None:
+    constant = [f"user_item_affinity_{number}" for number in range(5)]
+    frame = pl.DataFrame({"user_item_affinity_9": [0.0, 1.0] * 10, "action": [0, 1] * 10, "reward": [0.0, 1.0] * 10})
+    text = describe_table(frame.with_columns(pl.lit(1.0).alias(name) for name in constant)).text()
+    told = text.split("warning: constant observation column")[1]
+    assert all(name in told for name in constant)
+
+
 def pumps() -> pl.DataFrame:
     """Twelve days of 40 pumps, until some of them break; no name says what an episode is."""
     generator = np.random.default_rng(0)

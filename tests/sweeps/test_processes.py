@@ -13,7 +13,7 @@ from tests.training.runs import LOSS, bc, begin, finish
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import trial_folder
-from tidelog.sweeps.engines.here import Here
+from tidelog.sweeps.engines.here import Here, _Slot
 from tidelog.training.runs.record import Record
 
 pytestmark = pytest.mark.full
@@ -136,7 +136,7 @@ class Unreachable(Here):
     def cancel(self, job):
         one = self._running.pop((job.number, job.attempt))
         self.forgotten.append(one)
-        self._idle.append(one.cores)
+        self._idle.append(_Slot(one.cores))
 
 
 def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, direct, tmp_path):
@@ -153,15 +153,15 @@ def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, dir
     engine.submit = submit_and_freeze
     Driver(sweep.folder, engine).run(False)
     (old,) = engine.forgotten
-    assert old.process.poll() is None
+    assert old.worker.process.poll() is None
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
     os.kill(stopped[0], signal.SIGCONT)
-    assert old.process.wait(60) != 0
+    assert old.worker.process.wait(60) != 0
     assert "attempt 2 has taken this trial over, and this is attempt 1: nothing was saved" in old.job.output.read_text()
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
     assert after == before
     assert states(sweep) == [direct]
-    old.process.stdin.close()
+    old.worker.end()
 
 
 def test_a_frozen_worker_is_killed(origin, direct, tmp_path):

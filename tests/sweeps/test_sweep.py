@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from io import BytesIO, TextIOWrapper
+from queue import SimpleQueue
 from types import SimpleNamespace
 
 import msgspec
@@ -331,6 +331,37 @@ def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
     assert "Sweep of 4 trials, 1 complete, 2 stopped, 1 diverged" in repr(halved)
 
 
+WHO_AM_I = """
+import os, pathlib
+
+def work_on(folder, files):
+    print("file", *files, flush=True)
+    (folder / f"{files[0]}").write_text(str(os.getpid()))
+    if files[0] == 2:
+        raise ValueError("the third file")
+"""
+
+
+@pytest.mark.full
+def test_a_process_does_job_after_job_until_one_fails(tmp_path, monkeypatch):
+    (tmp_path / "who_am_i.py").write_text(WHO_AM_I)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(here_module, "MOST_JOBS", 2)
+    engine, ends = Here(workers=1), []
+    for number in range(6):
+        engine.submit(Job(str(tmp_path), number, 1, module="who_am_i", files=[number]))
+        assert not engine.free()
+        ends += engine.wait(60)
+    engine.close()
+    assert [one.how for one in ends] == [f"ended with code {int(number == 2)}" for number in range(6)]
+    processes = [int((tmp_path / f"{number}").read_text()) for number in range(6)]
+    assert processes[0] == processes[1] != processes[2] != processes[3] == processes[4] != processes[5]
+    printed = [(tmp_path / "jobs" / f"{number:04d}.txt").read_text() for number in range(6)]
+    assert [text.splitlines()[0] for text in printed] == [f"file {number}" for number in range(6)]
+    assert "ValueError: the third file" in printed[2]
+    assert all(not os.path.exists(f"/proc/{process}") for process in processes)
+
+
 @pytest.mark.full
 def test_a_process_of_its_own_trains_the_same(log, tmp_path):
     sweep = run_sweep(log, tmp_path / "sweep", Here(workers=1), algorithms=bc(), seeds=1)
@@ -470,24 +501,41 @@ def test_a_process_that_does_not_end_when_asked_is_killed(tmp_path, monkeypatch)
     process = subprocess.Popen([sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()
     engine = Here(workers=1)
-    engine._running[0, 1] = here_module._Running(Job(str(tmp_path), 0, 1, 1), process, engine._idle.pop(0))
+    cores, _ = engine._idle.pop()
+    engine._running[0, 1] = here_module._Running(Job(str(tmp_path), 0, 1, 1), here_module._Worker(process, 1), cores)
     engine.close()
     assert process.poll() == -signal.SIGKILL
     assert engine.free()
-    process.stdout.close()
 
 
 @pytest.mark.parametrize("cores", [None, [0]])
-def test_a_worker_keeps_to_the_cores_of_its_job(cores, monkeypatch):
-    chosen, jobs = [], []
-    job = Job("sweep", 0, 1, 1, cores=cores)
-    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(msgspec.json.encode(job) + b"\n")))
-    monkeypatch.setattr(worker, "_end_with_driver", lambda: None)
+def test_a_worker_keeps_to_the_cores_of_its_jobs(cores, tmp_path, monkeypatch):
+    chosen, done, answers = [], [], []
+    jobs = [Job(str(tmp_path), number, 1, 1, cores=cores) for number in range(3)]
+    codes = [0, 5]
+
+    def read_jobs(queue):
+        for job in jobs:
+            queue.put(msgspec.json.encode(job))
+
+    monkeypatch.setattr(worker, "_read_jobs", read_jobs)
+    monkeypatch.setattr(worker, "print_to_file", lambda job: None)
+    monkeypatch.setattr(os, "write", lambda stream, text: answers.append(text))
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores), raising=False)
-    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: jobs.append(job) or 5)
-    assert worker.main() == 5
-    assert jobs == [job]
-    assert chosen == ([] if cores is None else [cores])
+    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: done.append(job) or codes[len(done) - 1])
+    assert worker.main() == 5, "a job that fails ends the process"
+    assert done == jobs[:2]
+    assert len(answers) == 1
+    assert chosen == ([] if cores is None else [cores] * 2)
+
+
+def test_a_worker_reads_lines_that_come_in_pieces(monkeypatch):
+    pieces, queue, signals = [b"one\ntw", b"o\n", b""], SimpleQueue(), []
+    monkeypatch.setattr(os, "read", lambda stream, count: pieces.pop(0))
+    monkeypatch.setattr(os, "kill", lambda process, number: signals.append(number))
+    worker._read_jobs(queue)
+    assert [queue.get() for _ in range(3)] == [b"one", b"two", None]
+    assert signals == [signal.SIGTERM]
 
 
 def test_a_job_that_is_not_there_is_not_cancelled(tmp_path):

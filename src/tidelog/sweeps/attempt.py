@@ -7,7 +7,10 @@ frozen and goes on after another one took its trial over.
 from __future__ import annotations
 
 import traceback
+from functools import lru_cache
 from pathlib import Path
+
+import msgspec
 
 from tidelog.algorithms.core.hyperparameters import from_config
 from tidelog.algorithms.names import algorithm_class, load_plugin
@@ -66,7 +69,7 @@ def _run(job: Job, folder: Path) -> Run:
         load_plugin(module, "the sweep")
     plan = Plan.read(Path(job.folder))
     trial, out = plan.trials[job.number], folder / "run"
-    log = _log(plan)
+    log = _log(msgspec.json.encode(plan.origin), plan.fingerprint)
     tidy(folder)
     delete(out / lock.FILE)  # of an older attempt that may be frozen and hold it: this one has taken the trial over
     if Checkpoints(out / "checkpoints", 1).updates():
@@ -76,11 +79,12 @@ def _run(job: Job, folder: Path) -> Run:
     return fit(algorithm, log, out=out, overwrite=begun, train=False, **plan.options.keywords(trial.data_share))
 
 
-def _log(plan: Plan) -> Log | Interactions:
-    log = reopen_any(plan.origin)
-    if log.fingerprint() != plan.fingerprint:
+@lru_cache(maxsize=1)  # a process trains one trial after another, most often from the same log
+def _log(origin: bytes, fingerprint: str) -> Log | Interactions:
+    log = reopen_any(msgspec.json.decode(origin))
+    if log.fingerprint() != fingerprint:
         raise LogError(
-            f"the log has fingerprint {log.fingerprint()[:12]}, expected {plan.fingerprint[:12]}: its content has "
+            f"the log has fingerprint {log.fingerprint()[:12]}, expected {fingerprint[:12]}: its content has "
             "changed since the sweep began. fix: restore it, and resume the sweep"
         )
     return log

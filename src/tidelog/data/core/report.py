@@ -48,13 +48,18 @@ class Problem:
             parts.append(f"{', '.join(str(self.rows[place]) for place in at)} in {file}{lines}")
         return "; ".join(parts) + ("; ..." if self.count > len(self.rows) else "")
 
+    @property
+    def heading(self) -> list[str]:
+        """Level, name and place of the problem, in lines at most 100 columns wide."""
+        text = f"{self.level}: {self.check}" + (f" in '{self.column}'" if self.column else "")
+        if self.rows:
+            text += f", {_counted(self.count, 'row')}: {self.places}"
+        return _WRAP.wrap(text)
+
     def text(self) -> str:
         """The problem as text, at most 100 columns wide."""
-        first = f"{self.level}: {self.check}" + (f" in '{self.column}'" if self.column else "")
-        if self.rows:
-            first += f", {_counted(self.count, 'row')}: {self.places}"
-        parts = [first, f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.fix}"]
-        return "\n".join(line for part in parts for line in _WRAP.wrap(part) or [part])
+        parts = [f"  found: {self.found}", f"  expected: {self.expected}", f"  fix: {self.fix}"]
+        return "\n".join([*self.heading, *(line for part in parts for line in _WRAP.wrap(part))])
 
 
 @dataclass(frozen=True)

@@ -239,7 +239,7 @@ def _hint(text: str, command: str) -> list[str]:
 def _summary(title: str, report: Report) -> list[str]:
     """The number of problems of a report, its errors, and the names of its warnings."""
     errors = replace(report, problems=report.errors).lines[1:]
-    named = [line for line in replace(report, problems=report.warnings).lines[1:] if line.startswith("warning: ")]
+    named = [line for problem in report.warnings for line in problem.heading]
     return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tidelog.disk import create_missing, make_folders
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import checksum
 from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, refuse_other_versions, this_node
 from tidelog.schema import decode
 from tidelog.sweeps.engines import Ended, Job
+from tidelog.sweeps.worker import print_to_file
 
 POOL_SECONDS = 5.0  # between two looks at the nodes of the cluster
 SAVE_SECONDS = 30.0  # for a job to save after it is asked to end
@@ -59,12 +59,7 @@ class Worker:
         os.environ["JAX_PLATFORMS"] = "cpu"
         if job.cores is not None:
             os.sched_setaffinity(0, job.cores)
-        make_folders(job.output.parent)
-        create_missing(job.output)
-        output = os.open(job.output, os.O_WRONLY | os.O_APPEND)
-        for stream in (1, 2):
-            os.dup2(output, stream)
-        os.close(output)
+        print_to_file(job)
         try:
             from tidelog.sweeps.work import run_job
 

@@ -207,7 +207,7 @@ def check_processes(record: Record, learners: Sequence[Any]) -> None:
     group = connected()
     if group.count == 1:
         return
-    machine = {name: str(value) for name, value in this_machine().items() if name != "threads"}
+    machine = {name: str(value) for name, value in this_machine().items() if name not in ("threads", "processor")}
     config = {f"the setting {name}": str([one.get(name) for one in record.configs]) for name in record.configs[0]}
     options = {f"the option {name}": str(value) for name, value in msgspec.to_builtins(record.options).items()}
     group.check_same(

@@ -304,7 +304,9 @@ class Record:
     def differences(self) -> list[str]:
         """Return the differences of this machine; with any of them a resumed run may not be bit-equal."""
         return [
-            f"{k}: {self.machine.get(k)} then, {v} now" for k, v in this_machine().items() if self.machine.get(k) != v
+            f"{k}: {self.machine[k]} then, {v} now"
+            for k, v in this_machine().items()
+            if k in self.machine and self.machine[k] != v
         ]
 
 
@@ -355,13 +357,23 @@ def new_folder(out: str | Path | None, record: Record, overwrite: bool = False) 
 
 
 def this_machine() -> dict[str, Any]:
-    """Return versions, device and thread count; the last bits depend on all of them."""
+    """Return versions, processor, device and thread count; the last bits depend on all of them."""
     return {
         **_versions(),
         "python": platform.python_version(),
+        "processor": processor(),
         "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
+
+
+@cache
+def processor() -> str:
+    """Return the name of the processor, as the operating system tells it."""
+    file = Path("/proc/cpuinfo")
+    lines = file.read_text().splitlines() if file.exists() else []
+    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor() or platform.machine())
 
 
 def _plain(value: Any) -> Any:

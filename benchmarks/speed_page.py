@@ -1,0 +1,194 @@
+"""The sections of docs/evidence.md that are about the speed of training, from kept results alone."""
+
+from statistics import median
+
+from benchmarks.keep import RESULTS, kept
+
+
+def speed() -> str:
+    """`tidelog bench`, one section a machine."""
+    return "\n".join(_speed(path.stem) for path in sorted(RESULTS.glob("speed*.json")))
+
+
+def _speed(name: str) -> str:
+    found = kept(name)
+    machine = found["machine"]
+    head = f"{machine['device']}, {machine['threads']} threads, jax {machine['jax']}"
+    sections = []
+    for algorithm in (
+        key for key, value in found.items() if isinstance(value, dict) and "operations_per_update" in value
+    ):
+        result = found[algorithm]
+        rows = "\n".join(
+            f"| {figure.replace('_', ' ')} | {value['median']:.4g} | {value['min']:.4g} to {value['max']:.4g} |"
+            for figure, value in result.items()
+            if isinstance(value, dict) and "median" in value
+        )
+        millions = result["operations_per_update"] / 1e6
+        sections.append(
+            f"**{algorithm}**: one update is {millions:.1f} million operations, the sum of 2 m k n over its matrix "
+            f"products.\n\n| figure | median | range |\n|---|---|---|\n{rows}\n"
+        )
+    return f"## Speed on {head}\n\n" + "\n".join(sections) + f"\nCommand: `{found['command']}`.\n"
+
+
+def update_profile() -> str:
+    """What an update's time is spent on, and what the compiler's options change."""
+    found = kept("update_profile")
+    parts = list(found["profiles"]["iql"]["shares"])
+    rows = "\n".join(
+        f"| {name} | {sum(one['microseconds'].values()):,.0f} | {one['operations']} | "
+        + " | ".join(f"{one['shares'][part]:.1%}" for part in parts)
+        + " |"
+        for name, one in found["profiles"].items()
+    )
+    options = "\n".join(
+        f"| {option} | "
+        + " | ".join(f"{one[option]['median']:.3f} ({one[option]['min']:.3f} to {one[option]['max']:.3f})" for one in
+                     found["options over default"].values())
+        + " |"
+        for option in found["options over default"]["iql"] if option != "default"
+    )  # fmt: skip
+    busy = ", which others used, too" if found.get("others_used_the_machine") else ""
+    return f"""## What an update's time is spent on
+
+Durations of the compiled operations of one update, on one core of {_processor(found)}{busy}: of each operation, the
+fifth of its runs that was fastest. An implementation that did nothing but the same matrix products at the same speed
+would take the first share of the time.
+
+| algorithm | microseconds | operations | {" | ".join(parts)} |
+|---|---|---|{"---|" * len(parts)}
+{rows}
+
+Updates a processor second with an option of XLA over those of the default, {found["turns"]} turns (median and range):
+
+| option | {" | ".join(found["options over default"])} |
+|---|{"---|" * len(found["options over default"])}
+{options}
+
+None helps beyond noise, and products without YNNPACK are slower for small batches, so tidelog sets no option.
+Command: `{found["command"]}`.
+"""
+
+
+def peers() -> str:
+    """Updates a second beside PyTorch."""
+    found = kept("peers")
+    ways = {"eager": "eager PyTorch", "compile": "`torch.compile`", "d3rlpy": "d3rlpy"}
+    rows = "\n".join(
+        f"| {name} | {_rate(one['tidelog'])} | "
+        + " | ".join(f"{_rate(one[way])} | {_ratio(one[way])}" if way in one else "- | -" for way in ways)
+        + " |"
+        for name, one in found["algorithms"].items()
+    )
+    extra = ", ".join(
+        f"{one['d3rlpy']['operations_per_update'] / one['tidelog']['operations_per_update']:.2f} times ({name})"
+        for name, one in found["algorithms"].items()
+        if one.get("d3rlpy", one["tidelog"])["operations_per_update"] != one["tidelog"]["operations_per_update"]
+    )
+    profile = kept("update_profile")
+    bounds = ", ".join(
+        f"{1 / one['shares']['matrix products']:.2f} times ({name})"
+        for name, one in profile["profiles"].items()
+        if name in found["algorithms"]
+    )
+    shared = ", which others used, too" if found["others_used_the_machine"] else ""
+    return f"""## Updates a second beside PyTorch
+
+{_processor(found)}, {_cores(found["cores"])}{shared}; {found["rounds"]} rounds of {found["seconds"]:.0f} seconds,
+in each of which all ways take turns, each in a process of its own. Medians; a ratio is that of one round, with its
+range. Sizes, batches and losses are the same: an update of the scripts is of as many operations of matrix products
+as tidelog's. Of d3rlpy's updates some are of more: {extra}.
+
+| algorithm | tidelog | {" | ".join(f"{title} | tidelog over it" for title in ways.values())} |
+|---|---|{"---|---|" * len(ways)}
+{rows}
+
+The goals were 3 times eager PyTorch, 2.5 times `torch.compile` and 6 times d3rlpy. Where they are missed, products of
+the same speed cannot meet them: if everything but the matrix products took no time on {_processor(profile)}, an update
+of tidelog would be faster by {bounds} (see [the profile](#what-an-updates-time-is-spent-on)).
+
+Command: `{found["command"]}`.
+"""
+
+
+def _processor(found: dict) -> str:
+    return found["machine"].get("processor", found.get("processor", "a processor whose name was not kept"))
+
+
+def _cores(count: int) -> str:
+    return "one core" if count == 1 else f"{count} cores"
+
+
+def _rate(one: dict) -> str:
+    return f"{one['updates_a_second']['median']:,.0f}"
+
+
+def _ratio(one: dict) -> str:
+    ratio = one["tidelog_over_it_a_second"]
+    return f"{ratio['median']:.2f} ({ratio['min']:.2f} to {ratio['max']:.2f})"
+
+
+def collectors() -> str:
+    """A round of decisions, played by collectors."""
+    found = kept("collectors")
+    rows = "\n".join(
+        f"| {name.split(':')[-1]} | {way} | {one['round'] * 1e3:,.0f} | {_quartiles(one['round_ratio'])} | "
+        f"{_quartiles(one['collect_ratio'])} | {_quartiles(one['processor_ratio'])} | "
+        + (f"{one['payload_bytes'] / 1e3:,.0f}" if "payload_bytes" in one else "-")
+        + " |"
+        for name, ways in found["environments"].items()
+        for way, one in ways.items()
+    )
+    return f"""## What collectors cost and gain
+
+PPO with one epoch, {found["copies"]} copies of {found["steps"]} decisions, {found["cores"]} cores of
+{_processor(found)}; `Slow-v0` spends two milliseconds a decision. Rounds in turns; a ratio is to the neighbouring
+round of this process alone, with its quartiles.
+
+| environment | way | round, ms | round | collecting alone | processor seconds | kB a round |
+|---|---|---|---|---|---|---|
+{rows}
+
+Command: `{found["command"]}`.
+"""
+
+
+def _quartiles(ratio: list[float]) -> str:
+    return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
+
+
+def overhead() -> str:
+    """What a trial costs beside its training."""
+    found = kept("sweep_overhead")
+    bare = median(found["bare"])
+    rows = "\n".join(
+        f"| {one['engine']} | {median(one['cold']) - bare:.1f} | {median(one['warm']) - bare:.1f} | "
+        f"{median(one['one_more']):.1f} ({min(one['one_more']):.1f} to {max(one['one_more']):.1f}) | "
+        f"{one['plan_bytes']:,} |"
+        for one in found["engines"]
+    )
+    files = found["act"]
+    acts = "\n".join(f"| {way} | {taken:.1f} |" for way, taken in files.items() if way != "rows")
+    return f"""## What a trial of a sweep costs
+
+Trials of one update of a small network, one worker on one core of {_processor(found)}, {len(found["bare"])} repeats. A
+bare start (Python, JAX, one compiled product) takes {bare:.2f} s and is taken off in the first two columns. One more
+trial is the slope over {found["trials"]} trials that differ in numbers only; all of them read the log by its path.
+
+| engine | a sweep of one, cold, s | the same, warm, s | one more trial, s | bytes of the plan |
+|---|---|---|---|---|
+{rows}
+
+The goals were 3 s cold beyond a bare start and 0.5 s for a further trial. Workers train one trial after another, so a
+further one is read, trained and written without a start, and without compiling what an earlier one has compiled.
+
+`tidelog act` on {files["rows"]:,} rows in {found["files"]} files, with one worker, so that all beyond the first row is
+the cost of the engine:
+
+| way | seconds |
+|---|---|
+{acts}
+
+Command: `{found["command"]}`.
+"""
