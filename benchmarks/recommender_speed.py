@@ -19,7 +19,6 @@ import polars as pl
 import tidelog as tl
 from benchmarks.door_size import anonymous
 from benchmarks.keep import RESULTS, keep, kept
-from benchmarks.peers import processor
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import as_members
 from tidelog.training.runs.record import this_machine
@@ -29,7 +28,7 @@ COMMAND = "python -m benchmarks.recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0
 SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "sampled_items": 1_024}
 PHASES = {"table and reader alone": {"pretrain_share": 1.0}, "everything": {"pretrain_share": 0.0}}
-COUNTS, OF_EACH, FEW_ITEMS, TURNS, TURN = (10_000, 100_000, 1_000_000), 10, 2_000, 7, 4.0
+COUNTS, OF_EACH, FEW_ITEMS, TURNS, TURN = (10_000, 100_000, 1_000_000), 10, 2_000, 5, 3.0
 WITH_USERS = {**SETTINGS, "pretrain_share": 1.0, "user_embedding": True}
 
 
@@ -122,7 +121,6 @@ if __name__ == "__main__":
     facts = {name: value for name, value in facts.items() if name not in ("command", "machine")}
     for part in parser.parse_args().parts:
         facts |= PARTS[part]()
-        machine = this_machine() | {"processor": processor()}
-        facts["machines"] = facts.get("machines", {}) | {part: machine}
+        facts["machines"] = facts.get("machines", {}) | {part: this_machine()}
         print(part, facts, flush=True)
         keep("recommender_speed", COMMAND, facts)

@@ -99,7 +99,9 @@ def take_user_rows(tree: Any, rows: jax.Array) -> Any:
 
 def put_user_rows(tree: Any, part: Any, rows: jax.Array) -> Any:
     """Return `part`, but with the tables of users of `tree`, in which these rows [R] are those of `part`."""
-    return _each_user_table(lambda table, few: UserTable(table.weight.at[rows].set(few.weight, mode="drop")), tree, part)
+    return _each_user_table(
+        lambda table, few: UserTable(table.weight.at[rows].set(few.weight, mode="drop")), tree, part
+    )
 
 
 def _each_user_table(change: Callable[..., UserTable], tree: Any, *parts: Any) -> Any:

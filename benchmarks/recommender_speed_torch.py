@@ -1,8 +1,8 @@
 """GRU4Rec and SASRec in PyTorch, as single-file scripts write them; runs where PyTorch is, without tidelog.
 
-`python benchmarks/recommender_torch.py READER SETTINGS`: READER is `gru` or `attention`, SETTINGS a JSON object with the
-sizes and the file of the events. Prints a line of facts, then, for every line with a number of seconds that it reads,
-one of a measurement. `benchmarks/recommender_speed_peers.py` compares it with tidelog.
+`python benchmarks/recommender_speed_torch.py READER SETTINGS`: READER is `gru` or `attention`, SETTINGS a JSON object
+with the sizes and the file of the events. Prints a line of facts, then, for every line with a number of seconds that
+it reads, one of a measurement. `benchmarks/recommender_speed_peers.py` compares it with tidelog.
 
 Windows, batch, sizes, dropout, Adam and the loss are those of recommender BCQ's table and reader: `targets` items of a
 window, each predicted from the state before it; a softmax over all items, or over `sampled` items by popularity to the
@@ -27,7 +27,11 @@ class GRU4Rec(nn.Module):
 
     def __init__(self, size: int, length: int, dropout: float) -> None:
         super().__init__()
-        self.drop, self.unit, self.out = nn.Dropout(dropout), nn.GRU(size, size, batch_first=True), nn.Linear(size, size)
+        self.drop, self.unit, self.out = (
+            nn.Dropout(dropout),
+            nn.GRU(size, size, batch_first=True),
+            nn.Linear(size, size),
+        )
 
     def forward(self, x: torch.Tensor, real: torch.Tensor) -> torch.Tensor:
         return self.out(self.unit(self.drop(x))[0])
@@ -70,11 +74,14 @@ class SASRec(nn.Module):
 class Recommender(nn.Module):
     """A table of items, a reader of histories, and the error of the next items."""
 
-    def __init__(self, reader: str, items: int, size: int, length: int, dropout: float, log_drawn: torch.Tensor) -> None:
+    def __init__(
+        self, reader: str, items: int, size: int, length: int, dropout: float, log_drawn: torch.Tensor
+    ) -> None:
         super().__init__()
         self.table, self.norm = nn.Embedding(items + 1, size, padding_idx=0), nn.LayerNorm(size)
         self.reader = {"gru": GRU4Rec, "attention": SASRec}[reader](size, length, dropout)
         self.log_drawn = log_drawn
+        nn.init.normal_(self.table.weight, std=size**-0.5)
 
     def forward(self, seen: torch.Tensor, chosen: torch.Tensor, drawn: torch.Tensor | None) -> torch.Tensor:
         """Items [B, L] before the targets [B, T], and drawn items [S] or None -> the mean error."""
@@ -109,7 +116,9 @@ def updates_of(reader: str, settings: dict[str, Any]) -> Any:
         window = torch.where(grid >= start[last][:, None], item[grid.clamp(min=0)], 0)
         drawn = None
         if sampled:
-            drawn = torch.searchsorted(cumulative, torch.rand(sampled, dtype=torch.float64)).clamp(max=len(share) - 1) + 1
+            drawn = (
+                torch.searchsorted(cumulative, torch.rand(sampled, dtype=torch.float64)).clamp(max=len(share) - 1) + 1
+            )
         loss = model(window[:, :-1], window[:, -targets:], drawn)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
