@@ -117,10 +117,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     path = RESULTS / "recommender_speed.json"
-    facts: dict[str, Any] = kept("recommender_speed") if path.exists() else {}
-    facts = {name: value for name, value in facts.items() if name not in ("command", "machine")}
+    before: dict[str, Any] = kept("recommender_speed") if path.exists() else {}
+    facts = {name: value for name, value in before.items() if name not in ("command", "machine")}
+    facts["machines"] = {part: before["machine"] for part in PARTS if part in before} | before.get("machines", {})
     for part in parser.parse_args().parts:
         facts |= PARTS[part]()
-        facts["machines"] = facts.get("machines", {}) | {part: this_machine()}
+        facts["machines"][part] = this_machine()
         print(part, facts, flush=True)
         keep("recommender_speed", COMMAND, facts)
