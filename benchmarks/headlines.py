@@ -185,6 +185,13 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
             if (row.get("over"), row["measure"]) == ("without counts", "ndcg")
         )
     ),
+    "recommender_peers": lambda f: (
+        f"times PyTorch's events a second, on {next(iter(f['parts']))}: "
+        + "; ".join(
+            f"{case} {one['ways']['torch']['tidelog_over_it_a_second']['median']:.1f}"
+            for case, one in next(iter(f["parts"].values())).items()
+        )
+    ),
     "recommender_speed": lambda f: (
         f"{f['phases']['table and reader alone']['events']:,.0f} events a second over {f['items']:,} items"
     ),

@@ -20,6 +20,7 @@ from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import delays, recommenders, retrieval, successors
+from benchmarks.recommender_page import peers as recommender_peers
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
@@ -542,6 +543,7 @@ SECTIONS += (
     (recommenders, "recommender_"),
     (delays, "recommender_delays"),
     (recommender_speed, "recommender_speed"),
+    (recommender_peers, "recommender_peers"),
     (recommender_size, "recommender_size"),
     (successors, "recommender_successors"),
     (retrieval, "retrieval"),

@@ -520,6 +520,20 @@ MUTATIONS = [
         "tests/recommend/test_user_embedding.py",
     ),
     Mutation(
+        "user embedding: places of a batch that no user fills are the first user's",
+        "recommend/networks.py",
+        "fill_value=count",
+        "fill_value=1",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
+        "user embedding: the moments of users in the batch are added to what they were",
+        "recommend/networks.py",
+        'at[rows].set(few.weight, mode="drop")',
+        'at[rows].add(few.weight, mode="drop")',
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
         "user embedding: an unknown user is the first one",
         "runtime/recommender.py",
         "self._user.get(str(one), 0)",
