@@ -123,6 +123,12 @@ def _verdict_speed(found: Found) -> str:
     return f"a whole verdict in {min(seconds):.0f} to {max(seconds):.0f} s"
 
 
+def _judging_workers(found: Found) -> str:
+    ratios = {name: one["2 workers"]["time_ratio"][0] for name, one in found["cases"].items()}
+    named = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    return f"the time of a verdict with 2 workers on {found['machine']['threads']} cores, of one without: {named}"
+
+
 HEADLINES: dict[str, Callable[[Found], str]] = {
     "speed_cpu": _speed,
     "peers": _peers,
@@ -171,6 +177,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"{f['pooled'][-1]['episodes']:,} episodes"
     ),
     "verdict_speed": _verdict_speed,
+    "judging_workers": _judging_workers,
     "recommender_": _recommenders,
     "recommender_delays": _delays,
     "recommender_size": lambda f: (

@@ -733,7 +733,7 @@ MUTATIONS = [
     ),
     Mutation(
         "equal lengths: the mean reward is worth more towards the end",
-        "ope/evidence/policy_evidence.py",
+        "ope/evidence/episodes.py",
         "np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]",
         "np.cumsum(float(discount) ** np.arange(lengths[0]))",
         "tests/ope/test_verdict.py",
@@ -1174,9 +1174,23 @@ MUTATIONS = [
     Mutation(
         "judge: a policy without support takes the clone from those after it",
         "ope/verdict/comparison.py",
-        'if gathered.model != "neural" and not gathered.without_support:',
-        'if gathered.model != "neural":',
+        'return found.model == "neural" or found.without_support',
+        'return found.model == "neural"',
         "tests/ope/test_without_support.py",
+    ),
+    Mutation(
+        "judge by jobs: a result of another discount is taken for one of this question",
+        "ope/models/fold_jobs.py",
+        'names = ("log", "given", "model", "discount", "seed", "versions")',
+        'names = ("log", "given", "model", "seed", "versions")',
+        "tests/ope/test_fit_jobs.py",
+    ),
+    Mutation(
+        "judge by jobs: the value of the mean reward is left out",
+        "ope/evidence/fit_jobs.py",
+        "values.append(with_known(join_folds(log, folds, [one.values[place] for one in by_fold]), known))",
+        "values.append(join_folds(log, folds, [one.values[place] for one in by_fold]))",
+        "tests/ope/test_fit_jobs.py",
     ),
     Mutation(
         "candidates: an item counts again at each earlier place",
