@@ -25,7 +25,7 @@ from benchmarks.recommender_page import peers as recommender_peers
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
-from benchmarks.speed_page import collectors, overhead, peers, several_seeds, speed, update_profile
+from benchmarks.speed_page import collectors, overhead, peers, several_seeds, speed, start, update_profile
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -523,6 +523,7 @@ SECTIONS = (
     (speed, "speed"),
     (peers, "peers"),
     (update_profile, "update_profile"),
+    (start, "start"),
     (several_seeds, "several_seeds"),
     (icu, "icu_sepsis_iql"),
     (icu_bcq, "icu_sepsis_bcq"),

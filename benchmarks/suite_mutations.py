@@ -190,8 +190,8 @@ MUTATIONS = [
     Mutation(
         "bcq: latents clipped on one side",
         "algorithms/bcq_candidates.py",
-        "jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)",
-        "jnp.minimum(jax.random.normal(key, shape), config.latent_clip)",
+        "jnp.clip(normal(key, shape), -config.latent_clip, config.latent_clip)",
+        "jnp.minimum(normal(key, shape), config.latent_clip)",
         "tests/limits/test_bcq.py",
     ),
     Mutation(

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.arrays import float32, zeros
+from tidelog.networks.arrays import float32, normal, zeros
 from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
@@ -198,7 +198,7 @@ def decode_items(networks: ItemGeneration, states: jax.Array, latent: jax.Array,
 
 def clipped_latents(key: jax.Array, shape: tuple[int, ...], limit: Any) -> jax.Array:
     """Return standard normal latents, clipped at `limit` on both sides."""
-    return jnp.clip(jax.random.normal(key, shape), -limit, limit)
+    return jnp.clip(normal(key, shape), -limit, limit)
 
 
 # History encoders.
