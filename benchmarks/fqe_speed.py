@@ -19,7 +19,7 @@ from tidelog.algorithms.core.optimisation import descend, polyak_update
 from tidelog.algorithms.iql import critic_loss
 from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
-from tidelog.ope.evidence.target import Target
+from tidelog.ope.evidence.evidence import Target
 from tidelog.ope.models.fqe import FQE
 from tidelog.ope.models.function_approximation import evaluation_log
 from tidelog.training.engine.engine import Engine

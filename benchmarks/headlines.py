@@ -123,6 +123,12 @@ def _verdict_speed(found: Found) -> str:
     return f"a whole verdict in {min(seconds):.0f} to {max(seconds):.0f} s"
 
 
+def _judging_workers(found: Found) -> str:
+    ratios = {name: one["2 workers"]["time_ratio"][0] for name, one in found["cases"].items()}
+    named = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
+    return f"the time of a verdict with 2 workers on {found['machine']['threads']} cores, of one without: {named}"
+
+
 def _start(found: Found) -> str:
     cold, warm = (median(found["entries"]["iql"][f"{way}_over_bare"]) for way in ("cold", "warm"))
     return f"100 updates of IQL in a new process: {cold:.1f} bare starts cold, {warm:.1f} warm"
@@ -177,6 +183,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"{f['pooled'][-1]['episodes']:,} episodes"
     ),
     "verdict_speed": _verdict_speed,
+    "judging_workers": _judging_workers,
     "recommender_": _recommenders,
     "recommender_delays": _delays,
     "recommender_size": lambda f: (
@@ -189,6 +196,13 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
             f"{row['log']} {_interval(row['gain'], 3)}"
             for row in f["rows"]
             if (row.get("over"), row["measure"]) == ("without counts", "ndcg")
+        )
+    ),
+    "recommender_peers": lambda f: (
+        f"times PyTorch's events a second, on {next(iter(f['parts']))}: "
+        + "; ".join(
+            f"{case} {one['ways']['torch']['tidelog_over_it_a_second']['median']:.1f}"
+            for case, one in next(iter(f["parts"].values())).items()
         )
     ),
     "recommender_speed": lambda f: (

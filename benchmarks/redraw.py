@@ -12,6 +12,7 @@ from benchmarks.judging_page import (
     carrying,
     judges,
     judging_speed,
+    judging_workers,
     looks,
     randomised_part,
     risk_bands,
@@ -20,6 +21,7 @@ from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import delays, recommenders, retrieval, successors
+from benchmarks.recommender_page import peers as recommender_peers
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
@@ -536,13 +538,14 @@ SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (randomised_part, "randomised_part"), (carrying, "choose_carrying"))
 SECTIONS += ((adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))
-SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"))
+SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"), (judging_workers, "judging_workers"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),
     (recommenders, "recommender_"),
     (delays, "recommender_delays"),
     (recommender_speed, "recommender_speed"),
+    (recommender_peers, "recommender_peers"),
     (recommender_size, "recommender_size"),
     (successors, "recommender_successors"),
     (retrieval, "retrieval"),

@@ -520,6 +520,20 @@ MUTATIONS = [
         "tests/recommend/test_user_embedding.py",
     ),
     Mutation(
+        "user embedding: places of a batch that no user fills are the first user's",
+        "recommend/networks.py",
+        "fill_value=count",
+        "fill_value=1",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
+        "user embedding: the moments of users in the batch are added to what they were",
+        "recommend/networks.py",
+        'at[rows].set(few.weight, mode="drop")',
+        'at[rows].add(few.weight, mode="drop")',
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
         "user embedding: an unknown user is the first one",
         "runtime/recommender.py",
         "self._user.get(str(one), 0)",
@@ -719,7 +733,7 @@ MUTATIONS = [
     ),
     Mutation(
         "equal lengths: the mean reward is worth more towards the end",
-        "ope/evidence/policy_evidence.py",
+        "ope/evidence/episodes.py",
         "np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]",
         "np.cumsum(float(discount) ** np.arange(lengths[0]))",
         "tests/ope/test_verdict.py",
@@ -1160,9 +1174,23 @@ MUTATIONS = [
     Mutation(
         "judge: a policy without support takes the clone from those after it",
         "ope/verdict/comparison.py",
-        'if gathered.model != "neural" and not gathered.without_support:',
-        'if gathered.model != "neural":',
+        'return found.model == "neural" or found.without_support',
+        'return found.model == "neural"',
         "tests/ope/test_without_support.py",
+    ),
+    Mutation(
+        "judge by jobs: a result of another discount is taken for one of this question",
+        "ope/models/fold_jobs.py",
+        'names = ("log", "given", "model", "discount", "seed", "versions")',
+        'names = ("log", "given", "model", "seed", "versions")',
+        "tests/ope/test_fit_jobs.py",
+    ),
+    Mutation(
+        "judge by jobs: the value of the mean reward is left out",
+        "ope/evidence/fit_jobs.py",
+        "values.append(with_known(join_folds(log, folds, [one.values[place] for one in by_fold]), known))",
+        "values.append(join_folds(log, folds, [one.values[place] for one in by_fold]))",
+        "tests/ope/test_fit_jobs.py",
     ),
     Mutation(
         "candidates: an item counts again at each earlier place",

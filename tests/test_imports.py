@@ -48,6 +48,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("algorithms",),
     ("policies", "mlflow"),
     ("training", "recommend.recommendation_tables"),
+    ("sweeps.engines", "sweeps.fan_out", "sweeps.worker"),
     ("ope", "recommend.metrics"),
     ("report", "testing"),
     ("bench", "sweeps"),

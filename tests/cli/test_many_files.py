@@ -19,8 +19,8 @@ from tidelog.policies.batch_inference import act_on_table
 from tidelog.runtime.policy import Policy as SavedPolicy
 from tidelog.sweeps import fan_out as fan_out_module
 from tidelog.sweeps.engines import Job, named
+from tidelog.sweeps.engines.work import run_job
 from tidelog.sweeps.fan_out import groups_of
-from tidelog.sweeps.work import run_job
 
 GLOB = "new/*/*"
 

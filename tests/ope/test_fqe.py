@@ -17,7 +17,8 @@ from tidelog.envs import play
 from tidelog.envs.toys import PointMass
 from tidelog.envs.treatment import clinician, treatment
 from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.evidence.evidence import Target
+from tidelog.ope.evidence.target import target_of
 from tidelog.ope.models import function_approximation as pages
 from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS, step
 from tidelog.ope.models.function_approximation import (

@@ -13,8 +13,8 @@ from tidelog.data.states import number_observations
 from tidelog.envs.treatment import treatment
 from tidelog.ope.estimators.sequential import double_reinforcement, marginal_importance
 from tidelog.ope.evidence.episodes import episode_folds
-from tidelog.ope.evidence.evidence import Evidence
-from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.evidence.evidence import Evidence, Target
+from tidelog.ope.evidence.target import target_of
 from tidelog.ope.models.function_approximation import feature_ratios, solved_weights
 from tidelog.ope.models.tabular import by_state, count_model, flow, layered_flow, tabular_ratios
 from tidelog.ope.verdict.decide import apply_limits

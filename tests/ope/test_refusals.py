@@ -24,9 +24,9 @@ from tidelog.ope.estimators.intervals import Confidence, bernstein
 from tidelog.ope.estimators.ratios import Ratios, cluster_sums, means
 from tidelog.ope.estimators.risk_bands import Sample
 from tidelog.ope.evidence import propensities, target
-from tidelog.ope.evidence.evidence import Evidence
+from tidelog.ope.evidence.evidence import Evidence, Target
 from tidelog.ope.evidence.propensities import Clone, Propensities, clone_by_counts, propensities_of, with_time
-from tidelog.ope.evidence.target import ExternalPolicy, Target, target_of
+from tidelog.ope.evidence.target import ExternalPolicy, target_of
 from tidelog.ope.models import fqe, function_approximation, tabular
 from tidelog.ope.verdict import checks, ledger, verdict_store, verdict_text
 from tidelog.ope.verdict.judge import Comparison

@@ -78,7 +78,10 @@ from tidelog.recommend.networks import (
     UserTable,
     clipped_latents,
     decode_items,
+    put_user_rows,
     recurrent,
+    rows_in_batch,
+    take_user_rows,
 )
 from tidelog.recommend.next_item import (
     INITIAL_VECTORS,
@@ -148,11 +151,19 @@ def progress(state: State) -> jax.Array:
 def next_item_step(
     config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array
 ) -> tuple[State, dict[str, jax.Array]]:
-    """Return the state with updated table and reader."""
-    rate = config.learning_rate * config.schedule(progress(state))
-    next_item, opt_state, _, metrics = gradient_step(
-        next_item_loss, state.next_item, state.opt_states.next_item, rate, config, batch, state.facts, key
-    )
+    """Return the state with updated table and reader.
+
+    Of the table of users only the rows of the batch are read, differentiated and updated, and only their moments: the
+    others wait, as in PyTorch's SparseAdam. The count of updates, which corrects the moments' bias, is that of all.
+    """
+    rate, users = config.learning_rate * config.schedule(progress(state)), state.next_item.users
+    whole = part = (state.next_item, state.opt_states.next_item)
+    if users is not None:
+        rows, places = rows_in_batch(batch.data.user_index, len(users.weight))
+        batch = batch._replace(data=batch.data._replace(user_index=places))
+        part = take_user_rows(whole, rows)
+    *part, _, metrics = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
+    next_item, opt_state = part if users is None else put_user_rows(whole, tuple(part), rows)
     return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
 
 

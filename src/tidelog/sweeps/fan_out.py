@@ -30,13 +30,16 @@ def fan_out(
     engine: Engine,
     left: Callable[[Sequence[int]], list[int]],
     tell: Callable[[], None],
+    modules: Sequence[str] | None = None,
 ) -> dict[int, str]:
     """Have an engine work on groups of files, and return why a job was given up, by the numbers of its files.
 
-    `module` has `work_on(folder, files)`; `left` are those of some files that are not done; `tell` shows progress.
+    `module` has `work_on(folder, files)`; `left` are those of some files that are not done; `tell` shows progress;
+    `modules` are imported first, None: those that register algorithms of the user's own.
     After a signal the jobs end, and KeyboardInterrupt or SystemExit(143) is raised.
     """
-    waiting = [Job(str(folder.absolute()), number, 1, 0, _plugins(), None, module, list(files))
+    imported = _plugins() if modules is None else list(modules)
+    waiting = [Job(str(folder.absolute()), number, 1, 0, imported, None, module, list(files))
                for number, files in enumerate(groups)]  # fmt: skip
     losses = dict.fromkeys(range(len(groups)), 0)
     lost: dict[int, str] = {}

@@ -27,7 +27,7 @@ def main() -> int:
         if job.cores is not None:
             os.sched_setaffinity(0, job.cores)
         print_to_file(job)
-        from tidelog.sweeps.work import run_job
+        from tidelog.sweeps.engines.work import run_job
 
         code = run_job(job)
         if code != 0:

@@ -6,6 +6,7 @@ Letters: `N` steps, `M` stored observations, `I` numbers in an observation, `E` 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,21 @@ def out_of_fold(log: Log, folds: Ordinals, found: Sequence[NDArray[Any]], at: ND
     for fold, values in enumerate(found):
         joined[of == fold] = values[where[of == fold]]
     return joined
+
+
+def centred_rewards(log: Log, discount: float) -> tuple[Log, NDArray[np.float64]]:
+    """The log with the rewards that models of values learn, and the value of the rest from each step, [N] or [1].
+
+    If all episodes have the same length, these are the rewards minus their mean, and the value of that mean is added to
+    the model's values: a constant added to every reward then changes no comparison.
+    """
+    lengths = np.diff(log.starts)
+    if lengths.min() != lengths.max():
+        return log, np.zeros(1)
+    reward = np.asarray(log.reward, np.float64)
+    left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
+    known = np.tile(left * reward.mean(), len(lengths))
+    return replace(log, reward=(reward - reward.mean()).astype(np.float32)), known
 
 
 def elapsed_share(log: Log) -> NDArray[np.float32]:

@@ -1,6 +1,7 @@
 """Input of the estimators: a log's steps, the logger's and the target's probabilities, and a model's values.
 
-Letters: `N` steps, `E` episodes, `A` actions, `T` steps of the longest episode.
+Letters: `N` steps, `M` stored observations, `E` episodes, `A` number of actions or action size, `K` draws, `T` steps of
+the longest episode.
 """
 
 from __future__ import annotations
@@ -18,6 +19,16 @@ BY_STEP = (  # fields of `Evidence` with one row per step
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
     "action", "supported",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A policy on a log."""
+
+    logged: Floats  # [N]: probability or density of the logged action
+    probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
+    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that represent the policy
+    bandwidth: float | None = None  # of the kernel, if there is one
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ Letters: `N` steps, `E` episodes, `F` folds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -30,13 +30,13 @@ from tidelog.ope.assumptions.independence import (
     relative_time,
     time_dependence,
 )
-from tidelog.ope.evidence.episodes import Ordinals, check_log, clusters_of, episode_folds, out_of_fold
+from tidelog.ope.evidence.episodes import Ordinals, centred_rewards, check_log, clusters_of, episode_folds, out_of_fold
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
-from tidelog.ope.evidence.evidence import Evidence, Floats
+from tidelog.ope.evidence.evidence import Evidence, Floats, Target
 from tidelog.ope.evidence.propensities import Fit, Propensities, estimates_by_classifier, propensities_of, with_time
 from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.shrinkage import shrunk
-from tidelog.ope.evidence.target import Target, target_of
+from tidelog.ope.evidence.target import target_of
 from tidelog.ope.models.function_approximation import feature_ratios, network_values
 from tidelog.ope.models.tabular import Values, tabular_ratios, tabular_values
 from tidelog.policies.policy import Policy
@@ -103,6 +103,81 @@ def evidence_of(
     `lacks_support` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
     settings out of range.
     """
+    tell = progress or (lambda what, share: None)
+    prepared = prepare_evidence(
+        policy,
+        log,
+        sample=sample,
+        discount=discount,
+        propensities=propensities,
+        model=model,
+        seed=seed,
+        folds=folds,
+        bandwidth=bandwidth,
+        cloning=cloning,
+        tests=tests,
+        lacks_support=lacks_support,
+        progress=progress,
+    )
+    found = evidence_from(prepared, _values(prepared, tell), _ratios(prepared))
+    release_memory()
+    tell("models", 1.0)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What is known about a policy and its logger before values and occupancy ratios are fitted."""
+
+    policy: Policy
+    log: Log  # without weights
+    weighted: bool  # whether it had some
+    sample: bool
+    discount: float
+    seed: int
+    target: Target
+    plan: ModelChoice  # without a model where `without_support`
+    logger: LoggerModel
+    candidates: list[list[Target]]  # whose values are fitted, a target for each fold: the policy and its clones first
+    judged: int  # the number of candidates with ratios too; one after them is the policy without its kernel
+    without_support: bool
+
+    @property
+    def model(self) -> Model:
+        """The model that is fitted."""
+        return self.plan.model
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether there is anything to fit."""
+        return self.model != "none"
+
+    def fits_ratios(self, targets: Sequence[Target]) -> bool:
+        """Whether occupancy ratios of a candidate are fitted; not with one-step episodes or without a density.
+
+        With one-step episodes, target and logger see the same observations: only the ratio of the actions remains.
+        """
+        several = len(self.log.starts) != self.log.steps + 1
+        return self.is_fitted and several and any(one.logged.any() for one in targets)
+
+
+def prepare_evidence(
+    policy: Policy,
+    log: Log,
+    *,
+    sample: bool = False,
+    discount: float = 1.0,
+    propensities: Any = None,
+    model: str | None = None,
+    seed: int = 0,
+    folds: int | None = None,
+    bandwidth: float | None = None,
+    cloning: bool = True,
+    tests: bool = True,
+    lacks_support: Callable[[Evidence], bool] | None = None,
+    progress: Progress | None = None,
+) -> Prepared:
+    """Model the logger and ask the policy, for `evidence_from`; arguments and errors as for `evidence_of`."""
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)
@@ -118,45 +193,52 @@ def evidence_of(
     candidates = [[target] * count]
     if cloning and known.clones:
         candidates.append([c.target(log, sample=sample, bandwidth=bandwidth, seed=seed) for c in known.clones])
-    without_support = False
+    judged, without_support = len(candidates), False
     if lacks_support is not None and plan.model == "neural":
-        without = replace(plan, model="none")
-        without_support = lacks_support(_evidence(log, without, candidates[0], known, None, discount, seed))
-        plan = without if without_support else plan
-    exact = [] if target.bandwidth is None or without_support else [[target_of(policy, log)] * count]
-    values = _values(log, plan, candidates + exact, discount, seed, tell)
-    pairs = zip(candidates, values, strict=False)
-    evidence = [_evidence(log, plan, targets, known, value, discount, seed) for targets, value in pairs]
+        without_support = lacks_support(_evidence(log, plan, candidates[0], known, None, None, discount))
+        plan = replace(plan, model="none") if without_support else plan
+    if target.bandwidth is not None and not without_support:
+        candidates.append([target_of(policy, log)] * count)
+    return Prepared(
+        policy, log, weighted, sample, discount, seed, target, plan, logger, candidates, judged, without_support
+    )
+
+
+def evidence_from(
+    prepared: Prepared, values: Sequence[Values | None], ratios: Sequence[Floats | None]
+) -> PolicyEvidence:
+    """The evidence with these values of all candidates, and occupancy ratios [N] of the judged ones."""
+    policy, log, plan, known = prepared.policy, prepared.log, prepared.plan, prepared.logger.propensities
+    triples = zip(prepared.candidates, values, ratios, strict=False)
+    evidence = [_evidence(log, plan, targets, known, one, two, prepared.discount) for targets, one, two in triples]
     shares = [1.0]
     if plan.model == "neural":
         evidence, shares = map(list, zip(*map(shrunk, evidence), strict=True))
-    release_memory()
     smoothing = None
-    if exact and values[0] is not None and values[-1] is not None:
+    if len(values) > prepared.judged and values[0] is not None and values[-1] is not None:
         first = np.asarray(log.starts[:-1])
         smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
-    tell("models", 1.0)
     cloned = evidence[1] if len(evidence) > 1 else None
-    notes = _notes(log, target, smoothing, weighted, shares[0])
-    if without_support:
+    notes = _notes(log, prepared.target, smoothing, prepared.weighted, shares[0])
+    if prepared.without_support:
         notes = (*notes, "values of actions were not modelled: the weights alone show that the log cannot judge it")
     if isinstance(policy, EstimatorPolicy):
         decisions = log.transitions
-        notes = (*policy.notes(decisions.observation, decisions.mask, sample), *notes)
+        notes = (*policy.notes(decisions.observation, decisions.mask, prepared.sample), *notes)
     return PolicyEvidence(
         evidence[0],
         cloned,
         plan.folds,
         plan.model,
-        target.bandwidth,
+        prepared.target.bandwidth,
         smoothing,
         notes,
         known.by,
         known.fit,
         known.classifier,
-        logger.history,
-        logger.drift,
-        without_support,
+        prepared.logger.history,
+        prepared.logger.drift,
+        prepared.without_support,
     )
 
 
@@ -215,31 +297,30 @@ def choose_model(log: Log, model: str | None, folds: int | None, seed: int) -> M
     )
 
 
-def _values(
-    log: Log, plan: ModelChoice, candidates: list[list[Target]], discount: float, seed: int, tell: Progress
-) -> list[Values | None]:
-    """Cross-fitted values of each candidate, a target for each fold; None without a model.
-
-    If all episodes have the same length, the model learns rewards minus their mean, and the value of that mean is added
-    to its values: a constant added to every reward then changes no comparison.
-    """
-    if plan.model == "none":
-        return [None] * len(candidates)
-    lengths, known = np.diff(log.starts), np.zeros(1)
-    if lengths.min() == lengths.max():
-        reward = np.asarray(log.reward, np.float64)
-        left = np.cumsum(float(discount) ** np.arange(lengths[0]))[::-1]
-        log = replace(log, reward=(reward - reward.mean()).astype(np.float32))
-        known = np.tile(left * reward.mean(), len(lengths))  # [N]: value of the mean reward from each step
+def _values(prepared: Prepared, tell: Progress) -> list[Values | None]:
+    """Cross-fitted values of each candidate; None without a model."""
+    if not prepared.is_fitted:
+        return [None] * len(prepared.candidates)
+    plan, discount = prepared.plan, prepared.discount
+    log, known = centred_rewards(prepared.log, discount)
     if plan.states is not None:
-        values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in candidates]
+        values = [tabular_values(log, plan.states, plan.folds, targets, discount) for targets in prepared.candidates]
     else:
         values = network_values(
-            log, plan.folds, candidates, discount, seed, lambda share: tell("values", 0.4 + 0.6 * share)
+            log,
+            plan.folds,
+            prepared.candidates,
+            discount,
+            prepared.seed,
+            lambda share: tell("values", 0.4 + 0.6 * share),
         )
-    by_action = [None if one.all_actions is None else one.all_actions + np.reshape(known, (-1, 1)) for one in values]
-    pairs = zip(values, by_action, strict=True)
-    return [Values(one.logged + known, one.target + known, all_actions) for one, all_actions in pairs]
+    return [with_known(one, known) for one in values]
+
+
+def with_known(values: Values, known: Floats) -> Values:
+    """Values of a model, and what is known about them without it: [N], or [1] for all steps."""
+    by_action = None if values.all_actions is None else values.all_actions + np.reshape(known, (-1, 1))
+    return Values(values.logged + known, values.target + known, by_action)
 
 
 def _evidence(
@@ -248,8 +329,8 @@ def _evidence(
     targets: list[Target],
     known: Propensities,
     values: Values | None,
+    ratios: Floats | None,
     discount: float,
-    seed: int,
 ) -> Evidence:
     chances = [one.probabilities for one in targets if one.probabilities is not None]
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
@@ -266,27 +347,33 @@ def _evidence(
         behaviour_all=known.all_actions,
         model_all=None if values is None else values.all_actions,
         estimated=known.estimated,
-        occupancy=_occupancy(log, plan, targets, known, discount, seed),
+        occupancy=ratios,
         action=np.asarray(log.action, np.int64) if isinstance(log.spec.action, Discrete) else None,
         supported=out_of_fold(log, plan.folds, shown, log.position) if shown else None,
         clusters=clusters_of(log),
     )
 
 
-def _occupancy(
-    log: Log, plan: ModelChoice, targets: list[Target], known: Propensities, discount: float, seed: int
-) -> Floats | None:
-    """Occupancy ratios; None without a model, or if the target has no density.
+def _ratios(prepared: Prepared) -> list[Floats | None]:
+    """Occupancy ratios of each judged candidate."""
+    log, plan, discount, found = prepared.log, prepared.plan, prepared.discount, list[Floats | None]()
+    behaviour = prepared.logger.propensities.logged
+    for targets in prepared.candidates[: prepared.judged]:
+        if not prepared.fits_ratios(targets):
+            found.append(unfitted_ratios(prepared, targets))
+        elif plan.states is not None:
+            found.append(tabular_ratios(log, plan.states, plan.folds, targets, behaviour, discount))
+        else:
+            found.append(feature_ratios(log, plan.folds, targets, behaviour, discount, prepared.seed))
+    return found
 
-    With one-step episodes, target and logger see the same observations: only the ratio of the actions remains.
-    """
-    if plan.model == "none" or not any(one.logged.any() for one in targets):
+
+def unfitted_ratios(prepared: Prepared, targets: Sequence[Target]) -> Floats | None:
+    """Occupancy ratios of one-step episodes; None without a model, or if the target has no density."""
+    if not prepared.is_fitted or not any(one.logged.any() for one in targets):
         return None
-    if len(log.starts) == log.steps + 1:
-        return np.asarray(out_of_fold(log, plan.folds, [one.logged for one in targets]) / known.logged)
-    if plan.states is not None:
-        return tabular_ratios(log, plan.states, plan.folds, targets, known.logged, discount)
-    return feature_ratios(log, plan.folds, targets, known.logged, discount, seed)
+    logged = out_of_fold(prepared.log, prepared.plan.folds, [one.logged for one in targets])
+    return np.asarray(logged / prepared.logger.propensities.logged)
 
 
 def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool, share: float) -> tuple[str, ...]:

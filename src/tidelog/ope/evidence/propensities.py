@@ -47,9 +47,9 @@ from tidelog.ope.assumptions.independence import time_basis
 from tidelog.ope.evidence.classifiers import BEST, SMALLEST, TREES, check_classifier, is_classifier, log_chances
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
 from tidelog.ope.evidence.estimator_policy import estimator_name, is_estimator
-from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.evidence import Floats, Target
 from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensities
-from tidelog.ope.evidence.target import DRAWS, Target, common_bounds, with_kernel
+from tidelog.ope.evidence.target import DRAWS, common_bounds, with_kernel
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete, Vector

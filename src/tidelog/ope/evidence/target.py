@@ -20,7 +20,6 @@ Letters: `N` steps, `M` stored observations, `B` batch, `A` number of actions or
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -30,23 +29,13 @@ from scipy.special import ndtr, ndtri
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy, is_estimator
-from tidelog.ope.evidence.evidence import Floats
+from tidelog.ope.evidence.evidence import Floats, Target
 from tidelog.policies.action_mapping import action_orders, leaf_translations
 from tidelog.policies.policy import Policy
 from tidelog.runtime.replay import Leaves, replay, replay_actions, replay_log_probability
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 DRAWS = 8  # sampled actions that represent a continuous action distribution
-
-
-@dataclass(frozen=True, eq=False)
-class Target:
-    """A policy on a log."""
-
-    logged: Floats  # [N]: probability or density of the logged action
-    probabilities: Floats | None = None  # [M, A]: of discrete actions, at every stored observation
-    actions: NDArray[np.float32] | None = None  # [M, K, A]: continuous actions that represent the policy
-    bandwidth: float | None = None  # of the kernel, if there is one
 
 
 def target_of(

@@ -46,10 +46,9 @@ from tidelog.ope.evidence.episodes import (
     observed_numbers,
     without,
 )
-from tidelog.ope.evidence.evidence import Floats
-from tidelog.ope.evidence.target import Target
+from tidelog.ope.evidence.evidence import Floats, Target
 from tidelog.ope.models.fqe import FQE, POLICY_ACTIONS
-from tidelog.ope.models.tabular import Values
+from tidelog.ope.models.tabular import Values, join_folds
 from tidelog.policies.policy import CHUNK
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
@@ -126,34 +125,39 @@ def network_values(
 ) -> list[Values]:
     """Cross-fitted values of several policies; `candidates` has one target per fold for each. Folds run in parallel."""
     use_cache()
-    count, of = int(folds.max()) + 1, fold_of_steps(log, folds)
+    count = int(folds.max()) + 1
     shares = np.zeros(count)
 
     def of_fold(fold: int) -> list[Values]:
-        """Values of each policy at the fold's rows, by a critic trained on the other folds."""
-
         def tell(share: float) -> None:
             shares[fold] = share
             if progress is not None:
                 progress(float(shares.mean()))
 
-        learnt = without(folds, fold)
-        evaluation = evaluation_log(log, [targets[fold] for targets in candidates], discount, learnt)
-        mine = evaluation.log.take_episodes(learnt)
-        width = 128 if mine.steps >= WIDE else 64
-        config = FQE(discount=discount, centre=evaluation.centre, policies=len(candidates), hidden=(width, width))
-        critic = train_critic(config, mine, updates_for(mine), seed + fold, tell)
-        return _rated(critic, evaluation, np.flatnonzero(of == fold), len(candidates))
+        return fold_values(log, folds, fold, [targets[fold] for targets in candidates], discount, seed, tell)
 
     with ThreadPoolExecutor(2) as pool:
         by_fold = list(pool.map(of_fold, range(count)))
-    back = np.argsort(np.concatenate([np.flatnonzero(of == fold) for fold in range(count)]))
-    values = []
-    for policy in range(len(candidates)):
-        columns = zip(*(found[policy] for found in by_fold), strict=True)
-        joined = [None if any(x is None for x in one) else np.concatenate(one)[back] for one in columns]
-        values.append(Values(*joined))  # type: ignore[arg-type]
-    return values
+    return [join_folds(log, folds, found) for found in zip(*by_fold, strict=True)]
+
+
+def fold_values(
+    log: Log,
+    folds: Ordinals,
+    fold: int,
+    targets: Sequence[Target],
+    discount: float = 1.0,
+    seed: int = 0,
+    tell: Callable[[float], None] | None = None,
+) -> list[Values]:
+    """Values of several policies at a fold's rows, by a critic trained on the others; `targets` has one of each."""
+    learnt, rows = without(folds, fold), np.flatnonzero(fold_of_steps(log, folds) == fold)
+    evaluation = evaluation_log(log, targets, discount, learnt)
+    mine = evaluation.log.take_episodes(learnt)
+    width = 128 if mine.steps >= WIDE else 64
+    config = FQE(discount=discount, centre=evaluation.centre, policies=len(targets), hidden=(width, width))
+    critic = train_critic(config, mine, updates_for(mine), seed + fold, tell)
+    return _rated(critic, evaluation, rows, len(targets))
 
 
 def updates_for(log: Log) -> int:
@@ -231,18 +235,25 @@ def feature_ratios(
     log: Log, folds: Ordinals, targets: Sequence[Target], behaviour: Floats, discount: float = 1.0, seed: int = 0
 ) -> Floats:
     """Cross-fitted ratios [N] from random features; `targets` has one per fold, `behaviour` [N] the propensities."""
-    of, ratios, position = fold_of_steps(log, folds), np.zeros(log.steps), np.asarray(log.position)
+    of, ratios = fold_of_steps(log, folds), np.zeros(log.steps)
     for fold, target in enumerate(targets):
-        learnt, rows = without(folds, fold), np.flatnonzero(of == fold)
-        step = target.logged / behaviour
-        seen = observed_numbers(log, learnt)
-        if ends_by_clock(log):
-            seen = np.concatenate([seen, elapsed_share(log)], axis=1)
-        features = random_features(seen, seed)
-        alpha = solved_weights(log, features, step, learnt, discount)
-        state = 1.0 + np.concatenate([features(position[block]) @ alpha for block in _blocks(rows)])
-        ratios[rows] = np.maximum(state, 0.0) * step[rows]
+        ratios[of == fold] = fold_ratios(log, folds, fold, target, behaviour, discount, seed)
     return ratios
+
+
+def fold_ratios(
+    log: Log, folds: Ordinals, fold: int, target: Target, behaviour: Floats, discount: float = 1.0, seed: int = 0
+) -> Floats:
+    """Ratios at a fold's rows, by the moments of the other folds."""
+    learnt, rows = without(folds, fold), np.flatnonzero(fold_of_steps(log, folds) == fold)
+    step, position = target.logged / behaviour, np.asarray(log.position)
+    seen = observed_numbers(log, learnt)
+    if ends_by_clock(log):
+        seen = np.concatenate([seen, elapsed_share(log)], axis=1)
+    features = random_features(seen, seed)
+    alpha = solved_weights(log, features, step, learnt, discount)
+    state = 1.0 + np.concatenate([features(position[block]) @ alpha for block in _blocks(rows)])
+    return np.asarray(np.maximum(state, 0.0) * step[rows])
 
 
 def solved_weights(

@@ -46,8 +46,7 @@ from scipy.sparse.linalg import spsolve
 from tidelog.data.log import Log
 from tidelog.data.states import States
 from tidelog.ope.evidence.episodes import Ordinals, ends_by_clock, fold_of_steps, without
-from tidelog.ope.evidence.evidence import Floats
-from tidelog.ope.evidence.target import Target
+from tidelog.ope.evidence.evidence import Floats, Target
 from tidelog.types import Discrete
 
 
@@ -195,18 +194,29 @@ def by_state(target: Target, states: States, decided: NDArray[Any]) -> Floats:
 
 def tabular_values(log: Log, states: States, folds: Ordinals, targets: list[Target], discount: float = 1.0) -> Values:
     """Cross-fitted values; `targets` has one per fold (always the same, unless the target is fitted too)."""
-    position, of = np.asarray(log.position), fold_of_steps(log, folds)
-    all_actions, mean = np.zeros((log.steps, _actions(log))), np.zeros(log.steps)
-    for fold, target in enumerate(targets):
-        rows = np.flatnonzero(of == fold)
-        all_actions[rows] = _fold_values(
-            log, states, rows, without(folds, fold), by_state(target, states, position), discount
-        )
-        mean[rows] = (_chances(target)[position[rows]] * all_actions[rows]).sum(1)
-    return Values(all_actions[np.arange(log.steps), np.asarray(log.action)], mean, all_actions)
+    found = [fold_values(log, states, folds, fold, one, discount) for fold, one in enumerate(targets)]
+    return join_folds(log, folds, found)
 
 
-def _fold_values(log: Log, states: States, rows: Ordinals, learnt: Ordinals, policy: Floats, discount: float) -> Floats:
+def fold_values(log: Log, states: States, folds: Ordinals, fold: int, target: Target, discount: float = 1.0) -> Values:
+    """Values at a fold's rows, by the model of the other folds."""
+    position, rows = np.asarray(log.position), np.flatnonzero(fold_of_steps(log, folds) == fold)
+    policy = by_state(target, states, position)
+    all_actions = _values_at(log, states, rows, without(folds, fold), policy, discount)
+    mean = (_chances(target)[position[rows]] * all_actions).sum(1)
+    return Values(all_actions[np.arange(len(rows)), np.asarray(log.action)[rows]], mean, all_actions)
+
+
+def join_folds(log: Log, folds: Ordinals, found: Sequence[Values]) -> Values:
+    """Values at every step from those at the rows of each fold."""
+    of = fold_of_steps(log, folds)
+    back = np.argsort(np.concatenate([np.flatnonzero(of == fold) for fold in range(len(found))]))
+    columns = zip(*found, strict=True)
+    joined = [None if any(x is None for x in one) else np.concatenate(one)[back] for one in columns]
+    return Values(*joined)  # type: ignore[arg-type]
+
+
+def _values_at(log: Log, states: States, rows: Ordinals, learnt: Ordinals, policy: Floats, discount: float) -> Floats:
     """Values [rows, A] by the model of the episodes `learnt`."""
     here, longest = states.stored[np.asarray(log.position)[rows]], int(np.diff(log.starts).max())
     model, cut = count_model(log, states, learnt), truncations(log, learnt, longest)
@@ -228,10 +238,17 @@ def tabular_ratios(
     """Cross-fitted ratios [N]; `targets` has one for each fold, `behaviour` [N] the propensities."""
     of, ratios = fold_of_steps(log, folds), np.zeros(log.steps)
     for fold, target in enumerate(targets):
-        rows = np.flatnonzero(of == fold)
-        state = _state_ratios(log, states, without(folds, fold), target, discount, rows)
-        ratios[rows] = state * target.logged[rows] / behaviour[rows]
+        ratios[of == fold] = fold_ratios(log, states, folds, fold, target, behaviour, discount)
     return ratios
+
+
+def fold_ratios(
+    log: Log, states: States, folds: Ordinals, fold: int, target: Target, behaviour: Floats, discount: float = 1.0
+) -> Floats:
+    """Ratios at a fold's rows, by the model of the other folds."""
+    rows = np.flatnonzero(fold_of_steps(log, folds) == fold)
+    state = _state_ratios(log, states, without(folds, fold), target, discount, rows)
+    return np.asarray(state * target.logged[rows] / behaviour[rows])
 
 
 def _state_ratios(

@@ -17,7 +17,16 @@ from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.risk import ALPHA
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.policy_evidence import LoggerModel, PolicyEvidence, choose_model, evidence_of, logger_model
+from tidelog.ope.evidence.fit_jobs import Jobs, evidence_by_jobs
+from tidelog.ope.evidence.policy_evidence import (
+    LoggerModel,
+    PolicyEvidence,
+    Prepared,
+    choose_model,
+    evidence_of,
+    logger_model,
+    prepare_evidence,
+)
 from tidelog.ope.evidence.target import ExternalPolicy, is_sampled
 from tidelog.ope.verdict.checks import (
     NOT_CLOSER,
@@ -36,6 +45,7 @@ from tidelog.policies.policy import has_density
 from tidelog.types import Continuous
 
 Progress = Callable[[str, float], None]
+PREPARED = 0.3  # share of the work until jobs begin, as a guess
 
 
 class Settings(NamedTuple):
@@ -103,14 +113,17 @@ def comparisons_of(
     returns: Floats,
     progress: Progress | None = None,
     whole: Log | None = None,
+    jobs: Jobs | None = None,
 ) -> list[Comparison]:
     """Evidence about each policy, or the reasons for its absence; `returns` [E] are the logger's.
 
     `whole` has the whole episodes, by which it is known what a policy learnt from, if `log` has their first steps.
+    `jobs` fit the models of values and occupancy ratios of all policies at once, None: this process.
     """
     comparisons: list[Comparison] = []
     shared: LoggerModel | None = None
-    clones: dict[bool, Evidence | None] = {}  # by whether the clone is sampled
+    cloned: set[bool] = set()  # by whether the clone is sampled
+    prepared: dict[int, Prepared] = {}
     propensities, densities = settings.propensities, isinstance(log.spec.action, Continuous)
     for position, (name, policy) in enumerate(policies.items()):
         sample = is_sampled(policy, settings.sample)
@@ -131,25 +144,53 @@ def comparisons_of(
             unweighted = replace(log, weight=None)  # as in `evidence_of`, with the same folds
             choice = choose_model(unweighted, settings.model, None, settings.seed)
             shared = logger_model(unweighted, choice, propensities, settings.seed)
-        gathered = evidence_of(
-            policy,
-            log,
-            sample=sample,
-            discount=settings.discount,
-            propensities=propensities if shared is None else shared,
-            model=settings.model,
-            seed=settings.seed,
-            bandwidth=settings.bandwidth,
-            cloning=sample not in clones,
-            lacks_support=lambda weighed: has_no_support(weighed, settings.limits),
-            progress=_part_of(progress, name, position, len(policies)),
-        )
-        # one network values a policy and the clone, so each policy has its own; without support there is none
-        if gathered.model != "neural" and not gathered.without_support:
-            gathered = replace(gathered, cloning=clones.setdefault(sample, gathered.cloning))
+        how: dict[str, Any] = {
+            "sample": sample,
+            "discount": settings.discount,
+            "propensities": propensities if shared is None else shared,
+            "model": settings.model,
+            "seed": settings.seed,
+            "bandwidth": settings.bandwidth,
+            "cloning": sample not in cloned,
+            "lacks_support": lambda weighed: has_no_support(weighed, settings.limits),
+        }
+        found: PolicyEvidence | Prepared
+        if jobs is None:
+            found = evidence_of(policy, log, **how, progress=_part_of(progress, name, position, len(policies)))
+        else:
+            found = prepared[position] = prepare_evidence(policy, log, **how)
+        if not _has_own_clone(found):
+            cloned.add(sample)
         can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
+        gathered = found if isinstance(found, PolicyEvidence) else None
         comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities, can_sample))
-    return comparisons
+        if progress is not None and jobs is not None:
+            progress(f"{name}: propensities", PREPARED * (position + 1) / len(policies))
+    if jobs is not None:
+        tell = progress or (lambda what, share: None)
+        by_jobs = evidence_by_jobs(
+            list(prepared.values()), jobs, lambda share: tell("values", PREPARED + (1.0 - PREPARED) * share)
+        )
+        for position, one in zip(prepared, by_jobs, strict=True):
+            comparisons[position] = replace(comparisons[position], gathered=one)
+    return _with_clones(comparisons)
+
+
+def _has_own_clone(found: PolicyEvidence | Prepared) -> bool:
+    """Whether a policy does not share its clone: a network values both, and without support there is none."""
+    return found.model == "neural" or found.without_support
+
+
+def _with_clones(comparisons: list[Comparison]) -> list[Comparison]:
+    """Each comparison with a clone: its own, or that of the first policy that acts in the same way."""
+    clones: dict[bool, Evidence | None] = {}
+    completed = []
+    for one in comparisons:
+        if one.gathered is not None and not _has_own_clone(one.gathered):
+            clone = clones.setdefault(one.sample, one.gathered.cloning)
+            one = replace(one, gathered=replace(one.gathered, cloning=clone))
+        completed.append(one)
+    return completed
 
 
 def _part_of(progress: Progress | None, name: str, position: int, count: int) -> Progress | None:

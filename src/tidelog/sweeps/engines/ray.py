@@ -61,7 +61,7 @@ class Worker:
             os.sched_setaffinity(0, job.cores)
         print_to_file(job)
         try:
-            from tidelog.sweeps.work import run_job
+            from tidelog.sweeps.engines.work import run_job
 
             return f"ended with code {run_job(job)}"
         except (KeyboardInterrupt, SystemExit):  # it has saved, as it was asked to
