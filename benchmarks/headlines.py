@@ -129,6 +129,11 @@ def _judging_workers(found: Found) -> str:
     return f"rows a second with 2 workers on {found['machine']['threads']} cores over those without: {named}"
 
 
+def _start(found: Found) -> str:
+    cold, warm = (median(found["entries"]["iql"][f"{way}_over_bare"]) for way in ("cold", "warm"))
+    return f"100 updates of IQL in a new process: {cold:.1f} bare starts cold, {warm:.1f} warm"
+
+
 HEADLINES: dict[str, Callable[[Found], str]] = {
     "speed_cpu": _speed,
     "peers": _peers,
@@ -136,6 +141,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"matrix products take {min(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} to "
         f"{max(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} of an update on one core"
     ),
+    "start": _start,
     "icu_sepsis_iql": lambda f: f"survival {f['iql']['interval'][0]:.3f} by IQL, {f['expert']:.3f} by the clinicians",
     "pendulum_iql_bc": lambda f: f"IQL - BC in return: {_interval(f['interval'])} over {len(f['difference'])} seeds",
     "imperfect_pendulum": lambda f: f"BCQ - BC in return: {_interval(f['difference_intervals']['bc'])}",
@@ -190,6 +196,13 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
             f"{row['log']} {_interval(row['gain'], 3)}"
             for row in f["rows"]
             if (row.get("over"), row["measure"]) == ("without counts", "ndcg")
+        )
+    ),
+    "recommender_peers": lambda f: (
+        f"times PyTorch's events a second, on {next(iter(f['parts']))}: "
+        + "; ".join(
+            f"{case} {one['ways']['torch']['tidelog_over_it_a_second']['median']:.1f}"
+            for case, one in next(iter(f["parts"].values())).items()
         )
     ),
     "recommender_speed": lambda f: (

@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,17 @@ def work(name: str) -> None:
     log = synthetic_log(entry_of(name).discrete)
     trainer = trainer_of(algorithm, log, 1)
     facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}  # type: ignore[arg-type]
+    answer(facts, lambda: trainer.advance(20))
+
+
+def answer(facts: dict[str, Any], advance: Callable[[], int]) -> None:
+    """Print facts, then for every line that is read the updates that `advance` makes in so many seconds."""
     print(json.dumps(facts), flush=True)
     for line in sys.stdin:
         seconds, done = float(line), 0
         begin, used = time.perf_counter(), time.process_time()
         while time.perf_counter() - begin < seconds:
-            done += trainer.advance(20)
+            done += advance()
         taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
         print(json.dumps({"updates": done} | taken), flush=True)
 
@@ -46,9 +52,7 @@ def work(name: str) -> None:
 class Worker:
     """A process that measures when it is told to."""
 
-    def __init__(self, way: str, name: str, python: str) -> None:
-        own = [sys.executable, "-m", "benchmarks.peers", "--work", name]
-        command = own if way == "tidelog" else [python, str(SCRIPT), way, name]
+    def __init__(self, command: list[str]) -> None:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen(command, text=True, **pipes)
         self.facts = self._read()
@@ -74,13 +78,19 @@ class Worker:
         self._process.wait()
 
 
-def compared(name: str, python: str, rounds: int, seconds: float) -> dict[str, Any]:
-    """Return the rates of all ways of an algorithm, and tidelog's ratios to each."""
+def commands_of(name: str, python: str) -> dict[str, list[str]]:
+    """Return the command of each way of an algorithm."""
+    own = [sys.executable, "-m", "benchmarks.peers", "--work", name]
+    return {way: own if way == "tidelog" else [python, str(SCRIPT), way, name] for way in WAYS}
+
+
+def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dict[str, Any]:
+    """Return the rates of all ways of an algorithm, and the ratios of `tidelog` to each."""
     workers: dict[str, Worker] = {}
     failed: dict[str, str] = {}
-    for way in WAYS:
+    for way, command in commands.items():
         try:
-            workers[way] = Worker(way, name, python)
+            workers[way] = Worker(command)
         except RuntimeError as error:
             failed[way] = str(error)
     rows: list[dict[str, dict[str, float]]] = []
@@ -131,7 +141,7 @@ def main() -> None:
     facts |= {"rounds": asked.rounds, "seconds": asked.seconds, "load_before": os.getloadavg()}
     found = {}
     for name in asked.algorithms:
-        found[name] = compared(name, asked.peer_python, asked.rounds, asked.seconds)
+        found[name] = compared(commands_of(name, asked.peer_python), asked.rounds, asked.seconds)
         print(name, json.dumps(found[name]), flush=True)
         print(keep("peers", COMMAND, facts | {"load_after": os.getloadavg(), "algorithms": found}), flush=True)
 

@@ -298,7 +298,7 @@ def _beside(found: dict[str, list[float]]) -> str:
 
 
 def speed() -> str:
-    """Events a second while training on a large catalogue."""
+    """Events a second while training on a large catalogue, and the time of an update by the number of users."""
     found = kept("recommender_speed")
     rows = "\n".join(
         f"| {name} | {one['updates']:.2f} | {one['events']:,.0f} ({one['least']:,.0f} to {one['most']:,.0f}) | "
@@ -309,11 +309,93 @@ def speed() -> str:
 
 {found["log"]:,} events; batches of {found["settings"]["batch_size"]} windows with {found["settings"]["targets"]} events
 that are learnt from, cross-entropy over {found["settings"]["sampled_items"]:,} drawn items,
-{found["machine"]["threads"]} threads. The step with everything rates the likeliest of all items in every state.
+{_machine(found, "phases")}. The step with everything rates the likeliest of all items in every state.
 
 | phase | updates a second | events a second (range) | most memory |
 |---|---|---|---|
 {rows}
-
+{_by_users(found)}
 Command: `{found["command"]}`.
+"""
+
+
+def _machine(found: dict, part: str) -> str:
+    """The machine of a part of a kept file."""
+    machine = found.get("machines", {}).get(part, found["machine"])
+    return f"{machine['threads']} threads" + (f" of {machine['processor']}" if "processor" in machine else "")
+
+
+def _by_users(found: dict) -> str:
+    """The time of an update by the number of users that have a vector."""
+    if "users" not in found:
+        return ""
+    users = found["users"]
+    rows = "\n".join(
+        f"| {'no vectors' if name == 'none' else f'{int(name):,}'} | {one['milliseconds']:.1f} "
+        f"({one['least']:.1f} to {one['most']:.1f}) | {one['over_fewest']:.2f} |"
+        for name, one in users["found"].items()
+    )
+    return f"""
+With a vector for each user (`user_embedding`), over {users["items"]:,} items, {users["turns"]} turns on
+{_machine(found, "users")}; an update moves the rows of its batch alone:
+
+| users | milliseconds an update (range) | over the fewest users, median of turns |
+|---|---|---|
+{rows}
+"""
+
+
+def peers() -> str:
+    """Events a second beside GRU4Rec and SASRec in PyTorch, and what our update's time is spent on."""
+    found = kept("recommender_peers")
+    settings, rows = found["settings"], []
+    events = settings["batch_size"] * settings["targets"]
+    for cores, cases in found["parts"].items():
+        for case, one in cases.items():
+            ways = one["ways"]
+            rates = " | ".join(
+                f"{events * ways[way]['updates_a_second']['median']:,.0f}" for way in ("tidelog", "torch", "defaults")
+            )
+            ratio = ways["torch"]["tidelog_over_it_a_second"]
+            rows.append(
+                f"| {case} | {cores} | {rates} | **{ratio['median']:.2f}** ({ratio['min']:.2f} to {ratio['max']:.2f}) |"
+            )
+    first = next(iter(next(iter(found["parts"].values())).values()))
+    table = "\n".join(rows)
+    return f"""## Training a recommender beside PyTorch
+
+The table and the reader alone beside single-file scripts in PyTorch {first["ways"]["torch"]["torch"].split("+")[0]}, on
+the same events: {found["users"]:,} users with 50 events each, batches of {settings["batch_size"]} windows of
+{settings["history"]} events, of which {settings["targets"]} are learnt from, vectors of {settings["size"]} numbers,
+dropout {settings["dropout"]}, Adam, and the cross-entropy over all of {found["catalogues"]["all items"]:,} items or
+over a sample of {found["sampled_items"]:,} out of {found["catalogues"]["a sample"]:,}. {first["rounds"]} rounds in
+turn, each way in a process of its own, on {first["processor"]}. tidelog normalises item vectors and has a bias an item,
+the scripts do not. The defaults also learn scores of repeated items and, above 20,000 items, of counted successors.
+
+| model, cross-entropy over | on | tidelog, events a second | PyTorch | the defaults | over PyTorch (range) |
+|---|---|---|---|---|---|
+{table}
+{_profiles(found["profiles"])}
+Commands: `{found["command"]}` with `--cores 0`, with `--cores 0,1`, and with `--profile`.
+"""
+
+
+def _profiles(profiles: dict) -> str:
+    """What our update's time is spent on."""
+    if not profiles:
+        return ""
+    parts = list(next(iter(profiles.values()))["shares"])
+    rows = "\n".join(
+        f"| {case} | {sum(one['milliseconds'].values()):.1f} | "
+        + " | ".join(f"{one['shares'][part]:.0%}" for part in parts)
+        + " |"
+        for case, one in profiles.items()
+    )
+    return f"""
+What tidelog's update spends its time on, on one core: an implementation with the same matrix products at the same speed
+and nothing else would take the first share of it.
+
+| model, cross-entropy over | milliseconds | {" | ".join(parts)} |
+|---|---|{"---|" * len(parts)}
+{rows}
 """

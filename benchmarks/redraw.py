@@ -21,10 +21,11 @@ from benchmarks.keep import RESULTS, kept
 from benchmarks.pictures_page import speed as picture_speed
 from benchmarks.pictures_page import vault
 from benchmarks.recommender_page import delays, recommenders, retrieval, successors
+from benchmarks.recommender_page import peers as recommender_peers
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
-from benchmarks.speed_page import collectors, overhead, peers, several_seeds, speed, update_profile
+from benchmarks.speed_page import collectors, overhead, peers, several_seeds, speed, start, update_profile
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -522,6 +523,7 @@ SECTIONS = (
     (speed, "speed"),
     (peers, "peers"),
     (update_profile, "update_profile"),
+    (start, "start"),
     (several_seeds, "several_seeds"),
     (icu, "icu_sepsis_iql"),
     (icu_bcq, "icu_sepsis_bcq"),
@@ -543,6 +545,7 @@ SECTIONS += (
     (recommenders, "recommender_"),
     (delays, "recommender_delays"),
     (recommender_speed, "recommender_speed"),
+    (recommender_peers, "recommender_peers"),
     (recommender_size, "recommender_size"),
     (successors, "recommender_successors"),
     (retrieval, "retrieval"),

@@ -190,8 +190,8 @@ MUTATIONS = [
     Mutation(
         "bcq: latents clipped on one side",
         "algorithms/bcq_candidates.py",
-        "jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)",
-        "jnp.minimum(jax.random.normal(key, shape), config.latent_clip)",
+        "jnp.clip(normal(key, shape), -config.latent_clip, config.latent_clip)",
+        "jnp.minimum(normal(key, shape), config.latent_clip)",
         "tests/limits/test_bcq.py",
     ),
     Mutation(
@@ -517,6 +517,20 @@ MUTATIONS = [
         "recommend/next_item.py",
         "index = jnp.where(known, index, 0)",
         "index = jnp.where(known, index, index)",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
+        "user embedding: places of a batch that no user fills are the first user's",
+        "recommend/networks.py",
+        "fill_value=count",
+        "fill_value=1",
+        "tests/recommend/test_user_embedding.py",
+    ),
+    Mutation(
+        "user embedding: the moments of users in the batch are added to what they were",
+        "recommend/networks.py",
+        'at[rows].set(few.weight, mode="drop")',
+        'at[rows].add(few.weight, mode="drop")',
         "tests/recommend/test_user_embedding.py",
     ),
     Mutation(

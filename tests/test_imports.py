@@ -28,6 +28,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
         "terminal_text",
         "folders",
         "input_files",
+        "garbage",
         "memory",
         "notebooks",
         "number_text",

@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tidelog.garbage import import_once
+
 __version__ = "0.1.0"
 __all__ = [
     "BC",
@@ -219,7 +221,7 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("tidelog.testing")
     if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        return getattr(import_once(_HOME[name]), name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
 
 

@@ -86,7 +86,7 @@ def test_first_updates_are_timed_with_an_empty_and_with_a_filled_cache(monkeypat
     monkeypatch.setattr(speed.subprocess, "run", run)
     found = speed.first_updates("bc", 2)
     assert set(found) == {"cold_seconds", "warm_seconds"}
-    assert [one[:2] for one in seen] == 4 * [(["-m", "tidelog.bench.speed", "bc"], True)]
+    assert [one[:2] for one in seen] == 4 * [(["-m", "tidelog.bench.start", "bc"], True)]
     assert [one[3] for one in seen] == 2 * [[], ["program"]]
     assert seen[0][2] == seen[1][2] != seen[2][2]
 

@@ -7,15 +7,34 @@ import numpy as np
 import pytest
 
 from tests.golden.lines import numbers
-from tidelog.recommend.next_item import next_item_error, sampled_error
+from tidelog.recommend.networks import Items
+from tidelog.recommend.next_item import catalogue_total, next_item_error, sampled_error
 from tidelog.recommend.ranking import standardised
 from tidelog.recommend.recommender_bcq import importance
 
 
 def test_no_item_is_left_out_of_the_sum():
     # logits 0 for both items, 9 for no item: log(e^0 + e^0) - 0 = log 2, for every value at index 0
-    error = jax.jit(next_item_error)(numbers([9.0, 0.0, 0.0]), np.array([1]))
+    items = Items(np.zeros((3, 1), np.float32), numbers([9.0, 0.0, 0.0])[0])
+    error, top = jax.jit(next_item_error)(np.ones((1, 1, 1), np.float32), items, np.array([[1]]))
     assert error.item() == pytest.approx(math.log(2.0))
+    assert top.item() == 1
+
+
+def test_the_gradient_of_the_whole_sum_is_that_of_automatic_differentiation():
+    generator = np.random.default_rng(0)
+    states, vectors, bias, slope = (
+        np.float32(generator.standard_normal(shape)) for shape in ((6, 4), (9, 4), (9,), (6,))
+    )
+
+    def plain(states, vectors, bias):
+        return slope @ jax.nn.logsumexp((states @ vectors.T + bias)[:, 1:], axis=-1)
+
+    def ours(*inputs):
+        return slope @ catalogue_total(*inputs)[0]
+
+    for one, two in zip(*(jax.jit(jax.grad(f, (0, 1, 2)))(states, vectors, bias) for f in (plain, ours)), strict=True):
+        np.testing.assert_allclose(one, two, atol=1e-5)
 
 
 def test_a_sample_that_holds_every_other_item_once_is_the_whole_sum():

@@ -1,12 +1,13 @@
 """Arrays that come from the host: copies, of the right type, and no program for every new shape."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import optax
 import pytest
 
-from tidelog.algorithms.core.optimisation import init_opt_state
-from tidelog.networks.arrays import duplicate, float32, from_host, int32, zeros
+from tidelog.algorithms.core.optimisation import OPTIMISERS, init_opt_state
+from tidelog.networks.arrays import duplicate, float32, from_host, int32, normal, zeros
 from tidelog.networks.mlp import MLP
 
 COMPILED: list[str] = []
@@ -64,6 +65,24 @@ def test_new_shapes_compile_nothing(programs):
     assert programs(make) == 0
 
 
-def test_an_optimiser_starts_in_one_program(programs):
+def test_an_optimiser_starts_in_one_program_or_in_none(programs):
     network = MLP.create(np.random.default_rng(0), (13, 17, 19))
     assert programs(lambda: init_opt_state(lambda: optax.scale_by_adam(), network)) == 1
+    assert programs(lambda: [init_opt_state(one, network) for one in OPTIMISERS.values()]) == 0
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_an_optimiser_starts_as_optax_starts_it(name):
+    network = MLP.create(np.random.default_rng(0), (3, 5, 2))
+    expected = OPTIMISERS[name]().init(eqx.filter(network, eqx.is_inexact_array))
+    state = init_opt_state(OPTIMISERS[name], network)
+    assert jax.tree.structure(state) == jax.tree.structure(expected)
+    for one, other in zip(jax.tree.leaves(state), jax.tree.leaves(expected), strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
+def test_normal_numbers_drawn_as_one_row_are_those_of_jax():
+    key = jax.random.key(3)
+    for shape in ((7,), (3, 4, 5), (10, 100, 12)):
+        assert np.array_equal(normal(key, shape), jax.random.normal(key, shape))

@@ -9,20 +9,23 @@ import polars as pl
 import pytest
 
 import tidelog as tl
-from tests.algorithms.recommenders import after, batch, described, fresh, policy, small
+from tests.algorithms.recommenders import after, batch, compiled, described, fresh, policy, small
 from tests.recommend.test_next_item import gathered
 from tests.runtime.cases import ONNX, WITHOUT, listing
 from tests.serving.test_app import asked
 from tidelog import CheckpointError, SpecError, runtime
+from tidelog.algorithms.core.optimisation import gradient_step, init_opt_state
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend.interactions.held_out import next_baskets, next_events
 from tidelog.recommend.metrics.ranked_lists import lists
 from tidelog.recommend.networks import UserTable
 from tidelog.recommend.next_item import Windows, next_item_loss, store_interactions
 from tidelog.recommend.recommendation_tables import recommend_for_table
+from tidelog.recommend.recommender_bcq import next_item_step, pretrain_step, progress
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, write
 from tidelog.runtime.ranking import user_places
 from tidelog.runtime.session import load_onnx
+from tidelog.training.engine.learner import as_arrays
 from tidelog.types import Spec, Users
 
 LEARNS = {"user_embedding": True, "learning_rate": 0.1}
@@ -87,6 +90,71 @@ def test_dropout_trains_the_shared_vector_alone_and_users_without_events_keep_it
     assert (np.abs(some[:9]).max(axis=1) > 0.0).any()
     assert (np.abs(some[1:9]).max(axis=1) > 0.0).sum() >= 4
     assert (some[9:] == 0.0).all()
+
+
+def _of_users(rows, users):
+    """The batch, as if its windows were these users'."""
+    return rows._replace(data=rows.data._replace(user_index=jnp.asarray(users, jnp.int32)))
+
+
+def _dense_step(config, state, rows, key):
+    """The update of table and reader in which Adam moves every row of the table of users."""
+    rate = config.learning_rate * config.schedule(progress(state))
+    next_item, opt_state, *_ = gradient_step(
+        next_item_loss, state.next_item, state.opt_states.next_item, rate, config, rows, state.facts, key
+    )
+    return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state))
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_an_update_that_reads_every_user_is_dense_adam(clip):
+    h, log = small(**LEARNS, batch_size=24, gradient_clip=clip), described()
+    numbers, users = as_arrays(h), np.r_[:16, :8] + 1
+    lazy = dense = fresh(h, log)
+    for update in range(3):
+        rows = _of_users(batch(h, log, update), np.random.default_rng(update).permutation(users))
+        lazy, _ = compiled(next_item_step)(numbers, lazy, rows, jax.random.key(update))
+        dense = compiled(_dense_step)(numbers, dense, rows, jax.random.key(update))
+    assert (np.abs(lazy.next_item.users.weight).max(axis=1) > 0.0).sum() >= 12  # others were hidden each time
+    for part in ("next_item", "opt_states"):
+        jax.tree.map(
+            lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5),
+            getattr(lazy, part), getattr(dense, part),
+        )  # fmt: skip
+
+
+def test_rows_and_moments_of_users_outside_the_batch_stay_the_same_bits():
+    h, log = small(**LEARNS, user_dropout=0.0), described()
+    step, numbers = compiled(next_item_step), as_arrays(h)
+    state = fresh(h, log)
+    for first in (1, 9):  # everyone has moments, with which dense Adam would move on
+        rows = _of_users(batch(h, log, first), np.arange(first, first + 8))
+        state, _ = step(numbers, state, rows, jax.random.key(first))
+    after, _ = step(numbers, state, _of_users(batch(h, log), [5, 2, 2, 16, 5, 5, 2, 16]), jax.random.key(2))
+    for one, two in zip(_user_tables(state), _user_tables(after), strict=True):
+        assert np.flatnonzero((one != two).any(axis=1)).tolist() == [0, 2, 5, 16]
+
+
+def _user_tables(state):
+    """The table of users, then its two moments."""
+    adam = state.opt_states.next_item
+    return [np.asarray(one.users.weight) for one in (state.next_item, adam.mu, adam.nu)]
+
+
+@pytest.mark.full
+def test_updates_hold_no_second_table_of_users():
+    """Neither a gradient of its shape nor a copy: in a loop whose state is donated, temporaries are smaller than it."""
+    h, log, users = small(user_embedding=True), described(), 100_000
+    state, rows = fresh(h, log), batch(h, log)
+    next_item = state.next_item._replace(users=UserTable(jnp.zeros((users + 1, 8))))
+    opt_state = init_opt_state(h.optimiser, next_item)
+    state = state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state))
+
+    def updates(numbers, state, rows):
+        return jax.lax.fori_loop(0, 3, lambda i, now: pretrain_step(numbers, now, rows)[0], state)
+
+    program = jax.jit(updates, donate_argnums=1).lower(as_arrays(h), state, rows).compile()
+    assert program.memory_analysis().temp_size_in_bytes < next_item.users.weight.nbytes
 
 
 def test_evaluation_reads_the_users_that_recommend_reads():
@@ -211,6 +279,8 @@ def test_a_resumed_run_with_vectors_of_users_equals_one_that_was_not_cut(tmp_pat
     resumed = tl.resume(tmp_path / "run", checkpoint=3)
     one, two = (run.learners()[0].state.next_item.users.weight for run in (whole, resumed))
     np.testing.assert_array_equal(one, two)
+    moments = [jax.tree.leaves(run.learners()[0].state.opt_states.next_item) for run in (whole, resumed)]
+    jax.tree.map(np.testing.assert_array_equal, *moments)
     assert resumed.metrics == whole.metrics
     assert tl.load(tmp_path / "run").policy().spec == whole.policy().spec
     np.testing.assert_array_equal(tl.load(tmp_path / "run").policy().params.next_item.users.weight, one)

@@ -519,7 +519,7 @@ def test_a_worker_keeps_to_the_cores_of_its_jobs(cores, tmp_path, monkeypatch):
             queue.put(msgspec.json.encode(job))
 
     monkeypatch.setattr(worker, "_read_jobs", read_jobs)
-    monkeypatch.setattr(worker, "print_to_file", lambda job: None)
+    monkeypatch.setattr("tidelog.sweeps.engines.work.print_to_file", lambda job: None)
     monkeypatch.setattr(os, "write", lambda stream, text: answers.append(text))
     monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores), raising=False)
     monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: done.append(job) or codes[len(done) - 1])

@@ -31,10 +31,11 @@ from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
-from tidelog.networks.arrays import scalar, split_keys
+from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import EncoderConfig
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Decision, Discrete, Observation, Spec
 

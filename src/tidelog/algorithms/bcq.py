@@ -67,10 +67,11 @@ from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks import recipe
-from tidelog.networks.arrays import scalar, split_keys
+from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
 from tidelog.networks.encode import EncoderConfig, after, now
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import Linear, host_generator
 from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator
@@ -236,7 +237,7 @@ def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
     opt_states = OptStates(
         *(init_opt_state(config.optimiser, network) for network in (generator, critic, perturbation))
     )
-    latents = clipped_normal(config, own[2], (config.samples, latent))
+    latents = jax.jit(clipped_normal, static_argnums=2)(config, own[2], (config.samples, latent))
     step, planned = scalar(0), scalar(updates)
     targets = copied(perturbation), copied(critic)
     return State(generator, perturbation, targets[0], critic, targets[1], latents, opt_states, step, planned, own[3])

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tidelog.algorithms.core.sampling import Batch
+from tidelog.networks.arrays import normal
 from tidelog.networks.critic import Ensemble
 from tidelog.networks.encode import Seen
 from tidelog.networks.perturbation import Perturbation, perturb
@@ -42,7 +43,7 @@ def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
     rows, size = batch.data.reward.shape, state.latents.shape[-1]
     posterior, after, now = jax.random.split(key, 3)
     return Noise(
-        jax.random.normal(posterior, (*rows, size)),
+        normal(posterior, (*rows, size)),
         clipped_normal(config, after, (config.target_samples, *rows, size)),
         clipped_normal(config, now, (*rows, size)),
     )
@@ -50,7 +51,7 @@ def drawn(config: Any, state: Any, batch: Batch, key: jax.Array) -> Noise:
 
 def clipped_normal(config: Any, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Draw standard normal latents, clipped at `latent_clip` on both sides."""
-    return jnp.clip(jax.random.normal(key, shape), -config.latent_clip, config.latent_clip)
+    return jnp.clip(normal(key, shape), -config.latent_clip, config.latent_clip)
 
 
 def candidates(

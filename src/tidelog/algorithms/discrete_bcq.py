@@ -60,10 +60,11 @@ from tidelog.losses.imitation import categorical_log_probability, mean_square, p
 from tidelog.losses.td import PointLoss, ensemble_error, huber
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, gaussian, policy_after
-from tidelog.networks.arrays import scalar, split_keys
+from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, ratings_after
 from tidelog.networks.encode import SHARING, EncoderConfig, Sharing, with_pictures
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import Linear, host_generator
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape

@@ -59,11 +59,12 @@ from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
-from tidelog.networks.arrays import scalar, split_keys
+from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_value
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import EncoderConfig
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 

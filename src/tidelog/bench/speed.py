@@ -1,8 +1,7 @@
 """Updates per second at paper size, compared with the matrix-product speed of the same machine at the same time.
 
 The benchmarked algorithms with their settings (`ENTRIES`), the matrix products of one update, which are the unavoidable
-work of every implementation, and the rates. `python -m tidelog.bench.speed ENTRY` runs 100 updates in a new process,
-for timing from outside.
+work of every implementation, and the rates.
 """
 
 from __future__ import annotations
@@ -269,13 +268,6 @@ def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
 def _first(name: str, cache: str) -> float:
     begin = time.perf_counter()
     subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "tidelog.bench.speed", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
+        [sys.executable, "-m", "tidelog.bench.start", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
     )
     return time.perf_counter() - begin
-
-
-if __name__ == "__main__":
-    from tidelog.training.fit import fit
-
-    entry = entry_of(sys.argv[1])
-    fit(entry.algorithm, synthetic_log(entry.discrete), 100, progress=False)

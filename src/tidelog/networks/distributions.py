@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from tidelog.losses.imitation import categorical_log_probability, gaussian_log_probability, squared_distance
 from tidelog.losses.policy import categorical_divergence, gaussian_divergence
+from tidelog.networks.arrays import normal
 
 
 class Distribution(Protocol):
@@ -49,7 +50,7 @@ class Gaussian(NamedTuple):
 
     def sample(self, key: jax.Array) -> jax.Array:
         """A random action [B, A]."""
-        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
+        return self.mean + jnp.exp(self.log_std) * normal(key, self.mean.shape)
 
     def log_probability(self, action: jax.Array) -> jax.Array:
         """Log-density [B]."""

@@ -19,7 +19,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tidelog import hub
@@ -28,6 +27,8 @@ from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
+from tidelog.networks.arrays import float32
+from tidelog.networks.keys import fold_in, new_key
 from tidelog.networks.recipe import named
 from tidelog.number_text import count_of
 from tidelog.policies.named_arrays import array_file, fill
@@ -108,7 +109,7 @@ class Policy(Acts):
         self.params = params
         self.origin = dict(origin or {})
         self._is_recurrent = algorithm.start(params, 1) is not None
-        self._numbers = jax.tree.map(jnp.float32, algorithm)
+        self._numbers = jax.tree.map(lambda number: float32(np.asarray(number)), algorithm)
         self.declare(acting, verdict)
 
     @property
@@ -302,7 +303,7 @@ class Policy(Acts):
             rows = slice(start, start + CHUNK)
             leaves = {name: leaf[rows] for name, leaf in inputs.leaves.items()}
             mask, logged, state = (None if x is None else x[rows] for x in (inputs.mask, action, carry))
-            key = None if seed is None else jax.random.fold_in(jax.random.key(seed), i)
+            key = None if seed is None else fold_in(new_key(seed), i)
             part, after = function(self._numbers, self.params, leaves, mask, logged, key, state)
             parts.append(part)
             carries.append(after)
@@ -398,7 +399,7 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
     if algorithm is None:
         _check_widths(owner, sum(array.size for array in arrays.values()), saved.where)
     try:
-        template = owner.policy_params(owner.init(spec, jax.random.key(0), 1))
+        template = owner.policy_params(owner.init(spec, new_key(0), 1))
     except (MemoryError, OverflowError) as error:
         raise CheckpointError(
             f"{saved.where} has a configuration of larger networks than its weights. fix: save the policy again"

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.networks.arrays import float32, zeros
+from tidelog.networks.arrays import float32, normal, zeros
 from tidelog.networks.gru import GRU
 from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
@@ -80,6 +80,37 @@ class UserTable(eqx.Module):
     def __call__(self, users: jax.Array) -> jax.Array:
         """Return the vectors [B, D] of users [B] int32, counted from 1; 0 is an unknown user."""
         return self.weight[0] + jnp.where(users[:, None] > 0, self.weight[users], 0.0)
+
+
+def rows_in_batch(users: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """Return the rows [B + 1] of a table of `count` rows that users [B] read, row 0 first, and their places [B] there.
+
+    Each row is there once; what is left is filled up with the number `count`, a row that does not exist.
+    """
+    read = jnp.concatenate([jnp.zeros_like(users[:1]), users])
+    rows, places = jnp.unique(read, size=len(read), fill_value=count, return_inverse=True)
+    return rows, places[1:]
+
+
+def take_user_rows(tree: Any, rows: jax.Array) -> Any:
+    """Return a tree in which every table of users has these rows [R] only."""
+    return _each_user_table(lambda table: UserTable(table.weight.at[rows].get(mode="clip")), tree)
+
+
+def put_user_rows(tree: Any, part: Any, rows: jax.Array) -> Any:
+    """Return `part`, but with the tables of users of `tree`, in which these rows [R] are those of `part`."""
+    return _each_user_table(
+        lambda table, few: UserTable(table.weight.at[rows].set(few.weight, mode="drop")), tree, part
+    )
+
+
+def _each_user_table(change: Callable[..., UserTable], tree: Any, *parts: Any) -> Any:
+    """Return the last tree, with each table of users changed."""
+
+    def one(*several: Any) -> Any:
+        return change(*several) if isinstance(several[0], UserTable) else several[-1]
+
+    return jax.tree.map(one, tree, *parts, is_leaf=lambda part: isinstance(part, UserTable))
 
 
 # Networks of a state and an item.
@@ -167,7 +198,7 @@ def decode_items(networks: ItemGeneration, states: jax.Array, latent: jax.Array,
 
 def clipped_latents(key: jax.Array, shape: tuple[int, ...], limit: Any) -> jax.Array:
     """Return standard normal latents, clipped at `limit` on both sides."""
-    return jnp.clip(jax.random.normal(key, shape), -limit, limit)
+    return jnp.clip(normal(key, shape), -limit, limit)
 
 
 # History encoders.

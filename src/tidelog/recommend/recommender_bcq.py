@@ -58,7 +58,8 @@ from tidelog.algorithms.core.sampling import Batch, Sampler
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
-from tidelog.networks.arrays import zeros
+from tidelog.networks.arrays import normal, zeros
+from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import host_generator
 from tidelog.recommend import ranking
 from tidelog.recommend.candidates import GENERATORS, Propose, most_likely
@@ -77,7 +78,10 @@ from tidelog.recommend.networks import (
     UserTable,
     clipped_latents,
     decode_items,
+    put_user_rows,
     recurrent,
+    rows_in_batch,
+    take_user_rows,
 )
 from tidelog.recommend.next_item import (
     INITIAL_VECTORS,
@@ -147,11 +151,19 @@ def progress(state: State) -> jax.Array:
 def next_item_step(
     config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array
 ) -> tuple[State, dict[str, jax.Array]]:
-    """Return the state with updated table and reader."""
-    rate = config.learning_rate * config.schedule(progress(state))
-    next_item, opt_state, _, metrics = gradient_step(
-        next_item_loss, state.next_item, state.opt_states.next_item, rate, config, batch, state.facts, key
-    )
+    """Return the state with updated table and reader.
+
+    Of the table of users only the rows of the batch are read, differentiated and updated, and only their moments: the
+    others wait, as in PyTorch's SparseAdam. The count of updates, which corrects the moments' bias, is that of all.
+    """
+    rate, users = config.learning_rate * config.schedule(progress(state)), state.next_item.users
+    whole = part = (state.next_item, state.opt_states.next_item)
+    if users is not None:
+        rows, places = rows_in_batch(batch.data.user_index, len(users.weight))
+        batch = batch._replace(data=batch.data._replace(user_index=places))
+        part = take_user_rows(whole, rows)
+    *part, _, metrics = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
+    next_item, opt_state = part if users is None else put_user_rows(whole, tuple(part), rows)
     return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
 
 
@@ -308,7 +320,7 @@ def generator_step(
     config: RecommenderBCQ, state: State, batch: Batch, inputs: CriticInputs, key: jax.Array
 ) -> tuple[State, dict[str, jax.Array]]:
     """Return the state with an updated generator."""
-    noise = jax.random.normal(key, (*batch.data.reward.shape, config.latent_size))
+    noise = normal(key, (*batch.data.reward.shape, config.latent_size))
     rate = config.generator_learning_rate * config.schedule(progress(state))
     generator, opt_state, loss, metrics = gradient_step(
         generator_loss, state.generation.generator, state.opt_states.generator, rate, config, batch, inputs, noise
@@ -425,7 +437,7 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
     loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.generation is not None:
-        noise = jax.random.normal(keys[1], (*batch.data.reward.shape, config.latent_size))
+        noise = normal(keys[1], (*batch.data.reward.shape, config.latent_size))
         results["generator_loss"], _ = generator_loss(state.generation.generator, config, batch, inputs, noise)
     return results
 
@@ -587,7 +599,7 @@ class RecommenderBCQ:
 
         `with_item_facts` adds the log's facts of its items.
         """
-        random, (latent_key, state_key) = host_generator(key), jax.random.split(key)
+        random, (latent_key, state_key) = host_generator(key), split_keys(key, 2)
         catalogue: Any = spec.action
         history: Any = spec.observation["history"]
         user: Any = spec.observation["user"] if self._reads_users(spec) else None

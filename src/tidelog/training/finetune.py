@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,6 +23,7 @@ from tidelog.algorithms.core.finetune import (
 )
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
+from tidelog.networks.keys import new_key
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, metric_labels
@@ -181,7 +181,7 @@ def reopened_finetuning(
     check_same_spaces(record.spec, assignment.spec, environment_name(env, assignment))
     collectors = _collectors_of([member.algorithm for member in members], record.scaler, tuning, options.steps)
     planned = planned_updates(collectors[0], options.steps)
-    states = [player.init(record.spec, jax.random.key(0), planned) for player in collectors]
+    states = [player.init(record.spec, new_key(0), planned) for player in collectors]
     templates = _learners(collectors, states, options, assignment, log_out, stores)
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     collected_log = None if log_out is None else CollectedLog(log_out, assignment.spec, len(members))

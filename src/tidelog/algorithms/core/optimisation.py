@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from tidelog.networks.arrays import duplicate
+from tidelog.networks.arrays import duplicate, from_host
 
 Network = TypeVar("Network")
 Schedule = Callable[[jax.Array], jax.Array]
@@ -49,7 +50,11 @@ OPTIMISERS: Mapping[str, Transformation] = {
 
 def init_opt_state(optimiser: Transformation, network: Any) -> optax.OptState:
     """Return a new optimiser state for all arrays of a network, in its own buffers: training donates both."""
-    return jax.jit(optimiser().init)(eqx.filter(network, eqx.is_inexact_array))  # one program, not one per shape
+    arrays = eqx.filter(network, eqx.is_inexact_array)
+    if optimiser not in OPTIMISERS.values():
+        return jax.jit(optimiser().init)(arrays)  # one program, not one per shape
+    shapes = jax.eval_shape(optimiser().init, arrays)  # these states begin as zeros, which need no program
+    return jax.tree.map(lambda leaf: from_host(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
 def descend(

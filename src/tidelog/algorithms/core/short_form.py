@@ -31,6 +31,7 @@ from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_rew
 from tidelog.algorithms.core.optimisation import copied, descend, init_opt_state, polyak_update
 from tidelog.algorithms.core.sampling import Batch, NStep, Sampler
 from tidelog.errors import ConfigError, SpecError
+from tidelog.networks.keys import split_keys
 from tidelog.types import Act, Observation, Spec
 
 TARGET = "target_"
@@ -153,7 +154,7 @@ def _complete_learning(name: str, cls: type[Any]) -> None:
                 f"{cls.__name__} does not read masks, but this log has a mask of allowed actions. "
                 f"fix: give {cls.__name__}.act an argument `mask`, [B, A] bool"
             )
-        network_key, key = jax.random.split(key)
+        network_key, key = split_keys(key, 2)
         return _with_optimisers(self, initial(self, spec, network_key), key, updates)
 
     def update(self: Any, state: Any, batch: Batch, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:

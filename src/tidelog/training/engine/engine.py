@@ -21,6 +21,7 @@ import numpy as np
 from tidelog.algorithms.core.optimisation import copied
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError
+from tidelog.networks.arrays import scalar
 from tidelog.training.engine.learner import (
     ChunkInputs,
     LearnerState,
@@ -266,7 +267,7 @@ class Engine:
         return on_threads(one, len(self._learners), at_once)
 
     def _log_inputs(self, phase: int, index: int, count: int) -> ChunkInputs:
-        numbers = (jnp.int32(count), jnp.int32(self._updates), jnp.int32(self.update))
+        numbers = (scalar(count), scalar(self._updates), scalar(self.update))
         if not self._streams:
             mesh, place = self._placement.meshes[index], self._placement.places[index]
             numbers = numbers if mesh is None else put(numbers, place)
@@ -303,7 +304,7 @@ class Engine:
             self._run_on_device(steps, rollouts)
         if offloaded is not None:
             for step in steps:
-                numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+                numbers = (scalar(0), scalar(self._updates), scalar(0))
                 inputs = [ChunkInputs(algorithm, self.stores, *numbers) for algorithm in self._algorithms]
                 self._learners = offloaded.run(step, self.position.round, inputs, self._learners)
 
@@ -313,7 +314,7 @@ class Engine:
         source = None if self._assignment is None else self._assignment.source
 
         def one(index: int) -> LearnerState:
-            numbers = (jnp.int32(0), jnp.int32(self._updates), jnp.int32(0))
+            numbers = (scalar(0), scalar(self._updates), scalar(0))
             mesh = self._placement.meshes[index]
             numbers = numbers if mesh is None else put(numbers, self._placement.places[index])
             chunk = ChunkInputs(self._algorithms[index], self._stores[index], *numbers)._replace(mesh=mesh)

@@ -19,6 +19,7 @@ from tidelog.algorithms.core.contract import Algorithm, Feedback, Phase
 from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
 from tidelog.algorithms.core.segments import Segments, drawn
 from tidelog.networks.arrays import float32, scalar, zeros
+from tidelog.networks.keys import fold_in, new_key
 from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.segment_offload import OffloadedStore
@@ -61,8 +62,8 @@ def create_learner(
 ) -> LearnerState:
     """Create a learner at update 0; its samples depend only on the seed."""
     tallies = {phase: empty_tally(names) for phase, names in metrics.items()}
-    key = jax.random.fold_in(jax.random.key(seed), 1)
-    orders = _orders(algorithm, {**stores, **(segments or {})}, jax.random.fold_in(key, FIRST_ORDERS))
+    key = fold_in(new_key(seed), 1)
+    orders = _orders(algorithm, {**stores, **(segments or {})}, fold_in(key, FIRST_ORDERS))
     return LearnerState(state, orders, tallies, key, scalar(0), scalar(-1), segments or {}, collection_state)
 
 
@@ -110,7 +111,7 @@ def _orders(algorithm: Algorithm, stores: Stores, key: jax.Array) -> dict[str, A
     def of(phase: Phase, key: jax.Array) -> Any:
         return _each(phase, lambda draw, k: draw.order.init(count(draw, stores[draw.store]), k), _keys(phase, key))
 
-    return {phase.name: of(phase, jax.random.fold_in(key, i)) for i, phase in enumerate(algorithm.phases())}
+    return {phase.name: of(phase, fold_in(key, i)) for i, phase in enumerate(algorithm.phases())}
 
 
 def _each(phase: Phase, function: Callable[..., Any], *trees: Any) -> Any:
@@ -125,7 +126,7 @@ def _split(phase: Phase, pairs: Any) -> tuple[Any, Any]:
 def _keys(phase: Phase, key: jax.Array) -> Any:
     if isinstance(phase.samplers, Sampler):
         return key
-    return {name: jax.random.fold_in(key, i) for i, name in enumerate(sorted(phase.samplers))}
+    return {name: fold_in(key, i) for i, name in enumerate(sorted(phase.samplers))}
 
 
 class Ready(NamedTuple):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-
+from tidelog.networks.keys import new_key
 from tidelog.schema import Count
 from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
 
@@ -31,7 +30,7 @@ class Position(NamedTuple):
 
 def fresh_learners(members: list[Member], spec: Any, stores: Stores, steps: int) -> list[LearnerState]:
     """Return learners at update 0; each depends only on its own seed and settings."""
-    states = [member.algorithm.init(spec, jax.random.key(member.seed), steps) for member in members]
+    states = [member.algorithm.init(spec, new_key(member.seed), steps) for member in members]
     metrics = metric_names(as_arrays(members[0].algorithm), states[0], stores)
     return [
         create_learner(member.algorithm, state, stores, member.seed, metrics)

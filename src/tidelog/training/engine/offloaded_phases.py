@@ -17,6 +17,7 @@ import numpy as np
 from tidelog.algorithms.core.contract import Phase
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns
+from tidelog.networks.arrays import scalar
 from tidelog.training.engine.learner import ChunkInputs, LearnerState, Ready, as_arrays, checked_update
 from tidelog.training.engine.offload_storage import Storage
 from tidelog.training.engine.plan import (
@@ -128,7 +129,7 @@ def _update(
             ready = coming.result()
             if left > block:
                 order, coming = next_block(order)
-            begin, taken = jnp.array(learner.update), jnp.int32(min(left, block))
+            begin, taken = jnp.array(learner.update), scalar(min(left, block))
             now = inputs._replace(stores={}, updates=taken, ahead=ready, begin=begin)
             learner = jax.block_until_ready(_block(index, now, learner))  # type: ignore[no-untyped-call]
     return learner

@@ -20,6 +20,7 @@ from tidelog.algorithms.core.contract import Collecting, Collection, Phase, Stor
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.algorithms.core.segments import Columns, Segments, added, empty, looked_at
 from tidelog.envs.functional import Functional
+from tidelog.networks.keys import fold_in, new_key
 from tidelog.training.engine.learner import ChunkInputs, LearnerState, Tally, checked_update
 from tidelog.training.online.collection import (
     RECORDED,
@@ -310,4 +311,4 @@ def first_collection_state(algorithm: Collecting, state: Any, source: Functional
     """Return the initial collection state of a learner with this seed."""
     count = algorithm.collection().environments
     carry = algorithm.start(algorithm.policy_params(state), count)
-    return initial_collection_state(source, count, jax.random.fold_in(jax.random.key(seed), 2), carry)
+    return initial_collection_state(source, count, fold_in(new_key(seed), 2), carry)

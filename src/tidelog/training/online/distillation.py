@@ -18,6 +18,7 @@ from tidelog.algorithms.core.contract import Distillable
 from tidelog.data.overlap import Sketch
 from tidelog.envs.functional import Hosted
 from tidelog.errors import ConfigError, DivergenceError
+from tidelog.networks.keys import fold_in, new_key
 from tidelog.policies.policy import Policy
 from tidelog.policies.rollout import distillation_target
 from tidelog.training.engine.learner import LearnerState
@@ -92,7 +93,7 @@ def begun_as(
     target = jax.tree.map(jax.numpy.asarray, target)
     distilled, divergences = [], []
     for member, learner in zip(members, learners, strict=True):
-        key = jax.random.fold_in(jax.random.key(member.seed), 3)
+        key = fold_in(new_key(member.seed), 3)
         state, divergence = member.algorithm.distilled(learner.state, target, key, start.updates)
         distilled.append(learner._replace(state=state))
         divergences.append(float(divergence))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
-
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.envs.functional import Functional
+from tidelog.networks.keys import new_key
 from tidelog.training.engine.learner import LearnerState, Stores, as_arrays, create_learner, metric_names
 from tidelog.training.engine.members import Member
 from tidelog.training.engine.offload_storage import Storage, check_room
@@ -38,7 +37,7 @@ def fresh_collectors(
     Raises SpaceError if their stores do not fit.
     """
     updates = planned_updates(members[0].algorithm, steps)
-    states = [member.algorithm.init(spec, jax.random.key(member.seed), updates) for member in members]
+    states = [member.algorithm.init(spec, new_key(member.seed), updates) for member in members]
     collectors = [(member.algorithm, member.seed) for member in members]
     return initial_learners(collectors, states, spec, source, recorded, {}, storage)
 

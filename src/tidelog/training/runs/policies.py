@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from tidelog.errors import ConfigError
+from tidelog.networks.keys import new_key
 from tidelog.policies.declared import as_declared
 from tidelog.policies.named_arrays import fill
 from tidelog.policies.policy import Policy, load_policy
@@ -45,7 +44,7 @@ def member_policy(path: Path, record: Record, index: int, algorithm: Any = None)
         member = after_copies([member], copies)[0]
         facts = {"number_schedule": number_schedule(record.configs, record.options, copies, index)}
     own_algorithm = member.algorithm
-    state = fill(own_algorithm.init(record.spec, jax.random.key(0), record.options.steps), arrays, str(file))
+    state = fill(own_algorithm.init(record.spec, new_key(0), record.options.steps), arrays, str(file))
     origin = record.origin(run=path.name, update=update, member=index, **facts)
     policy = Policy(
         own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin, record.acting

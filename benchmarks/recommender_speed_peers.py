@@ -1,0 +1,175 @@
+"""Events a second of recommender BCQ's table and reader beside GRU4Rec and SASRec in PyTorch, and a profile of ours.
+
+`python -m benchmarks.recommender_speed_peers --peer-python PYTHON [--cases NAME ...] [--cores 0 | --cores 0,1]`, where
+PYTHON is that of an environment with torch and NumPy; it needs no tidelog. The same events, windows, batch, sizes, loss
+and optimiser; each way waits in a process of its own and is measured in turn, in another order every round; a ratio is
+that of one round. `tidelog` is the plain model as in the scripts: no scores for repeated items, no counted successors.
+`defaults` is what `tidelog train` does: with both. `--profile` says instead what our update's time is spent on, on one
+core. Each number of cores is a part of the kept file with its own machine.
+"""
+
+import argparse
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.keep import RESULTS, keep, kept
+from benchmarks.peers import answer, compared
+from tidelog.training.runs.record import processor
+
+COMMAND = "python -m benchmarks.recommender_speed_peers --peer-python PYTHON"
+FILE = "recommender_peers"
+SCRIPT = Path(__file__).with_name("recommender_speed_torch.py")
+SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "size": 64, "dropout": 0.2}
+EVENTS_OF_EACH, USERS, SAMPLED = 50, 10_000, 1_024
+CATALOGUES = {"all items": 5_000, "a sample": 100_000}  # what the softmax is over
+CASES = {
+    f"{name}, {over}": (reader, over)
+    for over in CATALOGUES
+    for name, reader in (("GRU4Rec", "gru"), ("SASRec", "attention"))
+}
+PLAIN = {"memory": 0, "successors": 0}
+TRACED = 60  # updates
+
+
+def trainer_and_log(case: str, plain: bool) -> tuple[Any, Any]:
+    """Return a compiled trainer of table and reader, and its log."""
+    import tidelog as tl
+    from benchmarks.recommender_speed import trainer_of, walks
+    from tidelog.recommend.networks import HISTORY_ENCODERS
+
+    reader, over = CASES[case]
+    log = walks(CATALOGUES[over], USERS, EVENTS_OF_EACH)
+    changes: dict[str, Any] = {"encoder": HISTORY_ENCODERS[reader], "pretrain_share": 1.0, "sampled_items": SAMPLED}
+    algorithm = tl.RecommenderBCQ(**{**SETTINGS, **changes, **(PLAIN if plain else {})})
+    return trainer_of(algorithm, log), log
+
+
+def work(case: str, way: str) -> None:
+    """Be tidelog's process."""
+    trainer, _ = trainer_and_log(case, way == "tidelog")
+    trainer.advance(20)
+    answer({"loss": trainer.peek().get("pretrain/imitation_loss")}, lambda: trainer.advance(4))
+
+
+def events_file(case: str, folder: str) -> str:
+    """Write the events and the last events of all windows for PyTorch; return the path."""
+    from benchmarks.recommender_speed import walks
+    from tidelog.recommend.next_item import store_interactions
+
+    log = walks(CATALOGUES[CASES[case][1]], USERS, EVENTS_OF_EACH)
+    store = store_interactions(log, SETTINGS["targets"], slates=False)
+    path = f"{folder}/events.npz"
+    np.savez(path, item=log.item, start=log.starts[log.user], ends=np.asarray(store.ends))
+    return path
+
+
+def compare(case: str, python: str, rounds: int, seconds: float) -> dict[str, Any]:
+    """Return the rates of all ways, in events that are learnt from, and tidelog's ratios to PyTorch."""
+    reader, over = CASES[case]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = SETTINGS | {"items": CATALOGUES[over], "sampled": SAMPLED if over == "a sample" else 0}
+        settings["events"] = events_file(case, folder)
+        own = [sys.executable, "-m", "benchmarks.recommender_speed_peers", "--work", case]
+        commands = {way: [*own, way] for way in ("tidelog", "defaults")}
+        commands["torch"] = [python, str(SCRIPT), reader, json.dumps(settings)]
+        return compared(commands, rounds, seconds)
+
+
+def profile(case: str) -> dict[str, Any]:
+    """Return the milliseconds and shares of one update on one core, by what its operations do, in a new process."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text"
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.recommender_speed_peers", "--trace", case, folder],
+            check=True, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "XLA_FLAGS": flags, "TIDELOG_CACHE": "off"},
+        )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def trace(case: str, folder: str) -> None:
+    """Print what `profile` returns."""
+    import jax
+
+    from benchmarks.update_profile import OTHERS, PARTS, _durations, _operations
+
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    trainer, _ = trainer_and_log(case, plain=True)
+    trainer.advance(4)
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    with jax.profiler.trace(folder, profiler_options=options):
+        trainer.advance(TRACED)
+    operations = _operations(folder)
+    parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
+    longest: dict[str, float] = collections.defaultdict(float)
+    for operation, times in _durations(folder).items():
+        if operation not in operations or len(times) < 0.9 * TRACED:
+            continue
+        if operations[operation].split(" ", 1)[0] in (
+            "while",
+            "call",
+            "conditional",
+        ):  # what they run has its own times
+            continue
+        each = float(np.quantile(times, 0.2)) * round(len(times) / TRACED)
+        does = next((part for part, words in PARTS.items() if words.search(operations[operation])), OTHERS)
+        parts[does] += each / 1e3
+        longest[operations[operation]] += each / 1e3
+    total = sum(parts.values())
+    print(json.dumps({
+        "milliseconds": {part: round(one, 3) for part, one in parts.items()},
+        "shares": {part: round(one / total, 3) for part, one in parts.items()},
+        "longest": {name[-160:]: round(one, 3) for name, one in sorted(longest.items(), key=lambda one: -one[1])[:25]},
+    }))  # fmt: skip
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Compare or profile, and keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--cores", help="processors to keep to, such as 0 or 0,1; default: all")
+    parser.add_argument("--profile", action="store_true", help="what our update's time is spent on")
+    parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--trace", nargs=2, help=argparse.SUPPRESS)
+    asked = parser.parse_args(words)
+    if asked.work:
+        work(*asked.work)
+        return
+    if asked.trace:
+        trace(*asked.trace)
+        return
+    if asked.cores:
+        os.sched_setaffinity(0, {int(core) for core in asked.cores.split(",")})
+    path = RESULTS / f"{FILE}.json"
+    facts: dict[str, Any] = kept(FILE) if path.exists() else {"parts": {}, "profiles": {}}
+    facts = {name: value for name, value in facts.items() if name not in ("command", "machine")}
+    facts |= {"settings": SETTINGS, "catalogues": CATALOGUES, "sampled_items": SAMPLED, "users": USERS}
+    for case in asked.cases:
+        if asked.profile:
+            facts["profiles"][case] = profile(case) | {"processor": processor()}
+            print(case, json.dumps(facts["profiles"][case], indent=1), flush=True)
+        else:
+            cores = len(os.sched_getaffinity(0))
+            part = {"processor": processor(), "cores": cores, "rounds": asked.rounds, "seconds": asked.seconds}
+            found = compare(case, asked.peer_python, asked.rounds, asked.seconds)
+            facts["parts"].setdefault(f"{cores} core{'s' * (cores > 1)}", {})[case] = part | {"ways": found}
+            print(case, cores, json.dumps(found), flush=True)
+        keep(FILE, COMMAND, facts)
+
+
+if __name__ == "__main__":
+    main()
