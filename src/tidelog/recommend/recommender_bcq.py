@@ -162,8 +162,8 @@ def next_item_step(
         rows, places = rows_in_batch(batch.data.user_index, len(users.weight))
         batch = batch._replace(data=batch.data._replace(user_index=places))
         part = take_user_rows(whole, rows)
-    *part, _, metrics = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
-    next_item, opt_state = part if users is None else put_user_rows(whole, tuple(part), rows)
+    *changed, _, metrics = gradient_step(next_item_loss, *part, rate, config, batch, state.facts, key)
+    next_item, opt_state = changed if users is None else put_user_rows(whole, tuple(changed), rows)
     return state._replace(next_item=next_item, opt_states=state.opt_states._replace(next_item=opt_state)), metrics
 
 
