@@ -49,16 +49,20 @@ def steps(episodes=150, length=3, seed=0):
     )  # fmt: skip
 
 
-def networks(episodes):
-    """A log with numbers as observations, and two policies near its logger."""
-    generator, rows = np.random.default_rng(0), episodes * 2
-    log = tl.Log.from_arrays(
+def numbers(episodes, seed):
+    """A log with numbers as observations."""
+    generator, rows = np.random.default_rng(seed), episodes * 2
+    return tl.Log.from_arrays(
         observation=generator.standard_normal((rows, 3)).astype(np.float32), action=generator.integers(0, 3, rows),
         reward=generator.standard_normal(rows), terminated=np.arange(rows) % 2 == 1, episode=np.arange(rows) // 2,
         propensity=np.full(rows, 1 / 3), actions=3,
     )  # fmt: skip
-    run = tl.fit(tl.BC(hidden=(8,)), log, 5, 2, progress=False)
-    return log, [run.policy(member=0), run.policy(member=1)]
+
+
+def networks(episodes):
+    """A log, and two policies near its logger that learnt from another log."""
+    run = tl.fit(tl.BC(hidden=(8,)), numbers(100, 1), 5, 2, progress=False)
+    return numbers(episodes, 0), [run.policy(member=0), run.policy(member=1)]
 
 
 def bits(found):
@@ -221,6 +225,7 @@ def test_killed_workers_and_a_killed_judge_change_nothing(tmp_path):
     """With networks and real processes: a worker is killed, then all; the next call fits only what is left."""
     folder, (log, policies) = tmp_path / "jobs", networks(4_000)
     whole = judge(policies, log, sample=True, model="neural", workers=2, **OTHER_DATA)
+    assert [one.context["model"] for one in whole] == ["neural", "neural"]
     script = SCRIPT.format(folder=str(folder))
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
     (worker,) = wait_until(lambda: (folder / "files.json").exists() and children(process.pid))

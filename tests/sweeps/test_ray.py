@@ -120,6 +120,7 @@ from tests.ope.test_fit_jobs import OTHER_DATA, bits, networks
 log, policies = networks(500)
 how = {"sample": True, "model": "neural", **OTHER_DATA}
 found = tl.judge(policies, log, on="ray", workers=2, job_folder=sys.argv[1], **how)
+assert [one.context["model"] for one in found] == ["neural", "neural"]
 assert bits(found) == bits(tl.judge(policies, log, workers=1, **how))
 """
 
