@@ -8,7 +8,7 @@ import pytest
 
 from tests.golden.lines import numbers
 from tidelog.recommend.networks import Items
-from tidelog.recommend.next_item import catalogue_total, next_item_error, sampled_error
+from tidelog.recommend.next_item import catalogue_scores, next_item_error, sampled_error
 from tidelog.recommend.ranking import standardised
 from tidelog.recommend.recommender_bcq import importance
 
@@ -21,19 +21,25 @@ def test_no_item_is_left_out_of_the_sum():
     assert top.item() == 1
 
 
-def test_the_gradient_of_the_whole_sum_is_that_of_automatic_differentiation():
+@pytest.mark.parametrize("states_of_each", [1, 3])
+def test_the_gradient_of_all_scores_is_that_of_automatic_differentiation(states_of_each):
     generator = np.random.default_rng(0)
-    states, vectors, bias, slope = (
-        np.float32(generator.standard_normal(shape)) for shape in ((6, 4), (9, 4), (9,), (6,))
-    )
+    shapes = ((2, states_of_each, 4), (9, 4), (9,), (2, states_of_each), (2, 3))
+    states, vectors, bias, slope, chosen_slope = (np.float32(generator.standard_normal(shape)) for shape in shapes)
+    chosen = np.array([[3, 3, 8], [1, 5, 3]])
 
     def plain(states, vectors, bias):
-        return slope @ jax.nn.logsumexp((states @ vectors.T + bias)[:, 1:], axis=-1)
+        logits = states @ vectors.T + bias
+        of_chosen = np.broadcast_to(np.arange(3) if states_of_each == 3 else np.zeros(3, int), (2, 3))
+        picked = logits[np.arange(2)[:, None], of_chosen, chosen]
+        return (slope * jax.nn.logsumexp(logits[..., 1:], axis=-1)).sum() + (chosen_slope * picked).sum()
 
     def ours(*inputs):
-        return slope @ catalogue_total(*inputs)[0]
+        total, logit, _ = catalogue_scores(*inputs, chosen)
+        return (slope * total).sum() + (chosen_slope * logit).sum()
 
-    for one, two in zip(*(jax.jit(jax.grad(f, (0, 1, 2)))(states, vectors, bias) for f in (plain, ours)), strict=True):
+    gradients = [jax.jit(jax.value_and_grad(f, (0, 1, 2)))(states, vectors, bias) for f in (plain, ours)]
+    for one, two in zip(*map(jax.tree.leaves, gradients), strict=True):
         np.testing.assert_allclose(one, two, atol=1e-5)
 
 
