@@ -365,9 +365,10 @@ def _scores_backward(saved: Any, slopes: Any) -> tuple[jax.Array, jax.Array, jax
     weights = jax.vmap(lambda row, item, slope: row.at[places, item].add(slope))(
         (slopes[0] / total)[..., None] * exponentials, chosen, slopes[1]
     )
-    rows = weights.reshape(-1, weights.shape[-1])
-    to_vectors = (states.reshape(len(rows), -1).T @ rows).T  # in the other order the weights would be transposed first
-    return weights @ vectors, to_vectors, jnp.sum(rows, axis=0), None
+    rows = jnp.concatenate([states, jnp.ones_like(states[..., :1])], axis=-1)  # the last column is the bias's
+    # in the other order the weights would be transposed first
+    to_items = rows.reshape(-1, rows.shape[-1]).T @ weights.reshape(-1, weights.shape[-1])
+    return weights @ vectors, to_items[:-1].T, to_items[-1], None
 
 
 catalogue_scores.defvjp(_scores_forward, _scores_backward)
