@@ -127,8 +127,9 @@ def _ray_ranks(words: list[str], count: int, folder: Path) -> RayRanks:
             f"--processes {count}, --process-cpus {cpus}, --connect-seconds {seconds}: expected numbers from 1. fix: "
             "use --processes 2 --process-cpus 1 --connect-seconds 300"
         )
-    logs = [] if (log := peek(words, "--data")) is None else [Path(log)]
-    return RayRanks(count, int(cpus), float(seconds), [folder, *logs], "--insecure" in words)
+    log = peek(words, "--data")
+    logs = [Path(log)] if log is not None and Path(log).exists() else []  # a pattern or another source is no path
+    return RayRanks(count, int(cpus), float(seconds), folder, logs, "--insecure" in words)
 
 
 def _without(words: list[str], flags: Sequence[str]) -> list[str]:

@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
 import msgspec
 
+from tidelog.disk import not_written
 from tidelog.errors import ConfigError
 from tidelog.ray_cluster import ADDRESS, cause_of_loss, connect, installed, last_line, refuse_other_versions
 from tidelog.schema import decode
@@ -30,6 +32,8 @@ from tidelog.training.runs.processes import HEARTBEAT_SECONDS
 RANKED = "TIDELOG_RANK"  # an environment variable of ranks, which a process started that watches them
 FOLLOW_SECONDS = 1.0
 END_SECONDS = 2 * HEARTBEAT_SECONDS + 20  # for the other ranks to end after one has ended
+PROBE = ".tidelog-"  # beginning of a file's name
+INTERRUPTED, TERMINATED = 130, 143  # exit codes after Ctrl-C and after SIGTERM
 LOST = -int(signal.SIGKILL)  # the exit code of a rank whose actor is lost
 
 
@@ -100,29 +104,34 @@ class Rank:
             if not any(found):  # nothing more now, or both are at their ends
                 out, error = (decoder.decode(text) for decoder, text in zip(self._decoders, read, strict=True))
                 code = process.wait() if len(ready) == len(pipes) else None
+                if code is not None and process.stdin is not None:
+                    for pipe in (*pipes, process.stdin):
+                        pipe.close()
                 return msgspec.json.encode(News(out, error, code)).decode()
 
-    def interrupt(self, number: int) -> None:
-        """Send a signal to the rank."""
+    def interrupt(self) -> None:
+        """Ask the rank to save and end: by SIGTERM, as processes of Ray ignore SIGINT, and those below them too."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+            self._process.terminate()
 
 
 class RayRanks:
     """The ranks of one training in a Ray cluster, each with `cpus` of its processors, on as many nodes as there are.
 
-    The cluster is that of RAY_ADDRESS; without it Ray is started on this machine, for this process only. `expected` are
-    paths that all nodes must see. ConfigError as `ray_cluster.connect`.
+    The cluster is that of RAY_ADDRESS; without it Ray is started on this machine, for this process only. All nodes must
+    see the same `run` folder, and the `logs`. ConfigError as `ray_cluster.connect`.
     """
 
-    def __init__(self, count: int, cpus: int, seconds: float, expected: list[Path], insecure: bool = False) -> None:
+    def __init__(
+        self, count: int, cpus: int, seconds: float, run: Path, logs: list[Path], insecure: bool = False
+    ) -> None:
         from tidelog.training.runs.record import PACKAGES
 
         self.received: int | None = None
         self._count, self._cpus, self._seconds, self._packages = count, cpus, seconds, list(PACKAGES)
-        self._expected = expected
-        self._ray, self._own = connect(count * cpus if os.environ.get(ADDRESS, "") in ("", "local") else None, insecure)
+        self._run, self._logs = run.absolute(), [log.absolute() for log in logs]
+        self._alone = os.environ.get(ADDRESS, "") in ("", "local")
+        self._ray, self._own = connect(count * cpus if self._alone else None, insecure)
         self._placed: Any = None
         self._actors: list[Any] = []
         self._hosts: list[str] = []
@@ -146,13 +155,15 @@ class RayRanks:
         """Place an actor for each rank, and return HOST:PORT for rank 0; ConfigError if nodes cannot take them."""
         self._remove()
         util = self._ray.util
+        total = self._ray.cluster_resources().get("CPU", 0)
+        never = self._alone and total < self._count * self._cpus  # nothing is added to this machine's own Ray
         self._placed = util.placement_group([{"CPU": self._cpus}] * self._count, strategy="SPREAD")
-        if not self._placed.wait(self._seconds):
-            total = self._ray.cluster_resources().get("CPU", 0)
+        if never or not self._placed.wait(self._seconds):
+            waited = "" if never else f" within {self._seconds:g} seconds"
             raise ConfigError(
-                f"{self._count} processes of {self._cpus} processor(s) found no place within {self._seconds:g} seconds "
-                f"in a Ray cluster of {total:g} processor(s). fix: use fewer processes or cpus, add nodes, or wait "
-                "longer (--connect-seconds)"
+                f"{self._count} processes of {self._cpus} processor(s) found no place{waited} in a Ray cluster of "
+                f"{total:g} processor(s). fix: use fewer processes or --process-cpus, add nodes, or wait longer "
+                "(--connect-seconds)"
             )
         strategy = util.scheduling_strategies.PlacementGroupSchedulingStrategy
         self._actors = [
@@ -165,8 +176,8 @@ class RayRanks:
             )(Rank).remote()
             for rank in range(self._count)
         ]
-        with contextlib.ExitStack() as stack:
-            expected = [os.getcwd(), *(stack.enter_context(_probe(path)) for path in self._expected)]
+        with _probe(self._run) as probe:
+            expected = [probe, os.getcwd(), *map(str, self._logs)]
             abouts = [self._about(actor, expected) for actor in self._actors]
         self._hosts = [one.host for one in abouts]
         first = abouts[0].address
@@ -184,11 +195,10 @@ class RayRanks:
         about = decode(text, About, "the answer of a node")
         refuse_other_versions(about.host, about.versions, self._packages)
         if about.missing:
-            folder = Path(about.missing[0])
-            shown = folder if folder.is_dir() else folder.parent
+            missing = [str(Path(one).parent) if Path(one).name.startswith(PROBE) else one for one in about.missing]
             raise ConfigError(
-                f"node {about.host} does not see {shown} as this process does. fix: use folders that all nodes share "
-                "under the same path, for the run, the log and the working directory"
+                f"node {about.host} does not see {', '.join(missing)} as this process does. fix: use folders that all "
+                "nodes share under the same path, for the run, the log and the working directory"
             )
         return about
 
@@ -205,12 +215,12 @@ class RayRanks:
         """
         codes: dict[int, int] = {}
         asked = {self._actors[rank].follow.remote(FOLLOW_SECONDS): rank for rank in range(self._count)}
-        until, passed = float("inf"), None
+        until, interrupted = float("inf"), False
         while asked:
-            if self.received is not None and self.received != passed:
-                passed = self.received
+            if self.received is not None and not interrupted:
+                interrupted = True
                 for rank in asked.values():
-                    self._actors[rank].interrupt.remote(passed)
+                    self._actors[rank].interrupt.remote()
             if time.monotonic() > until:
                 for rank in asked.values():
                     self._ray.kill(self._actors[rank])
@@ -224,7 +234,8 @@ class RayRanks:
                 codes[rank] = code
                 if code != 0:
                     until = min(until, time.monotonic() + END_SECONDS)
-        return [codes[rank] for rank in range(self._count)]
+        by_ctrl_c = {TERMINATED: INTERRUPTED} if self.received == signal.SIGINT else {}
+        return [by_ctrl_c.get(codes[rank], codes[rank]) for rank in range(self._count)]
 
     def _news(self, rank: int, reference: Any) -> int | None:
         try:
@@ -248,8 +259,12 @@ class RayRanks:
 
 
 @contextlib.contextmanager
-def _probe(folder: Path) -> Any:
-    """A file in the nearest existing folder, by which a node shows that it sees the same one."""
-    nearest = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.is_dir())
-    with tempfile.NamedTemporaryFile(prefix=".tidelog-", dir=nearest) as file:
+def _probe(folder: Path) -> Iterator[str]:
+    """A file in a folder, or in the nearest one above, by which a node shows that it sees the same folder."""
+    nearest = next(one for one in (folder, *folder.parents) if one.is_dir())
+    try:
+        file = tempfile.NamedTemporaryFile(prefix=PROBE, dir=nearest)  # noqa: SIM115 (an error of what follows is not its own)
+    except OSError as problem:
+        raise not_written(nearest, problem, ConfigError) from problem
+    with file:
         yield file.name
