@@ -65,12 +65,20 @@ class Worker:
                 return found
         raise RuntimeError(f"exit code {self._process.wait()}")
 
-    def measure(self, seconds: float) -> dict[str, Any]:
-        """Return updates, seconds and processor seconds of one measurement."""
+    def begin(self, seconds: float) -> None:
+        """Begin a measurement; others may begin theirs before its result is read."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()
+
+    def result(self) -> dict[str, Any]:
+        """Return updates, seconds and processor seconds of the measurement that was begun."""
         return self._read()
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        """Return updates, seconds and processor seconds of one measurement."""
+        self.begin(seconds)
+        return self.result()
 
     def close(self) -> None:
         """End the process."""
@@ -112,12 +120,15 @@ def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dic
     for way, worker in workers.items():
         found[way] = worker.facts
         for unit in ("a_second", "a_processor_second"):
-            found[way][f"updates_{unit}"] = _spread([row[way][unit] for row in rows])
-            found[way][f"tidelog_over_it_{unit}"] = _spread([row["tidelog"][unit] / row[way][unit] for row in rows])
+            found[way][f"updates_{unit}"] = median_and_range([row[way][unit] for row in rows])
+            found[way][f"tidelog_over_it_{unit}"] = median_and_range(
+                [row["tidelog"][unit] / row[way][unit] for row in rows]
+            )
     return found
 
 
-def _spread(values: list[float]) -> dict[str, float]:
+def median_and_range(values: list[float]) -> dict[str, float]:
+    """Return the median of values, and their ends."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 

@@ -281,6 +281,19 @@ def of_d3rlpy(name: str) -> tuple[Callable[[], None], dict[str, Any]]:
     return update, {"batch_size": config.batch_size, "d3rlpy": d3rlpy.__version__}
 
 
+def answer(facts: dict[str, Any], update: Callable[[], Any]) -> None:
+    """Print facts, then for every line that is read how many updates are made in so many seconds."""
+    print(json.dumps(facts), flush=True)
+    for line in sys.stdin:
+        seconds, done = float(line), 0
+        begin, used = time.perf_counter(), time.process_time()
+        while time.perf_counter() - begin < seconds:
+            update()
+            done += 1
+        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
+        print(json.dumps({"updates": done} | taken), flush=True)
+
+
 def main(way: str, name: str) -> None:
     """Measure where asked."""
     torch.manual_seed(0)
@@ -292,15 +305,7 @@ def main(way: str, name: str) -> None:
     for _ in range(20):
         update()
     facts |= {"torch": torch.__version__, "threads": torch.get_num_threads()}
-    print(json.dumps(facts | {"operations_per_update": counter.get_total_flops()}), flush=True)
-    for line in sys.stdin:
-        seconds, done = float(line), 0
-        begin, used = time.perf_counter(), time.process_time()
-        while time.perf_counter() - begin < seconds:
-            update()
-            done += 1
-        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
-        print(json.dumps({"updates": done} | taken), flush=True)
+    answer(facts | {"operations_per_update": counter.get_total_flops()}, update)
 
 
 if __name__ == "__main__":

@@ -99,33 +99,18 @@ def profile(case: str) -> dict[str, Any]:
 
 def trace(case: str, folder: str) -> None:
     """Print what `profile` returns."""
-    import jax
-
-    from benchmarks.update_profile import OTHERS, PARTS, _durations, _operations
+    from benchmarks.update_profile import OTHERS, PARTS, part_of, traced
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     trainer, _ = trainer_and_log(case, plain=True)
     trainer.advance(4)
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    with jax.profiler.trace(folder, profiler_options=options):
-        trainer.advance(TRACED)
-    operations = _operations(folder)
     parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
     longest: dict[str, float] = collections.defaultdict(float)
-    for operation, times in _durations(folder).items():
-        if operation not in operations or len(times) < 0.9 * TRACED:
+    for operation, microseconds, _ in traced(trainer, TRACED, folder):
+        if operation.split(" ", 1)[0] in ("while", "call", "conditional"):  # what they run has its own times
             continue
-        if operations[operation].split(" ", 1)[0] in (
-            "while",
-            "call",
-            "conditional",
-        ):  # what they run has its own times
-            continue
-        each = float(np.quantile(times, 0.2)) * round(len(times) / TRACED)
-        does = next((part for part, words in PARTS.items() if words.search(operations[operation])), OTHERS)
-        parts[does] += each / 1e3
-        longest[operations[operation]] += each / 1e3
+        parts[part_of(operation)] += microseconds / 1e3
+        longest[operation] += microseconds / 1e3
     total = sum(parts.values())
     print(json.dumps({
         "milliseconds": {part: round(one, 3) for part, one in parts.items()},

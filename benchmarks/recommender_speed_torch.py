@@ -12,11 +12,11 @@ power 0.75, less the log of the expected count. Item vectors are neither normali
 import json
 import math
 import sys
-import time
 from typing import Any
 
 import numpy as np
 import torch
+from peers_torch import answer
 from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
@@ -137,15 +137,7 @@ def main(reader: str, settings: dict[str, Any]) -> None:
         update()
     losses = [float(update()) for _ in range(20)]
     facts = {"torch": torch.__version__, "threads": torch.get_num_threads(), "loss": losses[-1]}
-    print(json.dumps(facts | {"operations_per_update": counter.get_total_flops()}), flush=True)
-    for line in sys.stdin:
-        seconds, done = float(line), 0
-        begin, used = time.perf_counter(), time.process_time()
-        while time.perf_counter() - begin < seconds:
-            update()
-            done += 1
-        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
-        print(json.dumps({"updates": done} | taken), flush=True)
+    answer(facts | {"operations_per_update": counter.get_total_flops()}, update)
 
 
 if __name__ == "__main__":

@@ -8,13 +8,11 @@ nothing.
 
 import argparse
 import os
-import statistics
-import subprocess
 import sys
-import time
 from typing import Any
 
 from benchmarks.keep import keep
+from benchmarks.peers import Worker, answer, median_and_range
 
 COMMAND = "python -m benchmarks.several_seeds"
 NAMES = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
@@ -26,49 +24,17 @@ def work(name: str, seeds: int) -> None:
     from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
 
     trainer = trainer_of(entry_of(name).algorithm, synthetic_log(entry_of(name).discrete), seeds)
-    trainer.advance(20)
-    print("ready", flush=True)
-    for line in sys.stdin:
-        done, begin = 0, time.perf_counter()
-        while (taken := time.perf_counter() - begin) < float(line):
-            done += seeds * trainer.advance(20)
-        print(done / taken, flush=True)
+    answer({"seeds": seeds}, lambda: seeds * trainer.advance(20))
 
 
-class Worker:
-    """A process on some cores."""
-
-    def __init__(self, name: str, seeds: int, cores: list[int]) -> None:
-        command = [sys.executable, "-m", "benchmarks.several_seeds", "--work", name, "--seeds", str(seeds)]
-        before = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, cores)
-        try:
-            self._process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        finally:
-            os.sched_setaffinity(0, before)
-        self._line()
-
-    def begin(self, seconds: float) -> None:
-        """Let it measure."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{seconds}\n")
-        self._process.stdin.flush()
-
-    def rate(self) -> float:
-        """Return what it measured: updates a second, summed over its seeds."""
-        return float(self._line())
-
-    def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _line(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"exit code {self._process.wait()}")
-        return line
+def worker(name: str, seeds: int, cores: list[int]) -> Worker:
+    """Start a process on some cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        return Worker([sys.executable, "-m", "benchmarks.several_seeds", "--work", name, "--seeds", str(seeds)])
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def measured(name: str, rounds: int, seconds: float) -> dict[str, Any]:
@@ -76,28 +42,26 @@ def measured(name: str, rounds: int, seconds: float) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))
     half = len(cores) // 2
     placed = {"all": cores, "first": cores[:half], "second": cores[half:]}
-    workers = {way: Worker(name, seeds, placed[where]) for way, (seeds, where) in WAYS.items()}
+    workers = {way: worker(name, seeds, placed[where]) for way, (seeds, where) in WAYS.items()}
     rows = []
     for number in range(rounds):
         row = {}
         for together in [("one",), ("four",), ("first", "second")][:: 1 if number % 2 else -1]:
             for way in together:
                 workers[way].begin(seconds)
-            row["_and_".join(together)] = sum(workers[way].rate() for way in together)
+            taken = [workers[way].result() for way in together]
+            row["_and_".join(together)] = sum(one["updates"] / one["seconds"] for one in taken)
         rows.append(row)
-    for worker in workers.values():
-        worker.close()
-    found = {way: _spread([row[way] for row in rows]) for way in rows[0]}
+    for one in workers.values():
+        one.close()
+    found = {way: median_and_range([row[way] for row in rows]) for way in rows[0]}
     found |= {
-        f"{way}_over_one": _spread([row[way] / row["one"] for row in rows]) for way in ("four", "first_and_second")
+        f"{way}_over_one": median_and_range([row[way] / row["one"] for row in rows])
+        for way in ("four", "first_and_second")
     }
-    found["four_over_two_processes"] = _spread([row["four"] / row["first_and_second"] for row in rows])
+    found["four_over_two_processes"] = median_and_range([row["four"] / row["first_and_second"] for row in rows])
     print(name, {way: round(one["median"], 2) for way, one in found.items()}, flush=True)
     return found
-
-
-def _spread(values: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
 def main() -> None:

@@ -465,7 +465,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sampled cross-entropy: no correction for popularity",
-        "recommend/next_item.py",
+        "recommend/item_losses.py",
         "jnp.where(hit, -jnp.inf, others - log_expected)",
         "jnp.where(hit, -jnp.inf, others)",
         "tests/golden/test_choosing.py",
@@ -1791,14 +1791,14 @@ MUTATIONS = [
     # counted successors, populations, devices and collectors
     Mutation(
         "successors: an update keeps its targets in the counts",
-        "recommend/next_item.py",
+        "recommend/item_losses.py",
         "counted = None if key is None else targets_of(batch)  #",
         "counted = None  #",
         "tests/recommend/test_successors.py",
     ),
     Mutation(
         "successors: a held-out loss takes its targets out of the counts",
-        "recommend/next_item.py",
+        "recommend/item_losses.py",
         "counted = None if key is None else targets_of(batch)  #",
         "counted = targets_of(batch)  #",
         "tests/recommend/test_successors.py",

@@ -79,29 +79,42 @@ def _child(what: str, name: str, flags: str = "") -> dict[str, Any]:
 
 def trace(name: str, folder: str) -> None:
     """Print the microseconds of an update, by what its operations do."""
-    import jax
-
     from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
 
     entry, updates = entry_of(name), UPDATES.get(name, 1000)
     trainer = trainer_of(entry.algorithm, synthetic_log(entry.discrete), 1)
+    parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
+    found = traced(trainer, updates, folder)
+    for operation, microseconds, _ in found:
+        parts[part_of(operation)] += microseconds
+    total = sum(parts.values())
+    shares = {part: round(one / total, 3) for part, one in parts.items()}
+    microseconds = {part: round(one, 1) for part, one in parts.items()}
+    print(json.dumps({"microseconds": microseconds, "operations": sum(count for *_, count in found), "shares": shares}))
+
+
+def traced(trainer: Any, updates: int, folder: str) -> list[tuple[str, float, int]]:
+    """What a trainer's compiled operations do, and for each its microseconds and its runs an update.
+
+    A run's time is the fifth that was fastest; operations that not every update has are left out.
+    """
+    import jax
+
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     with jax.profiler.trace(folder, profiler_options=options):
         trainer.advance(updates)
-    operations = _operations(folder)
-    parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
-    count = 0
+    operations, found = _operations(folder), []
     for operation, times in _durations(folder).items():
         if operation in operations and len(times) >= 0.9 * updates:
-            each = float(np.quantile(times, 0.2)) * round(len(times) / updates)
-            does = next((part for part, words in PARTS.items() if words.search(operations[operation])), OTHERS)
-            parts[does] += each
-            count += round(len(times) / updates)
-    total = sum(parts.values())
-    found = {"microseconds": {part: round(one, 1) for part, one in parts.items()}, "operations": count}
-    found["shares"] = {part: round(one / total, 3) for part, one in parts.items()}
-    print(json.dumps(found))
+            count = round(len(times) / updates)
+            found.append((operations[operation], float(np.quantile(times, 0.2)) * count, count))
+    return found
+
+
+def part_of(operation: str) -> str:
+    """Which part of an update an operation belongs to."""
+    return next((part for part, words in PARTS.items() if words.search(operation)), OTHERS)
 
 
 def _durations(folder: str) -> dict[str, list[float]]:

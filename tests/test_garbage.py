@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tidelog.garbage import import_once
+from tidelog.garbage import import_without_gc
 
 FROZEN = "import gc{before}, tidelog as tl; tl.Columns; light = gc.get_freeze_count(); tl.IQL; "
 FROZEN += "print(light, gc.get_freeze_count())"
@@ -29,5 +29,5 @@ def test_the_search_is_on_after_an_import_if_it_was_on_before(enabled):
 
 def test_the_search_is_on_after_an_import_that_fails():
     with pytest.raises(ModuleNotFoundError):
-        import_once("tidelog.no_such_module")
+        import_without_gc("tidelog.no_such_module")
     assert gc.isenabled()

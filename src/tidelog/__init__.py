@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tidelog.garbage import import_once
+from tidelog.garbage import import_without_gc
 
 __version__ = "0.1.0"
 __all__ = [
@@ -221,7 +221,7 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("tidelog.testing")
     if name in _HOME:
-        return getattr(import_once(_HOME[name]), name)
+        return getattr(import_without_gc(_HOME[name]), name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 LARGE = frozenset({"jax", "polars"})
 
 
-def import_once(module: str) -> Any:
+def import_without_gc(module: str) -> Any:
     """Return a module; if its import is the first one of JAX or Polars, the objects of all modules are frozen.
 
     They stay until the process ends. The search for reference cycles went through them again and again, while they were

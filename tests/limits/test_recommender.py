@@ -17,8 +17,9 @@ from tidelog.recommend import candidates
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.candidates import GENERATORS
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.item_losses import next_item_loss
 from tidelog.recommend.networks import Items, clipped_latents
-from tidelog.recommend.next_item import States, from_factors, item_facts, next_item_loss
+from tidelog.recommend.next_item import States, from_factors, item_facts
 from tidelog.recommend.recommender_bcq import critic_inputs
 from tidelog.recommend.repeats import Places
 from tidelog.runtime.history_encoders import NO_PLACE

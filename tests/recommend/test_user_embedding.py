@@ -17,9 +17,10 @@ from tidelog import CheckpointError, SpecError, runtime
 from tidelog.algorithms.core.optimisation import gradient_step, init_opt_state
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend.interactions.held_out import next_baskets, next_events
+from tidelog.recommend.item_losses import next_item_loss
 from tidelog.recommend.metrics.ranked_lists import lists
 from tidelog.recommend.networks import UserTable
-from tidelog.recommend.next_item import Windows, next_item_loss, store_interactions
+from tidelog.recommend.next_item import Windows, store_interactions
 from tidelog.recommend.recommendation_tables import recommend_for_table
 from tidelog.recommend.recommender_bcq import next_item_step, pretrain_step, progress
 from tidelog.runtime.artefact_files import WEIGHTS, Saved, write

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from tidelog.garbage import import_once
+from tidelog.garbage import import_without_gc
 
 if __name__ == "__main__":
-    fit, speed = import_once("tidelog.training.fit").fit, import_once("tidelog.bench.speed")  # as `tl.fit` imports them
+    fit = import_without_gc("tidelog.training.fit").fit  # as `tl.fit` is imported
+    speed = import_without_gc("tidelog.bench.speed")
     entry = speed.entry_of(sys.argv[1])
     fit(entry.algorithm, speed.synthetic_log(entry.discrete), 100, progress=False)

@@ -16,7 +16,7 @@ from typing import Any
 import tidelog
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import DivergenceError, EnvironmentFailure, ProcessError, TidelogError, nearest
-from tidelog.garbage import import_once
+from tidelog.garbage import import_without_gc
 
 COMMANDS = {
     "demo": "a complete example on a log that it creates",
@@ -101,7 +101,7 @@ def _dispatch(words: list[str]) -> int:
     if command not in COMMANDS:
         print(f"tidelog: no command '{command}': {nearest(command, COMMANDS)}", file=sys.stderr)  # noqa: T201
         return 2
-    module = import_once(f"tidelog.cli.{command}")
+    module = import_without_gc(f"tidelog.cli.{command}")
     code: int = module.run(words[1:])
     return code
 

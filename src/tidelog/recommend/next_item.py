@@ -1,4 +1,4 @@
-"""Next-item prediction: windows of interactions, facts of the catalogue, and the cross-entropy.
+"""Next-item prediction: windows of interactions, facts of the catalogue, and the states before each target.
 
 A window holds events of one user that follow each other, across sessions. In a log of single events its last `targets`
 events are the training targets, each selected in the state before it. In a log of baskets the targets are up to
@@ -22,16 +22,14 @@ import numpy as np
 
 from tidelog.algorithms.core.sampling import Batch, Gathered
 from tidelog.errors import ConfigError
-from tidelog.losses.binary import calibrated_binary_error
 from tidelog.networks.arrays import float32, from_host, int32
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.networks import HistoryEncoder, Items, Table, UserTable
-from tidelog.recommend.repeats import Places, Repeats, log_score, log_total, sampled_scores
+from tidelog.recommend.repeats import Places, Repeats
 from tidelog.recommend.successors import SuccessorCounts, Successors, joined
 from tidelog.types import Histories
 
 InitialVectors: TypeAlias = Callable[[Interactions, int, int], Any]  # (log, D, seed) -> rows [N, D] of the table, None
-EXAMINED = 16  # windows whose most likely item is computed in a large catalogue
 PARTS = 2**31 - 1  # largest sum of the integer probabilities: 32-bit fractions are too coarse for a million items
 USER_DROPOUT = 1 << 20  # number of the random key that hides users
 POWER = 0.75  # exponent of popularity for sampled items (Mikolov et al. 2013)
@@ -333,170 +331,6 @@ def targets_of(batch: Batch) -> jax.Array:
 def item_logits(states: jax.Array, items: Items) -> jax.Array:
     """Return logits [..., N + 1] of all items in states [..., D]; -inf for no item."""
     return (states @ items.vectors.T + items.bias).at[..., 0].set(-jnp.inf)
-
-
-@jax.custom_vjp
-def catalogue_scores(
-    states: jax.Array, vectors: jax.Array, bias: jax.Array, chosen: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the log of the summed exponentials of all logits, those of chosen items, and the most likely item.
-
-    States [B, A, D] and chosen items [B, T], with `A = T` or `A = 1` -> [B, A], [B, T], [B, A]. The gradient is written
-    out: automatic differentiation makes several more passes over arrays of the size [B, A, N + 1]. With respect to the
-    items it is one product, so that devices that share a batch add it up once.
-    """
-    found: tuple[jax.Array, jax.Array, jax.Array] = _scores_forward(states, vectors, bias, chosen)[0]
-    return found
-
-
-def _scores_forward(states: jax.Array, vectors: jax.Array, bias: jax.Array, chosen: jax.Array) -> tuple[Any, Any]:
-    logits = states @ vectors.T + bias.at[0].set(-jnp.inf)
-    largest = jnp.max(logits, axis=-1, keepdims=True)
-    exponentials = jnp.exp(logits - largest)
-    total = jnp.sum(exponentials, axis=-1)
-    logit = jnp.sum(states * vectors[chosen], axis=-1) + bias[chosen]
-    result = (largest[..., 0] + jnp.log(total), logit, jnp.argmax(logits, axis=-1))
-    return result, (states, vectors, exponentials, total, chosen)
-
-
-def _scores_backward(saved: Any, slopes: Any) -> tuple[jax.Array, jax.Array, jax.Array, None]:
-    states, vectors, exponentials, total, chosen = saved
-    places = jnp.arange(states.shape[1]) if states.shape[1] == chosen.shape[1] else 0
-    weights = jax.vmap(lambda row, item, slope: row.at[places, item].add(slope))(
-        (slopes[0] / total)[..., None] * exponentials, chosen, slopes[1]
-    )
-    rows = jnp.concatenate([states, jnp.ones_like(states[..., :1])], axis=-1)  # the last column is the bias's
-    # in the other order the weights would be transposed first
-    to_items = rows.reshape(-1, rows.shape[-1]).T @ weights.reshape(-1, weights.shape[-1])
-    return weights @ vectors, to_items[:-1].T, to_items[-1], None
-
-
-catalogue_scores.defvjp(_scores_forward, _scores_backward)
-
-
-def next_item_error(
-    states: jax.Array, items: Items, chosen: jax.Array, places: Places | None = None
-) -> tuple[jax.Array, jax.Array]:
-    """Negative log-likelihood of the chosen items [B, T], counted from 1; also each state's most likely item [B, A].
-
-    The states [B, A, D] are those before each item (`A = T`), or one before all (`A = 1`); `items` are all. Index 0 is
-    no item: its logit is excluded from the sum.
-    """
-    total, logit, top = catalogue_scores(states, *items, chosen)
-    return log_total(total[..., None], places) - log_score(logit, chosen, places), top
-
-
-def sampled_error(
-    logit: jax.Array,
-    others: jax.Array,
-    log_expected: jax.Array,
-    hit: jax.Array,
-    items: jax.Array,
-    places: Places | None = None,
-) -> jax.Array:
-    """Sampled negative log-likelihood of items [..., T]: their logits, those of sampled items [..., A, S] -> [..., T].
-
-    `log_expected` [S] is the log of the expected count of each sampled item in the sample; it is subtracted, and the
-    sum then estimates the whole catalogue (Bengio and Senecal 2008). `hit` [..., T, S] marks sampled items that equal
-    the item; they count only once.
-    """
-    corrected = jnp.where(hit, -jnp.inf, others - log_expected)
-    catalogue = jnp.concatenate([logit[..., None], corrected], axis=-1)
-    return log_total(catalogue, places) - log_score(logit, items, places)
-
-
-class ItemErrors(NamedTuple):
-    """The error of each target, and the most likely items of the catalogue for the metrics."""
-
-    error: jax.Array  # [B, T]
-    top: jax.Array  # [B, T], or [B'] of some windows
-    examined: jax.Array | None  # bool: those that count, as `top`; None: all
-
-
-ItemLoss: TypeAlias = Callable[..., ItemErrors]  # (model, config, batch, facts, states, places, key) -> errors
-
-
-def softmax(
-    model: NextItemModel,
-    config: Any,
-    batch: Batch,
-    facts: ItemFacts,
-    states: jax.Array,
-    places: Places | None,
-    key: jax.Array,
-) -> ItemErrors:
-    """Return the cross-entropy over all items, or in a catalogue above `full_softmax` items over a sample."""
-    chosen = batch.data.chosen
-    if len(facts.cumulative) <= config.full_softmax:
-        error, top = next_item_error(states, model.table(None, facts.features), chosen, places)
-        return ItemErrors(error, jnp.broadcast_to(top, chosen.shape), batch.valid)
-    drawn = facts.draw(key, (config.sampled_items,))
-    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
-    logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
-    expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
-    others = states @ negative.vectors.T + negative.bias
-    hit = chosen[..., None] == drawn
-    error = sampled_error(logit, others, expected, hit, chosen, places)
-    return ItemErrors(error, *_examined(model, facts, states))
-
-
-def gbce(
-    model: NextItemModel,
-    config: Any,
-    batch: Batch,
-    facts: ItemFacts,
-    states: jax.Array,
-    places: Places | None,
-    key: jax.Array,
-) -> ItemErrors:
-    """Return the calibrated binary cross-entropy against `gbce_negatives` uniformly sampled items, one sample a batch.
-
-    An item's logit is its score over all its places, as in the softmax.
-    """
-    chosen, count = batch.data.chosen, len(facts.cumulative)
-    number = min(config.gbce_negatives, max(1, count - 1))
-    drawn = jax.random.randint(key, (number,), 1, count + 1)
-    positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
-    logit = log_score(jnp.sum(states * positive.vectors, axis=-1) + positive.bias, chosen, places)
-    others = sampled_scores(states @ negative.vectors.T + negative.bias, drawn, places, count)
-    others = jnp.broadcast_to(others, (*chosen.shape, number))
-    counted = chosen[..., None] != drawn
-    error = calibrated_binary_error(logit, others, counted, number / count, config.gbce_calibration)
-    return ItemErrors(error, *_examined(model, facts, states))
-
-
-ITEM_LOSSES: Mapping[str, ItemLoss] = {"softmax": softmax, "gbce": gbce}
-
-
-def _examined(model: NextItemModel, facts: ItemFacts, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the most likely item after some windows, and that each counts."""
-    top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
-    return top, jnp.ones_like(top, bool)
-
-
-def next_item_loss(
-    model: NextItemModel, config: Any, batch: Batch, facts: ItemFacts, key: jax.Array | None
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the error of the next items by `item_loss`; also the metrics.
-
-    Coverage and entropy are those of the catalogue's most likely items, without repeated ones.
-    """
-    noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
-    counted = None if key is None else targets_of(batch)  # an update learns from the log that was counted
-    states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise, counted=counted)
-    error, top, examined = config.item_loss(model, config, batch, facts, states, places, sample)
-    coverage, entropy = coverage_and_entropy(top, examined, len(facts.cumulative))
-    loss = batch.mean(error)
-    return loss, {"imitation_loss": loss, "coverage": coverage, "entropy": entropy}
-
-
-def coverage_and_entropy(items: jax.Array, counted: jax.Array | None, catalogue: int) -> tuple[jax.Array, jax.Array]:
-    """Return the number of different counted items as a share of the possible number, and their entropy in nats."""
-    counts = jnp.ones_like(items, bool) if counted is None else counted
-    often = jnp.zeros(catalogue + 1).at[items.reshape(-1)].add(counts.reshape(-1).astype(jnp.float32)).at[0].set(0.0)
-    total = jnp.maximum(jnp.sum(often), 1.0)
-    entropy = -jnp.sum(jax.scipy.special.xlogy(often / total, often / total))
-    return jnp.sum(often > 0) / jnp.minimum(total, catalogue), entropy
 
 
 # Initial rows of the table.

@@ -64,6 +64,7 @@ from tidelog.networks.mlp import host_generator
 from tidelog.recommend import ranking
 from tidelog.recommend.candidates import GENERATORS, Propose, most_likely
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.recommend.item_losses import ITEM_LOSSES, ItemLoss, coverage_and_entropy, next_item_loss, softmax
 from tidelog.recommend.networks import (
     HISTORY_ENCODERS,
     Correction,
@@ -85,20 +86,15 @@ from tidelog.recommend.networks import (
 )
 from tidelog.recommend.next_item import (
     INITIAL_VECTORS,
-    ITEM_LOSSES,
     HistoryWindows,
     InitialVectors,
     ItemFacts,
-    ItemLoss,
     NextItemModel,
     States,
     Windows,
     at_random,
-    coverage_and_entropy,
     item_facts,
-    next_item_loss,
     read_windows,
-    softmax,
     targets_of,
     with_item_vectors,
 )

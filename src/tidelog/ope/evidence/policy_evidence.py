@@ -78,47 +78,13 @@ class ModelChoice:
     folds: Ordinals
 
 
-def evidence_of(
-    policy: Policy,
-    log: Log,
-    *,
-    sample: bool = False,
-    discount: float = 1.0,
-    propensities: Any = None,
-    model: str | None = None,
-    seed: int = 0,
-    folds: int | None = None,
-    bandwidth: float | None = None,
-    cloning: bool = True,
-    tests: bool = True,
-    lacks_support: Callable[[Evidence], bool] | None = None,
-    progress: Progress | None = None,
-) -> PolicyEvidence:
+def evidence_of(policy: Policy, log: Log, *, progress: Progress | None = None, **settings: Any) -> PolicyEvidence:
     """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
 
-    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
-    "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
-    log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
-    continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
-    `lacks_support` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
-    settings out of range.
+    Settings and errors are those of `prepare_evidence`.
     """
     tell = progress or (lambda what, share: None)
-    prepared = prepare_evidence(
-        policy,
-        log,
-        sample=sample,
-        discount=discount,
-        propensities=propensities,
-        model=model,
-        seed=seed,
-        folds=folds,
-        bandwidth=bandwidth,
-        cloning=cloning,
-        tests=tests,
-        lacks_support=lacks_support,
-        progress=progress,
-    )
+    prepared = prepare_evidence(policy, log, progress=progress, **settings)
     found = evidence_from(prepared, _values(prepared, tell), _ratios(prepared))
     release_memory()
     tell("models", 1.0)
@@ -144,7 +110,7 @@ class Prepared:
 
     @property
     def model(self) -> Model:
-        """The model that is fitted."""
+        """The model that is fitted, as in `PolicyEvidence`."""
         return self.plan.model
 
     @property
@@ -177,7 +143,15 @@ def prepare_evidence(
     lacks_support: Callable[[Evidence], bool] | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
-    """Model the logger and ask the policy, for `evidence_from`; arguments and errors as for `evidence_of`."""
+    """Model the logger and ask the policy, for `evidence_from`.
+
+    `sample` judges the sampled policy, else the deterministic one; `propensities` is None (recorded if there are any),
+    "logged", "estimated", numbers [N] or a `LoggerModel`; `model` is "tabular", "neural", "none" or None (chosen by the
+    log); `folds` None means 5 for tables and 2 for networks; `bandwidth` is that of the kernel around deterministic
+    continuous actions; `tests` tests the assumptions on history and time. Networks of values are not fitted where
+    `lacks_support` says so of the evidence without them. Raises SpecError if policy and log do not fit, ConfigError for
+    settings out of range.
+    """
     check_log(log, discount)
     weighted, log = log.weight is not None, replace(log, weight=None)
     target = target_of(policy, log, sample=sample, bandwidth=bandwidth, seed=seed)

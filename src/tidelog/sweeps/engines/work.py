@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tidelog.disk import create_missing, make_folders
-from tidelog.garbage import import_once
+from tidelog.garbage import import_without_gc
 from tidelog.sweeps.engines import Job
 
 TRIAL = "tidelog.sweeps.attempt"
@@ -22,7 +22,7 @@ def run_job(job: Job) -> int:
     """
     # by its name, as what runs is above the engines: a trial of a sweep, or what a command chooses
     if job.module is None:
-        return int(import_once(TRIAL).run_attempt(job))
+        return int(import_without_gc(TRIAL).run_attempt(job))
     if job.modules:
         from tidelog.algorithms.names import load_plugin
 
