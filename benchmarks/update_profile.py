@@ -132,7 +132,7 @@ def _operations(folder: str) -> dict[str, str]:
     """The operations of the largest compiled program: opcode, and the place in the source."""
     programs = glob.glob(f"{folder}/programs/*after_optimizations.txt")
     text = Path(max(programs, key=os.path.getsize)).read_text()
-    line = r'^\s*(?:ROOT )?%?([\w.\-]+) = \S+ ([\w\-]+)\(.*?metadata=\{op_name="([^"]*)"'
+    line = r'^\s*(?:ROOT )?%?([\w.\-]+) = (?:\([^()]*\)|\S+) ([\w\-]+)\(.*?metadata=\{op_name="([^"]*)"'
     return {name: f"{opcode} {place}" for name, opcode, place in re.findall(line, text, re.MULTILINE)}
 
 

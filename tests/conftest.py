@@ -22,7 +22,11 @@ from hypothesis import HealthCheck, settings
 
 from tidelog.training.engine.cache import use_cache
 
-QUICK_XLA = {"xla_backend_optimization_level": "0", "xla_cpu_use_fusion_emitters": "false"}
+QUICK_XLA = {
+    "xla_backend_optimization_level": "0",
+    "xla_cpu_use_fusion_emitters": "false",
+    "xla_cpu_parallel_codegen_split_count": "1",  # the suite's workers already use all cores
+}
 KEPT_DAYS = 14
 MAPS = Path("/proc/self/maps")
 MANY = 42_000  # mapped regions; Linux allows a process 65,530, and each compiled program takes several

@@ -77,6 +77,15 @@ def test_who_the_user_is_is_told_in_every_state_and_zeros_tell_nothing(name, vec
     np.testing.assert_allclose(away[1], 0.0, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", HISTORY_ENCODERS)
+def test_states_of_some_steps_are_those_among_all(name, vectors):
+    events = np.ones((B, L), np.int32)
+    events[0, :3] = 0
+    for steps in (slice(2, 4), slice(-1, None)):
+        asked = jax.jit(partial(reader(name), steps=steps))(vectors, events)
+        np.testing.assert_allclose(asked, read(reader(name), vectors, events)[:, steps], atol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["gru", "attention"])
 def test_order_matters_to_readers_that_keep_it(name, vectors):
     events = np.ones((B, L), np.int32)

@@ -15,7 +15,7 @@ from tidelog import load
 def started(saved, out):
     """A command line that trains for hours, once it has made its first report."""
     words = ["train", "bc", "--data", saved, "--out", out, "--steps", "1000000000", "--every", "500"]
-    small = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--save-seconds", "1e9"]
+    small = ["--hidden", "8", "8", "--embedding", "2", "--batch-size", "32", "--save-seconds", "1e9", "--quiet"]
     process = subprocess.Popen(
         [sys.executable, "-m", "tidelog", *map(str, words), *small], stderr=subprocess.PIPE, text=True
     )
@@ -62,3 +62,21 @@ def test_a_second_interrupt_does_not_wait(origin, tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
     stream.close()
     assert load(tmp_path / "run").update == 0
+
+
+LATE = """
+import os, signal
+from tidelog.training.runs.signals import Interrupts
+try:
+    with Interrupts(several=True) as interrupts:
+        interrupts.received = signal.SIGTERM  # that of another process
+        interrupts.leave()
+except SystemExit as leaving:
+    os.kill(os.getpid(), signal.SIGTERM)
+    raise
+"""
+
+
+def test_a_late_signal_does_not_end_one_of_several_processes_before_the_others():
+    assert subprocess.run([sys.executable, "-c", LATE]).returncode == 143
+    assert subprocess.run([sys.executable, "-c", LATE.replace("several=True", "")]).returncode == -signal.SIGTERM

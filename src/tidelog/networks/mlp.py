@@ -152,6 +152,12 @@ class MLP(eqx.Module):
 
 
 def drop(x: jax.Array, rate: jax.Array | float, key: jax.Array) -> jax.Array:
-    """Set each entry to 0 with probability `rate` and scale up the rest (Srivastava et al. 2014)."""
-    keep = jax.random.uniform(key, x.shape) >= rate
-    return jnp.where(keep, x / (1.0 - rate), 0.0)
+    """Set each entry to 0 with probability `rate` and scale up the rest (Srivastava et al. 2014).
+
+    16 random bits an entry take half the time of 32, and move the probability by less than 1e-5, which the scale knows.
+    """
+    width = x.shape[-1]
+    pairs = jax.random.bits(key, (*x.shape[:-1], (width + 1) // 2), jnp.uint32)
+    numbers = jnp.concatenate([pairs & 0xFFFF, pairs >> 16], axis=-1)[..., :width]
+    dropped = jnp.round(jnp.float32(rate) * 2**16)  # of the 2^16 numbers
+    return jnp.where(numbers >= dropped.astype(jnp.uint32), x / (1.0 - dropped / 2**16), 0.0)

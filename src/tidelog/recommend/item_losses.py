@@ -24,9 +24,10 @@ EXAMINED = 16  # windows whose most likely item is computed in a large catalogue
 def catalogue_scores(
     states: jax.Array, vectors: jax.Array, bias: jax.Array, chosen: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the log of the summed exponentials of all logits, those of chosen items, and the most likely item.
+    """Return the log of the summed exponentials of all logits, those of chosen items, and the last most likely item.
 
-    States [B, A, D] and chosen items [B, T], with `A = T` or `A = 1` -> [B, A], [B, T], [B, A]. The gradient is written
+    States [B, A, D] and chosen items [B, T], with `A = T` or `A = 1` -> [B, A], [B, T], [B]: the most likely item in
+    the last state of each window alone, as over all states it takes as long as two products. The gradient is written
     out: automatic differentiation makes several more passes over arrays of the size [B, A, N + 1]. With respect to the
     items it is one product, so that devices that share a batch add it up once.
     """
@@ -35,12 +36,13 @@ def catalogue_scores(
 
 
 def _scores_forward(states: jax.Array, vectors: jax.Array, bias: jax.Array, chosen: jax.Array) -> tuple[Any, Any]:
-    logits = states @ vectors.T + bias.at[0].set(-jnp.inf)
+    items = jnp.concatenate([vectors, bias.at[0].set(-jnp.inf)[:, None]], axis=-1)
+    logits = _with_ones(states) @ items.T  # an added bias would be one more pass
     largest = jnp.max(logits, axis=-1, keepdims=True)
     exponentials = jnp.exp(logits - largest)
     total = jnp.sum(exponentials, axis=-1)
     logit = jnp.sum(states * vectors[chosen], axis=-1) + bias[chosen]
-    result = (largest[..., 0] + jnp.log(total), logit, jnp.argmax(logits, axis=-1))
+    result = (largest[..., 0] + jnp.log(total), logit, jnp.argmax(logits[:, -1], axis=-1))
     return result, (states, vectors, exponentials, total, chosen)
 
 
@@ -50,10 +52,15 @@ def _scores_backward(saved: Any, slopes: Any) -> tuple[jax.Array, jax.Array, jax
     weights = jax.vmap(lambda row, item, slope: row.at[places, item].add(slope))(
         (slopes[0] / total)[..., None] * exponentials, chosen, slopes[1]
     )
-    rows = jnp.concatenate([states, jnp.ones_like(states[..., :1])], axis=-1)  # the last column is the bias's
+    rows = _with_ones(states)
     # in the other order the weights would be transposed first
     to_items = rows.reshape(-1, rows.shape[-1]).T @ weights.reshape(-1, weights.shape[-1])
     return weights @ vectors, to_items[:-1].T, to_items[-1], None
+
+
+def _with_ones(states: jax.Array) -> jax.Array:
+    """States [..., D + 1]: what the last column is multiplied with is a bias."""
+    return jnp.concatenate([states, jnp.ones_like(states[..., :1])], axis=-1)
 
 
 catalogue_scores.defvjp(_scores_forward, _scores_backward)
@@ -62,7 +69,7 @@ catalogue_scores.defvjp(_scores_forward, _scores_backward)
 def next_item_error(
     states: jax.Array, items: Items, chosen: jax.Array, places: Places | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Negative log-likelihood of the chosen items [B, T], counted from 1; also each state's most likely item [B, A].
+    """Negative log-likelihood of the chosen items [B, T], counted from 1; also the most likely item [B] at the end.
 
     The states [B, A, D] are those before each item (`A = T`), or one before all (`A = 1`); `items` are all. Index 0 is
     no item: its logit is excluded from the sum.
@@ -94,7 +101,7 @@ class ItemErrors(NamedTuple):
     """The error of each target, and the most likely items of the catalogue for the metrics."""
 
     error: jax.Array  # [B, T]
-    top: jax.Array  # [B, T], or [B'] of some windows
+    top: jax.Array  # [B], or [B'] of some windows: in their last states
     examined: jax.Array | None  # bool: those that count, as `top`; None: all
 
 
@@ -114,7 +121,7 @@ def softmax(
     chosen = batch.data.chosen
     if len(facts.cumulative) <= config.full_softmax:
         error, top = next_item_error(states, model.table(None, facts.features), chosen, places)
-        return ItemErrors(error, jnp.broadcast_to(top, chosen.shape), batch.valid)
+        return ItemErrors(error, top, None if batch.valid is None else batch.valid[:, -1])
     drawn = facts.draw(key, (config.sampled_items,))
     positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
     logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias

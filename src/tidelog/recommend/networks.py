@@ -5,7 +5,8 @@ network from a user's events to states: it reads one vector per step and returns
 to it; a step that is not valid has the state of an empty history. Critics, generator and perturbation are networks of
 a state and an item's vector.
 
-Letters: `B` batch, `L` steps, `N` items, `D` item vector size, `P` states, `C` candidates, `F` features.
+Letters: `B` batch, `L` steps, `A` those whose states are asked for, `N` items, `D` item vector size, `P` states, `C`
+candidates, `F` features.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from tidelog.networks.mlp import MLP, LayerNorm, Linear, drop
 from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
 from tidelog.runtime.ranking import GAPS
 
-MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, L, D]
+MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, A, D]
+ALL = slice(None)  # steps whose states are asked for
 
 
 # Items.
@@ -248,8 +250,9 @@ class HistoryEncoder(eqx.Module):
         user: jax.Array | None = None,
         gaps: jax.Array | None = None,
         user_vectors: jax.Array | None = None,
+        steps: slice = ALL,
     ) -> jax.Array:
-        """Return the states; `user_vectors` [B, D] of users are added to those of every step before the last norm."""
+        """Return the states of some steps; `user_vectors` [B, D] of users are added to all before the last norm."""
         valid = events > 0
         x = math.sqrt(vectors.shape[-1]) * vectors + self.events[events]
         if (self.gaps is None) != (gaps is None):
@@ -259,8 +262,8 @@ class HistoryEncoder(eqx.Module):
         x = jnp.where(valid[..., None], x, 0.0)
         if dropout is not None and key is not None:
             x = drop(x, dropout, key)
-        output = self.body(x, valid, dropout, key)
-        states = jnp.where(valid[..., None], output, self.empty)
+        output = self.body(x, valid, dropout, key, steps)
+        states = jnp.where(valid[:, steps, None], output, self.empty)
         if self.profile is not None and user is not None:
             states = states + (user @ self.profile)[:, None]
         if user_vectors is not None:
@@ -273,9 +276,11 @@ class Mean(eqx.Module):
 
     layer: Linear
 
-    def __call__(self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL
+    ) -> jax.Array:
         count = jnp.maximum(jnp.cumsum(valid, axis=1), 1)[..., None]
-        return self.layer(jnp.cumsum(x, axis=1) / count)
+        return self.layer((jnp.cumsum(x, axis=1) / count)[:, steps])
 
 
 class Recurrent(eqx.Module):
@@ -284,8 +289,10 @@ class Recurrent(eqx.Module):
     unit: GRU
     layer: Linear
 
-    def __call__(self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
-        return self.layer(self.unit.unroll(x, valid))
+    def __call__(
+        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL
+    ) -> jax.Array:
+        return self.layer(self.unit.unroll(x, valid)[:, steps])
 
 
 class Attention(eqx.Module):
@@ -297,15 +304,17 @@ class Attention(eqx.Module):
     positions: jax.Array  # [P, D]
     blocks: tuple[Block, ...]
 
-    def __call__(self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None) -> jax.Array:
-        steps = x.shape[1]
-        x = x + self.positions[jnp.minimum(jnp.arange(steps), len(self.positions) - 1)]
-        visible = jnp.tril(jnp.ones((steps, steps), bool)) & valid[:, None, :]  # [B, L, L]
-        visible = visible | jnp.eye(
-            steps, dtype=bool
-        )  # a step that is not valid attends to itself only, and no other step to it
+    def __call__(
+        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL
+    ) -> jax.Array:
+        length = x.shape[1]
+        x = x + self.positions[jnp.minimum(jnp.arange(length), len(self.positions) - 1)]
+        visible = jnp.tril(jnp.ones((length, length), bool)) & valid[:, None, :]  # [B, L, L]
+        # a step that is not valid attends to itself only, and no other step to it
+        visible = visible | jnp.eye(length, dtype=bool)
         for i, block in enumerate(self.blocks):
-            x = block(x, visible, dropout, None if key is None else jax.random.fold_in(key, i + 1))
+            asked = steps if i == len(self.blocks) - 1 else ALL  # another block reads the outputs of all steps
+            x = block(x, visible, dropout, None if key is None else jax.random.fold_in(key, i + 1), asked)
         return x
 
 
@@ -332,21 +341,25 @@ class Block(eqx.Module):
         norms = [LayerNorm(float32(np.ones(size)), zeros(size)) for _ in range(2)]
         return cls(norms[0], layer(), layer(), layer(), layer(), norms[1], layer(), layer(), heads)
 
-    def __call__(self, x: jax.Array, visible: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:
+    def __call__(
+        self, x: jax.Array, visible: jax.Array, dropout: Any, key: jax.Array | None, steps: slice = ALL
+    ) -> jax.Array:
         one, two = (None, None) if key is None else jax.random.split(key)
-        x = x + _dropped(self._attend(self.before(x), visible), dropout, one)
+        read = self.before(x)
+        x = x[:, steps] + _dropped(self._attend(read[:, steps], read, visible[:, steps]), dropout, one)
         return x + _dropped(self.narrow(jax.nn.relu(self.wide(self.between(x)))), dropout, two)
 
-    def _attend(self, x: jax.Array, visible: jax.Array) -> jax.Array:
-        batch, steps, size = x.shape
+    def _attend(self, asking: jax.Array, read: jax.Array, visible: jax.Array) -> jax.Array:
+        """[B, A, D] of steps [B, A, D] that ask about steps [B, L, D], as far as they are visible [B, A, L]."""
 
-        def heads(layer: Linear) -> jax.Array:
-            return layer(x).reshape(batch, steps, self.heads, size // self.heads)
+        def heads(layer: Linear, x: jax.Array) -> jax.Array:
+            return layer(x).reshape(*x.shape[:2], self.heads, x.shape[2] // self.heads)
 
-        match = jnp.einsum("bqhd,bkhd->bhqk", heads(self.queries), heads(self.keys)) / math.sqrt(size / self.heads)
+        queries, keys = heads(self.queries, asking), heads(self.keys, read)
+        match = jnp.einsum("bqhd,bkhd->bhqk", queries, keys) / math.sqrt(queries.shape[-1])
         share = jax.nn.softmax(jnp.where(visible[:, None], match, -jnp.inf), axis=-1)
-        output = jnp.einsum("bhqk,bkhd->bqhd", share, heads(self.values))
-        return self.out(output.reshape(batch, steps, size))
+        output = jnp.einsum("bhqk,bkhd->bqhd", share, heads(self.values, read))
+        return self.out(output.reshape(asking.shape))
 
 
 def _dropped(x: jax.Array, dropout: Any, key: jax.Array | None) -> jax.Array:

@@ -305,11 +305,11 @@ def _read(
     vectors = model.table(seen.items, facts.features).vectors
     read = slice(max(0, width - length), width)
     gaps = None if seen.gaps is None else seen.gaps[:, read]
-    encoded = model.reader(
+    states = model.reader(
         vectors[:, read], seen.events[:, read], dropout, key,
         user=seen.users, gaps=gaps, user_vectors=model.user_vectors(seen.user_index),
+        steps=slice(columns[0] - read.start, columns[-1] + 1 - read.start),  # the columns follow each other
     )  # fmt: skip
-    states = encoded[:, columns - read.start]
     ages = columns[:, None] + 1 - np.arange(width)[None]  # [A, L]
     items = jnp.where(ages > 0, seen.items[:, None], 0)
     places = successors = None

@@ -130,8 +130,9 @@ def final_states(config: Any, params: PolicyParams, seen: Histories) -> jax.Arra
     vectors = params.next_item.table(items, params.features).vectors
     gaps = None if seen.gaps is None else seen.gaps[:, -config.history :]
     own = params.next_item.user_vectors(seen.user_index)
-    state: jax.Array = params.next_item.reader(vectors, events, user=seen.users, gaps=gaps, user_vectors=own)[:, -1]
-    return state
+    last, reader = slice(-1, None), params.next_item.reader
+    states: jax.Array = reader(vectors, events, user=seen.users, gaps=gaps, user_vectors=own, steps=last)
+    return states[:, 0]
 
 
 def places(config: Any, params: PolicyParams, seen: Histories) -> Places:

@@ -131,8 +131,11 @@ def _drawn_sums(
     for begin in range(0, DRAWS, step):
         some = min(step, DRAWS - begin)
         donors = generator.integers(len(sizes), size=(some, count))
-        shift = generator.integers(sizes[donors])
-        rows = order[first[donors][:, met] + (shift[:, met] + place) % sizes[donors][:, met]]
+        if len(order) == len(sizes):  # one row in each cluster: nothing is left to draw
+            rows = order[donors]
+        else:
+            shift = generator.integers(sizes[donors])
+            rows = order[first[donors][:, met] + (shift[:, met] + place) % sizes[donors][:, met]]
         sums[begin : begin + some] = np.einsum("brt,rt->b", weights[rows], residuals[own])
     rest = max(deviation**2 - float(sums.var()), 0.0)
     return np.asarray(sums - sums.mean() + np.sqrt(rest) * generator.standard_normal(DRAWS))

@@ -296,7 +296,7 @@ class Run:
         if until is not None and until < 1:
             raise ConfigError(f"until = {until}: expected at least 1 step")
         with ExitStack() as stack:
-            interrupts = stack.enter_context(Interrupts())
+            interrupts = stack.enter_context(Interrupts(several=self._processes.count > 1))
             stack.callback(self._engine.wait)
             sinks = self._processes.on_first(partial(self._open, stack), alone=True) or []
             yield from self._train(interrupts, sinks, self.record.options.last if until is None else until)

@@ -13,11 +13,13 @@ CAUGHT = (signal.SIGINT, signal.SIGTERM)
 class Interrupts:
     """In this context the first signal is stored in `received`; a second SIGINT interrupts at once.
 
-    Outside the main thread no signal is caught.
+    Outside the main thread no signal is caught. One of `several` processes that has received a signal, which may be
+    that of another one, ignores those that come after this context: its own may be late, and all end together.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, several: bool = False) -> None:
         self.received: int | None = None
+        self._several = several
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -28,8 +30,9 @@ class Interrupts:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        ending = self._several and self.received is not None
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if ending else handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None and number == signal.SIGINT:
