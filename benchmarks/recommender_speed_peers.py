@@ -107,8 +107,6 @@ def trace(case: str, folder: str) -> None:
     parts: dict[str, float] = dict.fromkeys((*PARTS, OTHERS), 0.0)
     longest: dict[str, float] = collections.defaultdict(float)
     for operation, microseconds, _ in traced(trainer, TRACED, folder):
-        if operation.split(" ", 1)[0] in ("while", "call", "conditional"):  # what they run has its own times
-            continue
         parts[part_of(operation)] += microseconds / 1e3
         longest[operation] += microseconds / 1e3
     total = sum(parts.values())

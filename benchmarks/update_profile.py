@@ -30,6 +30,7 @@ PARTS = {  # what an operation does -> a pattern in its opcode or its place in t
     "target networks": re.compile("/target/"), "sampling": re.compile("/sampling/"),
 }  # fmt: skip
 OTHERS = "activations, losses and metrics"
+CONTAINERS = ("while", "call", "conditional")  # what they run has its own times
 OPTIONS = {
     "default": "",
     "no YNNPACK": "--xla_cpu_experimental_ynn_fusion_type=",
@@ -96,7 +97,8 @@ def trace(name: str, folder: str) -> None:
 def traced(trainer: Any, updates: int, folder: str) -> list[tuple[str, float, int]]:
     """What a trainer's compiled operations do, and for each its microseconds and its runs an update.
 
-    A run's time is the fifth that was fastest; operations that not every update has are left out.
+    A run's time is the fifth that was fastest; operations that not every update has are left out, and those that run
+    others.
     """
     import jax
 
@@ -129,11 +131,12 @@ def _durations(folder: str) -> dict[str, list[float]]:
 
 
 def _operations(folder: str) -> dict[str, str]:
-    """The operations of the largest compiled program: opcode, and the place in the source."""
+    """The operations of the largest compiled program, of one result or several: opcode, and place in the source."""
     programs = glob.glob(f"{folder}/programs/*after_optimizations.txt")
     text = Path(max(programs, key=os.path.getsize)).read_text()
     line = r'^\s*(?:ROOT )?%?([\w.\-]+) = (?:\([^()]*\)|\S+) ([\w\-]+)\(.*?metadata=\{op_name="([^"]*)"'
-    return {name: f"{opcode} {place}" for name, opcode, place in re.findall(line, text, re.MULTILINE)}
+    found = re.findall(line, text, re.MULTILINE)
+    return {name: f"{opcode} {place}" for name, opcode, place in found if opcode not in CONTAINERS}
 
 
 def rate(name: str, _: str) -> None:
