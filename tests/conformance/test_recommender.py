@@ -24,14 +24,14 @@ from tidelog.types import Histories
 
 @cache
 def learnt(h, log):
-    """The state after two compiled updates: for numbers, which share one program."""
+    """The state after two updates."""
     return after(h, log)
 
 
 @cache
 def stepped(h, log):
-    """The state after one update, not compiled: for fields that would each need a program."""
-    return h.phases()[1].step(as_arrays(h), fresh(h, log), batch(h, log))[0]
+    """The state after one update."""
+    return after(h, log, 1)
 
 
 @cache
@@ -61,11 +61,8 @@ def built(h, log):
 
 @cache
 def told(h, log):
-    """The state after two updates of the first phase, not compiled."""
-    state = fresh(h, log)
-    for update in range(2):
-        state, _ = h.phases()[0].step(as_arrays(h), state, batch(h, log, update))
-    return state
+    """The state after two updates of the first phase."""
+    return after(h, log, phase=0)
 
 
 @cache

@@ -1,12 +1,14 @@
 """Losses of next-item prediction: the cross-entropy over all items or over a sample, and the calibrated binary one.
 
+Also how varied chosen items are.
+
 Letters: `B` batch, `A` states of a window, `T` targets, `N` items, `D` item vector size, `S` items of a sample.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -14,24 +16,21 @@ import jax.numpy as jnp
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.losses.binary import calibrated_binary_error
 from tidelog.recommend.networks import Items
-from tidelog.recommend.next_item import ItemFacts, NextItemModel, item_logits, read_windows, targets_of
+from tidelog.recommend.next_item import ItemFacts, NextItemModel, read_windows, targets_of
 from tidelog.recommend.repeats import Places, log_score, log_total, sampled_scores
-
-EXAMINED = 16  # windows whose most likely item is computed in a large catalogue
 
 
 @jax.custom_vjp
 def catalogue_scores(
     states: jax.Array, vectors: jax.Array, bias: jax.Array, chosen: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Return the log of the summed exponentials of all logits, those of chosen items, and the last most likely item.
+) -> tuple[jax.Array, jax.Array]:
+    """Return the log of the summed exponentials of all logits, and the logits of chosen items.
 
-    States [B, A, D] and chosen items [B, T], with `A = T` or `A = 1` -> [B, A], [B, T], [B]: the most likely item in
-    the last state of each window alone, as over all states it takes as long as two products. The gradient is written
-    out: automatic differentiation makes several more passes over arrays of the size [B, A, N + 1]. With respect to the
+    States [B, A, D] and chosen items [B, T], with `A = T` or `A = 1` -> [B, A], [B, T]. The gradient is written out:
+    automatic differentiation makes several more passes over arrays of the size [B, A, N + 1]. With respect to the
     items it is one product, so that devices that share a batch add it up once.
     """
-    found: tuple[jax.Array, jax.Array, jax.Array] = _scores_forward(states, vectors, bias, chosen)[0]
+    found: tuple[jax.Array, jax.Array] = _scores_forward(states, vectors, bias, chosen)[0]
     return found
 
 
@@ -42,8 +41,7 @@ def _scores_forward(states: jax.Array, vectors: jax.Array, bias: jax.Array, chos
     exponentials = jnp.exp(logits - largest)
     total = jnp.sum(exponentials, axis=-1)
     logit = jnp.sum(states * vectors[chosen], axis=-1) + bias[chosen]
-    result = (largest[..., 0] + jnp.log(total), logit, jnp.argmax(logits[:, -1], axis=-1))
-    return result, (states, vectors, exponentials, total, chosen)
+    return (largest[..., 0] + jnp.log(total), logit), (states, vectors, exponentials, total, chosen)
 
 
 def _scores_backward(saved: Any, slopes: Any) -> tuple[jax.Array, jax.Array, jax.Array, None]:
@@ -66,16 +64,14 @@ def _with_ones(states: jax.Array) -> jax.Array:
 catalogue_scores.defvjp(_scores_forward, _scores_backward)
 
 
-def next_item_error(
-    states: jax.Array, items: Items, chosen: jax.Array, places: Places | None = None
-) -> tuple[jax.Array, jax.Array]:
-    """Negative log-likelihood of the chosen items [B, T], counted from 1; also the most likely item [B] at the end.
+def next_item_error(states: jax.Array, items: Items, chosen: jax.Array, places: Places | None = None) -> jax.Array:
+    """Negative log-likelihood of the chosen items [B, T], counted from 1.
 
     The states [B, A, D] are those before each item (`A = T`), or one before all (`A = 1`); `items` are all. Index 0 is
     no item: its logit is excluded from the sum.
     """
-    total, logit, top = catalogue_scores(states, *items, chosen)
-    return log_total(total[..., None], places) - log_score(logit, chosen, places), top
+    total, logit = catalogue_scores(states, *items, chosen)
+    return log_total(total[..., None], places) - log_score(logit, chosen, places)
 
 
 def sampled_error(
@@ -97,15 +93,7 @@ def sampled_error(
     return log_total(catalogue, places) - log_score(logit, items, places)
 
 
-class ItemErrors(NamedTuple):
-    """The error of each target, and the most likely items of the catalogue for the metrics."""
-
-    error: jax.Array  # [B, T]
-    top: jax.Array  # [B], or [B'] of some windows: in their last states
-    examined: jax.Array | None  # bool: those that count, as `top`; None: all
-
-
-ItemLoss: TypeAlias = Callable[..., ItemErrors]  # (model, config, batch, facts, states, places, key) -> errors
+ItemLoss: TypeAlias = Callable[..., jax.Array]  # (model, config, batch, facts, states, places, key) -> errors [B, T]
 
 
 def softmax(
@@ -116,20 +104,18 @@ def softmax(
     states: jax.Array,
     places: Places | None,
     key: jax.Array,
-) -> ItemErrors:
+) -> jax.Array:
     """Return the cross-entropy over all items, or in a catalogue above `full_softmax` items over a sample."""
     chosen = batch.data.chosen
     if len(facts.cumulative) <= config.full_softmax:
-        error, top = next_item_error(states, model.table(None, facts.features), chosen, places)
-        return ItemErrors(error, top, None if batch.valid is None else batch.valid[:, -1])
+        return next_item_error(states, model.table(None, facts.features), chosen, places)
     drawn = facts.draw(key, (config.sampled_items,))
     positive, negative = (model.table(items, facts.features) for items in (chosen, drawn))
     logit = jnp.sum(states * positive.vectors, axis=-1) + positive.bias
     expected = facts.log_drawn[drawn] + jnp.log(float(config.sampled_items))
     others = states @ negative.vectors.T + negative.bias
     hit = chosen[..., None] == drawn
-    error = sampled_error(logit, others, expected, hit, chosen, places)
-    return ItemErrors(error, *_examined(model, facts, states))
+    return sampled_error(logit, others, expected, hit, chosen, places)
 
 
 def gbce(
@@ -140,7 +126,7 @@ def gbce(
     states: jax.Array,
     places: Places | None,
     key: jax.Array,
-) -> ItemErrors:
+) -> jax.Array:
     """Return the calibrated binary cross-entropy against `gbce_negatives` uniformly sampled items, one sample a batch.
 
     An item's logit is its score over all its places, as in the softmax.
@@ -153,33 +139,21 @@ def gbce(
     others = sampled_scores(states @ negative.vectors.T + negative.bias, drawn, places, count)
     others = jnp.broadcast_to(others, (*chosen.shape, number))
     counted = chosen[..., None] != drawn
-    error = calibrated_binary_error(logit, others, counted, number / count, config.gbce_calibration)
-    return ItemErrors(error, *_examined(model, facts, states))
+    return calibrated_binary_error(logit, others, counted, number / count, config.gbce_calibration)
 
 
 ITEM_LOSSES: Mapping[str, ItemLoss] = {"softmax": softmax, "gbce": gbce}
 
 
-def _examined(model: NextItemModel, facts: ItemFacts, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the most likely item after some windows, and that each counts."""
-    top = jnp.argmax(item_logits(states[:EXAMINED, -1], model.table(None, facts.features)), axis=-1)
-    return top, jnp.ones_like(top, bool)
-
-
 def next_item_loss(
     model: NextItemModel, config: Any, batch: Batch, facts: ItemFacts, key: jax.Array | None
 ) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the error of the next items by `item_loss`; also the metrics.
-
-    Coverage and entropy are those of the catalogue's most likely items, without repeated ones.
-    """
+    """Return the error of the next items by `item_loss`; also the metrics."""
     noise, sample = (None, jax.random.key(0)) if key is None else jax.random.split(key)
     counted = None if key is None else targets_of(batch)  # an update learns from the log that was counted
     states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise, counted=counted)
-    error, top, examined = config.item_loss(model, config, batch, facts, states, places, sample)
-    coverage, entropy = coverage_and_entropy(top, examined, len(facts.cumulative))
-    loss = batch.mean(error)
-    return loss, {"imitation_loss": loss, "coverage": coverage, "entropy": entropy}
+    loss = batch.mean(config.item_loss(model, config, batch, facts, states, places, sample))
+    return loss, {"imitation_loss": loss}
 
 
 def coverage_and_entropy(items: jax.Array, counted: jax.Array | None, catalogue: int) -> tuple[jax.Array, jax.Array]:
