@@ -34,7 +34,7 @@ def test_noise_alone_fails_rarely_and_a_slower_job_fails():
 def test_a_package_that_starts_slowly_is_seen(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "src" / "tidelog", tmp_path / "slow" / "tidelog")
     with (tmp_path / "slow" / "tidelog" / "__init__.py").open("a") as file:
-        file.write("\nimport time\ntime.sleep(0.3)\n")
+        file.write("\nimport time\ntime.sleep(0.15)\n")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     found = ratios("help", ROOT / "src", tmp_path / "slow", 5, scratch)

@@ -27,8 +27,8 @@ def commands(block: str) -> list[list[str]]:
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess:
-    """A command of one reader, whose looks add up from the demo on."""
-    reader = {**os.environ, "TIDELOG_STATE": str(folder / "state")}
+    """A command of one reader, whose looks add up from the demo on; XLA compiles for speed, as for readers."""
+    reader = {**os.environ, "TIDELOG_STATE": str(folder / "state"), "XLA_FLAGS": ""}
     return subprocess.run(
         [sys.executable, *words], cwd=folder, env=reader, capture_output=True, text=True, check=False, timeout=900
     )

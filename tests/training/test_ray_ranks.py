@@ -22,7 +22,7 @@ from tidelog.ray_cluster import installed
 
 __all__ = ["cluster", "environment", "log", "saved"]
 pytestmark = pytest.mark.full
-LONG = [*TRAIN, "--steps", "4000", "--patience", "80"]
+LONG = [*TRAIN, "--steps", "2000", "--patience", "80"]
 IN_RAY = ["--processes", "2", "--coordinator", "ray", "--connect-seconds", "60"]
 
 
