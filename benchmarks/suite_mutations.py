@@ -457,10 +457,24 @@ MUTATIONS = [
         "tests/limits/test_recommender.py",
     ),
     Mutation(
+        "attention: the last block sees what other steps see",
+        "recommend/networks.py",
+        "read, visible[:, steps])",
+        "read, visible[:, : x[:, steps].shape[1]])",
+        "tests/recommend/test_networks.py",
+    ),
+    Mutation(
+        "processes: a late signal ends one before the others",
+        "training/runs/signals.py",
+        "signal.SIG_IGN if ending else handler",
+        "handler",
+        "tests/training/test_signals.py",
+    ),
+    Mutation(
         "attention: sees later events",
         "recommend/networks.py",
-        "jnp.tril(jnp.ones((steps, steps), bool)) & valid[:, None, :]",
-        "jnp.ones((steps, steps), bool) & valid[:, None, :]",
+        "jnp.tril(jnp.ones((length, length), bool)) & valid[:, None, :]",
+        "jnp.ones((length, length), bool) & valid[:, None, :]",
         "tests/recommend/test_networks.py",
     ),
     Mutation(
