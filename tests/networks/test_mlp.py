@@ -105,6 +105,14 @@ def test_dropout_zeroes_its_share_and_scales_the_rest():
     assert set(np.unique(np.round(dropped, 4))) == {0.0, np.float32(round(1 / 0.7, 4))}
     # 4.4 standard errors: a right dropout fails for 1 in 70,000 seeds
     assert abs(float((dropped == 0).mean()) - 0.3) < 0.02
+    halves = np.hsplit(dropped == 0, 2)  # two entries share a random number, of which each has its own bits
+    assert abs(np.corrcoef(*(half.ravel() for half in halves))[0, 1]) < 0.07
+
+
+def test_dropout_knows_odd_widths():
+    dropped = np.asarray(jax.jit(drop)(np.ones((200, 3), np.float32), 0.5, jax.random.key(0)))
+    assert dropped.shape == (200, 3)
+    assert np.all(np.abs((dropped == 0).mean(0) - 0.5) < 0.2)
 
 
 def test_dropout_needs_a_rate_and_a_key():

@@ -1,4 +1,4 @@
-"""Candidates of the recommender's targets: items that the log supports in a state.
+"""Candidates of the recommender's targets: items that the log supports in a state; how varied the chosen ones are.
 
 Q is never computed between items or for excluded items. The candidates are the most likely items, or those nearest to
 generated vectors.
@@ -181,3 +181,12 @@ def map_states(
 
 
 GENERATORS: Mapping[str, Propose] = {"likelihood": most_likely, "vae": generated_candidates}
+
+
+def coverage_and_entropy(items: jax.Array, counted: jax.Array | None, catalogue: int) -> tuple[jax.Array, jax.Array]:
+    """Return the number of different counted items as a share of the possible number, and their entropy in nats."""
+    counts = jnp.ones_like(items, bool) if counted is None else counted
+    often = jnp.zeros(catalogue + 1).at[items.reshape(-1)].add(counts.reshape(-1).astype(jnp.float32)).at[0].set(0.0)
+    total = jnp.maximum(jnp.sum(often), 1.0)
+    entropy = -jnp.sum(jax.scipy.special.xlogy(often / total, often / total))
+    return jnp.sum(often > 0) / jnp.minimum(total, catalogue), entropy

@@ -1,7 +1,5 @@
 """Losses of next-item prediction: the cross-entropy over all items or over a sample, and the calibrated binary one.
 
-Also how varied chosen items are.
-
 Letters: `B` batch, `A` states of a window, `T` targets, `N` items, `D` item vector size, `S` items of a sample.
 """
 
@@ -154,12 +152,3 @@ def next_item_loss(
     states, _, places = read_windows(model, facts, config, batch.data, config.dropout, noise, counted=counted)
     loss = batch.mean(config.item_loss(model, config, batch, facts, states, places, sample))
     return loss, {"imitation_loss": loss}
-
-
-def coverage_and_entropy(items: jax.Array, counted: jax.Array | None, catalogue: int) -> tuple[jax.Array, jax.Array]:
-    """Return the number of different counted items as a share of the possible number, and their entropy in nats."""
-    counts = jnp.ones_like(items, bool) if counted is None else counted
-    often = jnp.zeros(catalogue + 1).at[items.reshape(-1)].add(counts.reshape(-1).astype(jnp.float32)).at[0].set(0.0)
-    total = jnp.maximum(jnp.sum(often), 1.0)
-    entropy = -jnp.sum(jax.scipy.special.xlogy(often / total, often / total))
-    return jnp.sum(often > 0) / jnp.minimum(total, catalogue), entropy

@@ -27,7 +27,7 @@ from tidelog.networks.recipe import Node, foreign, gru, linear, mlp, norm
 from tidelog.runtime.ranking import GAPS
 
 MakeBody: TypeAlias = Callable[..., Any]  # (generator, size, length, layers, heads) -> a module [B, L, D] -> [B, A, D]
-ALL = slice(None)  # steps whose states are asked for
+ALL_STEPS = slice(None)  # those whose states are asked for
 
 
 # Items.
@@ -250,7 +250,7 @@ class HistoryEncoder(eqx.Module):
         user: jax.Array | None = None,
         gaps: jax.Array | None = None,
         user_vectors: jax.Array | None = None,
-        steps: slice = ALL,
+        steps: slice = ALL_STEPS,
     ) -> jax.Array:
         """Return the states of some steps; `user_vectors` [B, D] of users are added to all before the last norm."""
         valid = events > 0
@@ -277,7 +277,7 @@ class Mean(eqx.Module):
     layer: Linear
 
     def __call__(
-        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL
+        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL_STEPS
     ) -> jax.Array:
         count = jnp.maximum(jnp.cumsum(valid, axis=1), 1)[..., None]
         return self.layer((jnp.cumsum(x, axis=1) / count)[:, steps])
@@ -290,7 +290,7 @@ class Recurrent(eqx.Module):
     layer: Linear
 
     def __call__(
-        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL
+        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL_STEPS
     ) -> jax.Array:
         return self.layer(self.unit.unroll(x, valid)[:, steps])
 
@@ -305,7 +305,7 @@ class Attention(eqx.Module):
     blocks: tuple[Block, ...]
 
     def __call__(
-        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL
+        self, x: jax.Array, valid: jax.Array, dropout: Any = None, key: Any = None, steps: slice = ALL_STEPS
     ) -> jax.Array:
         length = x.shape[1]
         x = x + self.positions[jnp.minimum(jnp.arange(length), len(self.positions) - 1)]
@@ -313,7 +313,7 @@ class Attention(eqx.Module):
         # a step that is not valid attends to itself only, and no other step to it
         visible = visible | jnp.eye(length, dtype=bool)
         for i, block in enumerate(self.blocks):
-            asked = steps if i == len(self.blocks) - 1 else ALL  # another block reads the outputs of all steps
+            asked = steps if i == len(self.blocks) - 1 else ALL_STEPS  # another block reads the outputs of all steps
             x = block(x, visible, dropout, None if key is None else jax.random.fold_in(key, i + 1), asked)
         return x
 
@@ -342,7 +342,7 @@ class Block(eqx.Module):
         return cls(norms[0], layer(), layer(), layer(), layer(), norms[1], layer(), layer(), heads)
 
     def __call__(
-        self, x: jax.Array, visible: jax.Array, dropout: Any, key: jax.Array | None, steps: slice = ALL
+        self, x: jax.Array, visible: jax.Array, dropout: Any, key: jax.Array | None, steps: slice = ALL_STEPS
     ) -> jax.Array:
         one, two = (None, None) if key is None else jax.random.split(key)
         read = self.before(x)

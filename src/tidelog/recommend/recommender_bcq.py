@@ -62,9 +62,9 @@ from tidelog.networks.arrays import normal, zeros
 from tidelog.networks.keys import split_keys
 from tidelog.networks.mlp import host_generator
 from tidelog.recommend import ranking
-from tidelog.recommend.candidates import GENERATORS, Propose, most_likely
+from tidelog.recommend.candidates import GENERATORS, Propose, coverage_and_entropy, most_likely
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.recommend.item_losses import ITEM_LOSSES, ItemLoss, coverage_and_entropy, next_item_loss, softmax
+from tidelog.recommend.item_losses import ITEM_LOSSES, ItemLoss, next_item_loss, softmax
 from tidelog.recommend.networks import (
     HISTORY_ENCODERS,
     Correction,
