@@ -1943,4 +1943,18 @@ MUTATIONS = [
         'if request.begin == "reset":',
         "tests/training/test_collectors.py",
     ),
+    Mutation(
+        "threads: a limit within another one is restored early",
+        "threads.py",
+        "            self.inside -= 1\n            if self.inside == 0:",
+        "            self.inside -= 1\n            if True:",
+        "tests/test_threads.py",
+    ),
+    Mutation(
+        "judge: sums by as many threads as there are cores",
+        "ope/verdict/judge.py",
+        '@one_thread("blas")  # the last bits of sums by several threads depend on their number\n',
+        "",
+        "tests/test_threads.py",
+    ),
 ]

@@ -34,6 +34,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
         "number_text",
         "figures",
         "ray_cluster",
+        "threads",
     ),
     ("schema",),
     ("sinks",),

@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from tidelog.networks.arrays import float32, zeros
+from tidelog.threads import one_thread
 
 Activation = Callable[[jax.Array], jax.Array]
 ACTIVATIONS: Mapping[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
@@ -29,15 +28,10 @@ def host_generator(key: jax.Array) -> np.random.Generator:
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel().tolist())
 
 
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
 def orthogonal(generator: np.random.Generator, inputs: int, outputs: int, gain: float) -> jax.Array:
     """Return a random matrix [inputs, outputs] with orthonormal rows or columns times `gain` (Saxe et al. 2014)."""
     tall = generator.standard_normal((max(inputs, outputs), min(inputs, outputs)))
-    with _threads().limit(limits=1, user_api="blas"):  # where others compute too, its threads wait for each other
+    with one_thread("blas"):  # where others compute too, its threads wait for each other
         q, r = np.linalg.qr(tall)
     q = q * np.sign(np.diag(r))
     return float32(gain * (q if inputs >= outputs else q.T))

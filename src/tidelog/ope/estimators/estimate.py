@@ -23,6 +23,7 @@ from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.policy_evidence import evidence_of
 from tidelog.ope.evidence.propensities import with_file_read
 from tidelog.ope.evidence.target import as_policy, is_sampled
+from tidelog.threads import one_thread
 
 IMPOSSIBLE = "outside the range that an episode can earn"
 CLIP = 10.0  # largest weight of the estimators that clip weights
@@ -106,6 +107,7 @@ ESTIMATORS: dict[str, Estimator] = {
 }
 
 
+@one_thread("blas")  # as tidelog.judge
 def estimate(
     policy: Any,
     log: Log,

@@ -19,6 +19,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError, install
 from tidelog.ope.evidence.episodes import Ordinals, observed_numbers
 from tidelog.ope.evidence.evidence import Floats
+from tidelog.threads import one_thread
 from tidelog.types import Codes, Image
 
 TREES, BEST = "trees", "best"
@@ -57,9 +58,7 @@ def log_chances(source: Any, log: Log, learnt: Ordinals, held: Ordinals | None, 
         model = _copy(source, seed)
         chances = _fitted(model, seen, taken, numbers)
     else:
-        from threadpoolctl import threadpool_limits
-
-        with threadpool_limits(1, "openmp"):  # folds run in threads; threads of theirs would wait for one another
+        with one_thread("openmp"):  # folds run in threads; threads of theirs would wait for one another
             model = _trees(words, seed).fit(seen, taken)
             stage = ROUNDS if held is None else _best_stage(model, numbers[position], action, np.isin(episode, held))
             chances = next(islice(model.staged_predict_proba(numbers), stage - 1, None))

@@ -40,6 +40,7 @@ from tidelog.ope.models import tabular
 from tidelog.ope.models.tabular import Values
 from tidelog.schema import Count, Share, decode_file
 from tidelog.sweeps.engines import FILES
+from tidelog.threads import one_thread
 
 Arrays = dict[str, NDArray[Any]]
 AGAIN = "delete the folder, and judge again"
@@ -144,6 +145,7 @@ def read_fitted(plan: FitPlan, folder: Path, number: int) -> Fitted:
         raise CheckpointError(f"{path} has no array {error}. fix: {AGAIN}") from error
 
 
+@one_thread("blas")  # as in the process that judges
 def work_on(folder: Path, numbers: list[int]) -> None:
     """Fit those of some models that are left, one after another."""
     plan = FitPlan.read(folder)

@@ -50,6 +50,7 @@ from tidelog.ope.verdict.verdict_text import caveats
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions, replaces
+from tidelog.threads import one_thread
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import this_machine
 from tidelog.types import Continuous, Discrete
@@ -115,6 +116,7 @@ def judge(
 ) -> Verdict: ...
 
 
+@one_thread("blas")  # the last bits of sums by several threads depend on their number
 def judge(
     policy: Any,
     log: Log,
