@@ -1,9 +1,10 @@
-"""Recommenders on two real logs and on a user whose optimum is known.
+"""Recommenders on three real logs and on a user whose optimum is known.
 
 `entree`: the next event of sessions that begin after a cut, accepted restaurants among them. `online_retail`: each
-customer's first basket after a cut, customers without a purchase before it left out. Both always beside popularity,
-last-item Markov, item-kNN and the supervised encoder alone, on the same split in one table. `satiation`: clicks a visit
-in the built-in simulator, beside the logger, its imitation, and the best policies that dynamic programming finds.
+customer's first basket after a cut, customers without a purchase before it left out. `open_bandit`: the next click in
+a sample with few. All always beside popularity, last-item Markov, item-kNN and the supervised encoder alone, on the
+same split in one table. `satiation`: clicks a visit in the built-in simulator, beside the logger, its imitation, and
+the best policies that dynamic programming finds.
 
 What is learnt stands in `LEARNT`: functions from interactions, a study and a seed to rankers by name. Add a line to put
 another algorithm into every table. `SETTINGS` were chosen on an earlier cut of what the real studies learn from
@@ -21,7 +22,7 @@ import numpy as np
 import polars as pl
 
 import tidelog as tl
-from benchmarks import entree, online_retail
+from benchmarks import entree, online_retail, open_bandit
 from benchmarks.keep import SHARED, keep, seed_interval
 from benchmarks.mistaken import Mistaken
 from tidelog.envs import satiation as world
@@ -31,8 +32,8 @@ from tidelog.recommend.metrics.ranked_lists import Comparison, compare
 
 COMMAND = "python -m benchmarks.recommender {}"
 K = 10
-SEEDS = {"entree": 5, "online_retail": 5, "satiation": 5}
-STEPS = {"entree": 6_500, "online_retail": 1_500, "satiation": 10_000}
+SEEDS = {"entree": 5, "online_retail": 5, "open_bandit": 5, "satiation": 5}
+STEPS = {"entree": 6_500, "online_retail": 1_500, "open_bandit": 500, "satiation": 10_000}
 SETTINGS: dict[str, dict[str, Any]] = {
     "entree": {
         "history": 15, "targets": 4, "candidates": 10, "hidden": (64, 64), "pretrain_share": 5_000 / 6_500,
@@ -42,12 +43,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "encoder": "mean", "history": 100, "memory": 256, "batch_size": 64, "learning_rate": 2e-3, "candidates": 10,
         "hidden": (64, 64), "pretrain_share": 0.9, "joint": False, "target_rate": 0.01, "discount": 0.0,
     },
+    "open_bandit": {
+        "encoder": "mean", "history": 10, "memory": 10, "size": 16, "batch_size": 32, "targets": 1, "candidates": 10,
+        "hidden": (32,), "pretrain_share": 0.9, "joint": False, "discount": 0.0,
+    },
     "satiation": {
         "history": 25, "size": 32, "candidates": 12, "hidden": (64, 64), "threshold": 0.2, "q_weight": 10.0,
         "pretrain_share": 0.4, "joint": False, "target_rate": 0.01,
     },
 }  # fmt: skip
-EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15"}  # where settings were chosen: events up to the cut
+# where settings were chosen: events up to the cut
+EARLIER = {"entree": "1998-09-01", "online_retail": "2011-09-15", "open_bandit": "2019-11-28"}
 VISITS, PLAYED = 20_000, 5_000  # visits in a log, and to measure a policy by
 THRESHOLDS = (0.2, 0.3)
 BCQ, ENCODER, MISTAKEN = "recommender BCQ", "encoder alone", "critic on proposed items"
@@ -130,6 +136,12 @@ def online_retail_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, .
     return split.train, next_baskets(log, split.test.targets).with_history, ()
 
 
+def open_bandit_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
+    """The clicks to learn from, and every later click of a group of people that had clicked before."""
+    log, split = cut(interactions(open_bandit.read(SHARED / "data/obd_small")), "open_bandit", open_bandit.CUT, earlier)
+    return split.train, next_events(log, split.test.targets).with_history, ()
+
+
 def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:
     """A log and its two parts; `earlier` knows nothing from the moment on that the study is cut at."""
     if not earlier:
@@ -138,7 +150,7 @@ def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:
     return before, before.split(at=EARLIER[study])
 
 
-REAL = {"entree": entree_cases, "online_retail": online_retail_cases}
+REAL = {"entree": entree_cases, "online_retail": online_retail_cases, "open_bandit": open_bandit_cases}
 
 
 def real_seed(name: str, seed: int) -> dict[str, Any]:
@@ -258,7 +270,7 @@ def beside(found: Mapping[str, list[float]], exact: Mapping[str, float]) -> dict
 
 
 def study(name: str, seeds: int | None = None) -> dict[str, Any]:
-    """One of `entree`, `online_retail`, `satiation`, kept."""
+    """One of `entree`, `online_retail`, `open_bandit`, `satiation`, kept."""
     one = satiation_seed if name == "satiation" else real_seed
     return kept_together(name, [one(name, seed) for seed in range(SEEDS[name] if seeds is None else seeds)])
 

@@ -6,7 +6,11 @@ from benchmarks.keep import RESULTS, kept, seed_interval
 
 MEASURES = ("hit rate", "ndcg", "mrr", "reward", "discounted reward", "popularity lift", "cold share", "novelty")
 PEER_MEASURES = ("hit rate", "ndcg", "mrr")
-TITLES = {"entree": "Entree, sessions from 1999 on", "online_retail": "Online Retail, next basket from 2011-11-01 on"}
+TITLES = {
+    "entree": "Entree, sessions from 1999 on",
+    "online_retail": "Online Retail, next basket from 2011-11-01 on",
+    "open_bandit": "Open Bandit, the next click from 2019-11-29 on",
+}
 
 
 def recommenders() -> str:

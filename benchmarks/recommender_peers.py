@@ -1,9 +1,9 @@
-"""Rankers of other packages on the two real logs, on the users of `benchmarks/recommender.py`.
+"""Rankers of other packages on the real logs, on the users of `benchmarks/recommender.py`.
 
-`python -m benchmarks.recommender_peers [entree] [online_retail] --peers implicit` is ALS and BM25 item-kNN of
-`implicit` (0.7.3), which is no part of tidelog and must be installed; with OPENBLAS_NUM_THREADS=1 its threads do not
-disturb each other. `--peers rectools --peer-python PYTHON` is SASRec of RecTools, where PYTHON is that of an
-environment for `benchmarks/recommender_rectools.py`. Settings are chosen by ndcg on the earlier cut of the log
+`python -m benchmarks.recommender_peers [entree] [online_retail] [open_bandit] --peers implicit` is ALS and BM25
+item-kNN of `implicit` (0.7.3), which is no part of tidelog and must be installed; with OPENBLAS_NUM_THREADS=1 its
+threads do not disturb each other. `--peers rectools --peer-python PYTHON` is SASRec of RecTools, where PYTHON is that
+of an environment for `benchmarks/recommender_rectools.py`. Settings are chosen by ndcg on the earlier cut of the log
 (`EARLIER` in `benchmarks/recommender.py`), with a seed that is not reported. A user's lists are computed from the whole
 history of the case, as for the other rankers; SASRec reads its latest items and no kinds of events. A difference is
 recommender BCQ of the kept study minus the peer, seed by seed: a 95% interval over seeds holds the users fixed.
@@ -34,13 +34,14 @@ GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "ALS": {"factors": (64, 256), "regularization": (0.01, 1.0), "alpha": (1.0, 10.0)},
     "BM25 item-kNN": {"K": (20, 200), "B": (0.2, 0.8)},
 }
-SASREC: dict[
-    str, dict[str, tuple[Any, ...]]
-] = {  # everything else is RecTools' default: 2 blocks, 4 heads, dropout 0.2, softmax over all items, 1e-3
-    "entree": {"n_factors": (64, 256), "session_max_len": (15,), "batch_size": (512,)},
-    "online_retail": {"n_factors": (64, 256), "session_max_len": (50,), "batch_size": (128,)},
+# everything else is RecTools' default: 2 blocks, 4 heads, dropout 0.2, softmax over all items, 1e-3; its 256 factors
+# would take hours a seed on two cores
+SASREC: dict[str, dict[str, tuple[Any, ...]]] = {
+    "entree": {"n_factors": (64,), "session_max_len": (15,), "batch_size": (512,)},
+    "online_retail": {"n_factors": (64,), "session_max_len": (50,), "batch_size": (128,)},
+    "open_bandit": {"n_factors": (64,), "session_max_len": (10,), "batch_size": (128,)},
 }
-EPOCHS = {"entree": (5, 10, 20, 40), "online_retail": (5, 10, 20, 40)}
+EPOCHS = {"entree": (5, 10, 20, 40), "online_retail": (5, 10, 20, 40), "open_bandit": (5, 10, 20, 40, 80)}
 SASREC_SCRIPT = Path(__file__).with_name("recommender_rectools.py")
 
 
