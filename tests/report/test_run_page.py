@@ -225,6 +225,16 @@ def test_the_page_begins_with_the_best_member_that_is_better(runs):
     assert "on 2026-01-05" in said
 
 
+def test_progress_names_each_part_of_the_page_with_a_rising_share(runs):
+    told = []
+    report_of([runs / "bc"], runs / "report.html", progress=lambda *now: told.append(now))
+    assert [doing for doing, _ in told][:4] == ["the runs' log", "verdict", "lists", "estimates"]
+    shares = [share for _, share in told]
+    assert shares[0] == shares[1] == 0.0
+    assert shares[1:] == sorted(set(shares))
+    assert 0.8 < shares[-1] < 1.0
+
+
 def test_diagnostics_are_behind_one_line(runs):
     text, _, _ = page_of([runs / "bc"], runs / "report.html")
     assert re.search(r"<details><summary>\d+ other training metrics, for a closer look</summary>", text)

@@ -61,7 +61,8 @@ def _report(options: Report) -> dict[str, Any]:
 
 def _page_of_runs(options: Report) -> Path:
     with Screen("report", False if options.quiet else None) as screen:
-        screen.tell("reading the log", 0.0)
-        log = None if not options.data else read_any(source_of(options.data, "--data"), options.columns)
-        screen.tell("computing the page", 0.1)
-        return report_of(options.runs, options.out, log=log)
+        log = None
+        if options.data:
+            screen.tell("the runs' log", 0.0)
+            log = read_any(source_of(options.data, "--data"), options.columns)
+        return report_of(options.runs, options.out, log=log, progress=screen.tell)

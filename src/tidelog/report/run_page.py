@@ -7,7 +7,7 @@ them, so that the page of one run fits on three sides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tidelog.data.log import Log
@@ -29,11 +29,16 @@ KIND = "report"
 
 
 def report_of(
-    runs: Sequence[str | Path], out: str | Path = "report.html", *, log: Log | Interactions | None = None
+    runs: Sequence[str | Path],
+    out: str | Path = "report.html",
+    *,
+    log: Log | Interactions | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Path:
     """Write the report of run folders to a file and return its path; replaces an older report.
 
-    `log` is needed if the runs' log was in memory only or has moved.
+    `log` is needed if the runs' log was in memory only or has moved. `progress` gets the current part of the page and
+    the share of parts that are done.
 
     ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet or is named twice;
     CheckpointError if a folder is not a run or is damaged; LogError if no run learnt from `log`. Errors leave the file
@@ -41,29 +46,39 @@ def report_of(
     """
     target = Path(out)
     check_target(target)
-    write_file(target, run_page(read_runs(runs), log).encode(), ConfigError)
+    write_file(target, run_page(read_runs(runs), log, progress).encode(), ConfigError)
     return target
 
 
-def run_page(runs: Sequence[SavedRun], log: Log | Interactions | None = None) -> str:
+def run_page(
+    runs: Sequence[SavedRun],
+    log: Log | Interactions | None = None,
+    progress: Callable[[str, float], None] | None = None,
+) -> str:
     """The page as text."""
+    tell = progress or (lambda doing, share: None)
+    tell("the runs' log", 0.0)
     logs = logs_of(runs, log)
     decide = [run for run in runs if not ranks(run)]
     logged = [run for run in decide if run.has_log]
     theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, logged)}
     judged = [run for run in decide if run.has_log or run.verdicts]
-    sections = {
-        "verdict": _summary(runs) if decide or len(runs) > 1 else "",
-        "lists": lists(runs, logs),
-        "estimates": estimates(judged) if judged else "",
-        "actions": coverage(decide, theirs) if logged else "",
-        "returns": returns(decide, theirs) if decide else "",
-        "learning": learning(runs),
-        "population": population(runs),
-        "data": data(runs, logs) if logs else "",
-        "settings": settings(runs),
-        "machine": machine(runs),
+    parts: dict[str, Callable[[], str]] = {
+        "verdict": lambda: _summary(runs) if decide or len(runs) > 1 else "",
+        "lists": lambda: lists(runs, logs),
+        "estimates": lambda: estimates(judged) if judged else "",
+        "actions": lambda: coverage(decide, theirs) if logged else "",
+        "returns": lambda: returns(decide, theirs) if decide else "",
+        "learning": lambda: learning(runs),
+        "population": lambda: population(runs),
+        "data": lambda: data(runs, logs) if logs else "",
+        "settings": lambda: settings(runs),
+        "machine": lambda: machine(runs),
     }
+    sections = {}
+    for number, (name, make) in enumerate(parts.items()):
+        tell(_LINKS[name].lower(), number / len(parts))
+        sections[name] = make()
     title = ", ".join(run.name for run in runs)
     lead = "Comparison of runs."
     if len(runs) == 1:
