@@ -129,9 +129,16 @@ def entree_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
     )
 
 
-def online_retail_cases(earlier: bool = False) -> tuple[Any, Cases, tuple[str, ...]]:
-    """The purchases to learn from, and each known customer's next basket."""
-    log = interactions(online_retail.read(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet"))
+def online_retail_cases(earlier: bool = False, shuffled: int | None = None) -> tuple[Any, Cases, tuple[str, ...]]:
+    """The purchases to learn from, and each known customer's next basket.
+
+    A basket's items have one time; they stand in the order of their codes, or in a random one with the seed `shuffled`.
+    """
+    frame = online_retail.read(SHARED / "data/online_retail_cc0/online_retail_2010_2011.parquet")
+    if shuffled is not None:
+        mixed = frame.sample(fraction=1.0, shuffle=True, seed=shuffled)
+        frame = mixed.sort("user", "time", maintain_order=True)
+    log = interactions(frame)
     log, split = cut(log, "online_retail", online_retail.CUT, earlier)
     return split.train, next_baskets(log, split.test.targets).with_history, ()
 
