@@ -520,6 +520,20 @@ MUTATIONS = [
         "tests/recommend/test_time_gaps.py",
     ),
     Mutation(
+        "products: a training does not round them",
+        "training/engine/learner.py",
+        'getattr(algorithm, "products", "float32")',
+        '"float32"',
+        "tests/networks/test_product.py",
+    ),
+    Mutation(
+        "products: the gradient of a weight is that of another row",
+        "networks/product.py",
+        "_multiply(slope, _round(_transposed(weight)))",
+        "_multiply(slope[::-1], _round(_transposed(weight)))",
+        "tests/networks/test_product.py",
+    ),
+    Mutation(
         "user embedding: a user without events has a vector of zeros",
         "recommend/networks.py",
         "self.weight[0] + jnp.where(users[:, None] > 0, self.weight[users], 0.0)",

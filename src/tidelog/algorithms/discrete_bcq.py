@@ -275,6 +275,7 @@ class DiscreteBCQ:
     schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "both networks' gradient")
+    products: str = fields.products()
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     shared: Sharing = static(with_pictures, choices=SHARING, help="when the imitator uses the critic's encoder")
     layer_norm: bool = fields.layer_norm(False)

@@ -274,6 +274,7 @@ class IQL:
     value_schedule: Schedule = fields.schedule(constant)
     optimiser: Transformation = fields.optimiser("adam")
     gradient_clip: float | None = fields.gradient_clip(None, "each network's gradient")
+    products: str = fields.products()
     dropout: float | None = fields.dropout(None)
     hidden: tuple[int, ...] = fields.widths((256, 256), "hidden layers")
     embedding: int = fields.embedding(32)

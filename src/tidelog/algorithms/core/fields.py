@@ -11,6 +11,7 @@ from tidelog.losses.td import POINT_LOSSES, PointLoss
 from tidelog.networks.actor import HEADS, HeadFactory
 from tidelog.networks.convolution import LAYERS, Layers
 from tidelog.networks.phasic import ARCHITECTURES
+from tidelog.networks.product import PRODUCTS
 
 # Value learning.
 
@@ -79,6 +80,12 @@ def schedule(default: Schedule) -> Any:
 def optimiser(default: str) -> Any:
     """The optimiser."""
     return static(OPTIMISERS[default], choices=OPTIMISERS, help="optimiser of the updates", group="optimisation")
+
+
+def products() -> Any:
+    """The type of the factors of layers' matrix products while training."""
+    how = "factors of layers' products in training: float32, or rounded to bfloat16, faster where processors have them"
+    return static("float32", choices=PRODUCTS, help=how, group="optimisation")
 
 
 def gradient_clip(default: float | None, of: str) -> Any:

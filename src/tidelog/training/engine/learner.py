@@ -20,6 +20,7 @@ from tidelog.algorithms.core.sampling import Sampler, Samples, Stored
 from tidelog.algorithms.core.segments import Segments, drawn
 from tidelog.networks.arrays import float32, scalar, zeros
 from tidelog.networks.keys import fold_in, new_key
+from tidelog.networks.product import rounded
 from tidelog.recommend.next_item import StoredInteractions
 from tidelog.training.engine.log_streaming import Stream
 from tidelog.training.engine.segment_offload import OffloadedStore
@@ -89,8 +90,9 @@ def metric_names(algorithm: Algorithm, state: Any, stores: Stores) -> MetricName
 
 
 def _step_of(number: int, algorithm: Algorithm, state: Any, batch: Any) -> tuple[Any, Feedback]:
-    """Do one step of a phase."""
-    return algorithm.phases()[number].step(algorithm, state, batch)
+    """Do one step of a phase, with the algorithm's `products` where it has them."""
+    with rounded(getattr(algorithm, "products", "float32")):
+        return algorithm.phases()[number].step(algorithm, state, batch)
 
 
 # traced once in a process for equal settings and shapes, and part of every program; `inline` is jax.jit's

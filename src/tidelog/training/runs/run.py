@@ -17,6 +17,7 @@ from tidelog.algorithms.names import ranks, shown_name
 from tidelog.disk import tidy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.networks.arrays import duplicate
+from tidelog.networks.product import slow_products
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
 from tidelog.policies.policy import Policy, load_policy
@@ -162,7 +163,8 @@ class Run:
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         distillation, algorithm = self.record.beginning, self.members[0].algorithm
-        notes = [*self._engine.notes(), *([] if distillation is None else [distillation])]
+        slow = slow_products(getattr(algorithm, "products", "float32"))
+        notes = [*self._engine.notes(), *(note for note in (distillation, slow) if note is not None)]
         refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
         notes += [
