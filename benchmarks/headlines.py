@@ -134,6 +134,11 @@ def _start(found: Found) -> str:
     return f"100 updates of IQL in a new process: {cold:.1f} bare starts cold, {warm:.1f} warm"
 
 
+def _rounded(found: Found) -> str:
+    ratios = [one["ratio"] for one in found["parts"]["speed"]["algorithms"].values()]
+    return f"{min(ratios):.2f} to {max(ratios):.2f} times the updates a second of float32, on one core"
+
+
 HEADLINES: dict[str, Callable[[Found], str]] = {
     "speed_cpu": _speed,
     "peers": _peers,
@@ -141,6 +146,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"matrix products take {min(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} to "
         f"{max(one['shares']['matrix products'] for one in f['profiles'].values()):.0%} of an update on one core"
     ),
+    "rounded_products": _rounded,
     "start": _start,
     "icu_sepsis_iql": lambda f: f"survival {f['iql']['interval'][0]:.3f} by IQL, {f['expert']:.3f} by the clinicians",
     "pendulum_iql_bc": lambda f: f"IQL - BC in return: {_interval(f['interval'])} over {len(f['difference'])} seeds",

@@ -4,10 +4,11 @@ It runs in an environment of its own (torch 2.13.0, RecTools 0.19.0, pytorch-lig
 `benchmarks/recommender_peers.py` writes the arrays and reads the lists. In: `user`, `item` [M] in the order of time,
 `histories` [C, H] items with 0 before the first, `settings` as JSON with `epochs`, a rising list. Out: `lists`
 [E, C, k] for each number of epochs, 0 where there are fewer than k items, and the processor `seconds` [E] of training
-until then.
+until then. It has as many threads as the process may use cores.
 """
 
 import json
+import os
 import sys
 import time
 import warnings
@@ -34,7 +35,7 @@ def events(user: Any, item: Any) -> Any:
 def main(source: str, target: str) -> None:
     """Train, and write lists after each number of epochs."""
     warnings.filterwarnings("ignore")
-    torch.set_num_threads(2)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     found = np.load(source)
     settings = json.loads(str(found["settings"]))
     epochs, seed = settings.pop("epochs"), settings.pop("seed")

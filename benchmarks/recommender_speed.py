@@ -26,6 +26,7 @@ from tidelog.training.runs.time_split import TimeSplit
 
 COMMAND = "python -m benchmarks.recommender_speed"
 ITEMS, USERS, EVENTS, REPEATS, SECONDS = 100_000, 10_000, 50, 3, 8.0
+UPDATES = 10  # of one call: a training makes many at once
 SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "sampled_items": 1_024}
 PHASES = {"table and reader alone": {"pretrain_share": 1.0}, "everything": {"pretrain_share": 0.0}}
 COUNTS, OF_EACH, FEW_ITEMS, TURNS, TURN = (10_000, 100_000, 1_000_000), 10, 2_000, 5, 3.0
@@ -63,7 +64,7 @@ def measure(log: Any, **settings: Any) -> dict[str, Any]:
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    trainer.advance(2)
+    trainer.advance(UPDATES)
     rates = [_rate(trainer, SECONDS) for _ in range(REPEATS)]
     done.set()
     watcher.join()
@@ -76,7 +77,7 @@ def measure(log: Any, **settings: Any) -> dict[str, Any]:
 def _rate(trainer: Engine, seconds: float) -> float:
     begin, taken = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
-        taken += trainer.advance(2)
+        taken += trainer.advance(UPDATES)
     return taken / (time.perf_counter() - begin)
 
 

@@ -30,24 +30,32 @@ FILE = "recommender_peers"
 SCRIPT = Path(__file__).with_name("recommender_speed_torch.py")
 SETTINGS: dict[str, Any] = {"history": 50, "targets": 10, "batch_size": 128, "size": 64, "dropout": 0.2}
 EVENTS_OF_EACH, USERS, SAMPLED = 50, 10_000, 1_024
-CATALOGUES = {"all items": 5_000, "a sample": 100_000}  # what the softmax is over
+CATALOGUES = {"all items": 5_000, "a sample": 100_000, "a sample of a million": 1_000_000}  # what the softmax is over
 CASES = {
     f"{name}, {over}": (reader, over)
     for over in CATALOGUES
     for name, reader in (("GRU4Rec", "gru"), ("SASRec", "attention"))
 }
 PLAIN = {"memory": 0, "successors": 0}
-TRACED = 60  # updates
+UPDATES, TRACED = 20, 60  # of one call, as a training makes many at once; of a profile
+
+
+def events_of(case: str) -> Any:
+    """Return the log of a case: every item has an event."""
+    from benchmarks.recommender_speed import walks
+
+    items = CATALOGUES[CASES[case][1]]
+    return walks(items, max(USERS, items // EVENTS_OF_EACH), EVENTS_OF_EACH)
 
 
 def trainer_and_log(case: str, plain: bool) -> tuple[Any, Any]:
     """Return a compiled trainer of table and reader, and its log."""
     import tidelog as tl
-    from benchmarks.recommender_speed import trainer_of, walks
+    from benchmarks.recommender_speed import trainer_of
     from tidelog.recommend.networks import HISTORY_ENCODERS
 
-    reader, over = CASES[case]
-    log = walks(CATALOGUES[over], USERS, EVENTS_OF_EACH)
+    reader, _ = CASES[case]
+    log = events_of(case)
     changes: dict[str, Any] = {"encoder": HISTORY_ENCODERS[reader], "pretrain_share": 1.0, "sampled_items": SAMPLED}
     algorithm = tl.RecommenderBCQ(**{**SETTINGS, **changes, **(PLAIN if plain else {})})
     return trainer_of(algorithm, log), log
@@ -57,15 +65,14 @@ def work(case: str, way: str) -> None:
     """Be tidelog's process."""
     trainer, _ = trainer_and_log(case, way == "tidelog")
     trainer.advance(20)
-    answer({"loss": trainer.peek().get("pretrain/imitation_loss")}, lambda: trainer.advance(4))
+    answer({"loss": trainer.peek().get("pretrain/imitation_loss")}, lambda: trainer.advance(UPDATES))
 
 
 def events_file(case: str, folder: str) -> str:
     """Write the events and the last events of all windows for PyTorch; return the path."""
-    from benchmarks.recommender_speed import walks
     from tidelog.recommend.next_item import store_interactions
 
-    log = walks(CATALOGUES[CASES[case][1]], USERS, EVENTS_OF_EACH)
+    log = events_of(case)
     store = store_interactions(log, SETTINGS["targets"], slates=False)
     path = f"{folder}/events.npz"
     np.savez(path, item=log.item, start=log.starts[log.user], ends=np.asarray(store.ends))
@@ -76,7 +83,7 @@ def compare(case: str, python: str, rounds: int, seconds: float) -> dict[str, An
     """Return the rates of all ways, in events that are learnt from, and tidelog's ratios to PyTorch."""
     reader, over = CASES[case]
     with tempfile.TemporaryDirectory() as folder:
-        settings = SETTINGS | {"items": CATALOGUES[over], "sampled": SAMPLED if over == "a sample" else 0}
+        settings = SETTINGS | {"items": CATALOGUES[over], "sampled": 0 if over == "all items" else SAMPLED}
         settings["events"] = events_file(case, folder)
         own = [sys.executable, "-m", "benchmarks.recommender_speed_peers", "--work", case]
         commands = {way: [*own, way] for way in ("tidelog", "defaults")}

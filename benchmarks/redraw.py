@@ -25,7 +25,16 @@ from benchmarks.recommender_page import peers as recommender_peers
 from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
-from benchmarks.speed_page import collectors, overhead, peers, several_seeds, speed, start, update_profile
+from benchmarks.speed_page import (
+    collectors,
+    overhead,
+    peers,
+    rounded_products,
+    several_seeds,
+    speed,
+    start,
+    update_profile,
+)
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -523,6 +532,7 @@ SECTIONS = (
     (speed, "speed"),
     (peers, "peers"),
     (update_profile, "update_profile"),
+    (rounded_products, "rounded_products"),
     (start, "start"),
     (several_seeds, "several_seeds"),
     (icu, "icu_sepsis_iql"),

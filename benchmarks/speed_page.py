@@ -71,6 +71,54 @@ Command: `{found["command"]}`.
 """
 
 
+def rounded_products() -> str:
+    """Training with products of bfloat16: how much faster, and what is learnt."""
+    found = kept("rounded_products")["parts"]
+    fast, seeds = found["speed"], kept("rounded_products")["seeds"]
+    rates = "\n".join(
+        f"| {name} | {one['float32']:,.0f} | {one['bfloat16']:,.0f} | "
+        f"**{one['ratio']:.2f}** ({one['least']:.2f} to {one['most']:.2f}) |"
+        for name, one in fast["algorithms"].items()
+    )
+    learnt = "\n".join(
+        f"| {what} | {name} | {_mean(one['means']['float32'], digits)} | {_mean(one['means']['bfloat16'], digits)} | "
+        f"{_mean(one['difference'], digits, '+')} |"
+        for what, part, digits in (
+            (f"ICU-Sepsis, exact value after {found['icu']['steps']:,} updates", found["icu"], 4),
+            (f"Pendulum-v1, return after {found['pendulum']['steps']:,} updates", found["pendulum"], 0),
+        )
+        for name, one in part["algorithms"].items()
+    )
+    return f"""## Products of bfloat16
+
+`products="bfloat16"` (`--products bfloat16`) rounds the factors of the layers' matrix products to 8 bits while
+training; sums, weights and all else stay float32. Updates a second of both on one core of {fast["processor"]}
+({", ".join(fast["marks"]) or "without products of bfloat16"}), {fast["rounds"]} rounds of {fast["seconds"]:.0f} seconds
+in turn; a ratio is that of one round, with its range:
+
+| algorithm | float32 | bfloat16 | bfloat16 over float32 |
+|---|---|---|---|
+{rates}
+
+What is learnt, {seeds} seeds with the settings of the studies of these data; mean with a 95% t interval, and the
+difference seed by seed:
+
+| data | algorithm | float32 | bfloat16 | bfloat16 - float32 |
+|---|---|---|---|---|
+{learnt}
+
+It is off by default: a speed is known for each processor, what is learnt only for these data.
+
+Command: `python -m benchmarks.rounded_products`.
+"""
+
+
+def _mean(found: list[float], digits: int, sign: str = "") -> str:
+    """`mean (low to high)`."""
+    mean, low, high = (f"{value:{sign}.{digits}f}" for value in found)
+    return f"{mean} ({low} to {high})"
+
+
 def peers() -> str:
     """Updates a second beside PyTorch."""
     found = kept("peers")
@@ -107,6 +155,7 @@ as tidelog's. Of d3rlpy's updates some are of more: {extra}.
 The goals were 3 times eager PyTorch, 2.5 times `torch.compile` and 6 times d3rlpy. Where they are missed, products of
 the same speed cannot meet them: if everything but the matrix products took no time on {_processor(profile)}, an update
 of tidelog would be faster by {bounds} (see [the profile](#what-an-updates-time-is-spent-on)).
+Both sides multiply in float32 here; [factors of bfloat16](#products-of-bfloat16) are an option of tidelog.
 
 Command: `{found["command"]}`.
 """
