@@ -1,6 +1,6 @@
 """Training with the factors of layers' products rounded to bfloat16: how much faster, and is what is learnt as good?
 
-`python -m benchmarks.rounded_products [--parts speed icu pendulum] [--core 0]`. `speed`: updates a second of both, each
+`python -m benchmarks.rounded_products [--parts speed icu pendulum]`. `speed`: updates a second of both, each
 in a process of its own on one core, in turn; a ratio is that of one round. `icu`: discrete IQL and discrete BCQ on
 ICU-Sepsis, exact values of greedy policies. `pendulum`: IQL on mixed-quality logs, each seed with its own, mean return
 of 50 episodes from the same starts. Settings are those of the kept studies of these data, with fewer updates; none was
@@ -22,8 +22,8 @@ from benchmarks.icu_sepsis_bcq import bcq, iql, played, world
 from benchmarks.keep import RESULTS, keep, kept, seed_interval
 from benchmarks.peers import Worker, answer
 from benchmarks.pendulum import ENVIRONMENT, PLAYED, mixed_log
-from tidelog.networks.product import MARKS, PRODUCTS, processor_flags
-from tidelog.training.runs.record import processor
+from tidelog.networks.product import PRODUCTS
+from tidelog.training.runs.processor import BFLOAT16, processor, processor_flags
 
 COMMAND = "python -m benchmarks.rounded_products"
 NAMES = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
@@ -41,9 +41,9 @@ def work(name: str, products: str) -> None:
     answer({"batch_size": algorithm.batch_size}, lambda: trainer.advance(20))
 
 
-def speed(core: int) -> dict[str, Any]:
+def speed() -> dict[str, Any]:
     """The updates a second of each algorithm both ways, and their ratio."""
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     found = {}
     for name in NAMES:
         command = [sys.executable, "-m", "benchmarks.rounded_products", "--work", name]
@@ -59,7 +59,7 @@ def speed(core: int) -> dict[str, Any]:
         found[name] = {products: statistics.median(row[products] for row in rows) for products in PRODUCTS}
         found[name] |= {"ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
         print(name, found[name], flush=True)
-    marks = sorted(processor_flags() & set(MARKS))
+    marks = sorted(processor_flags() & set(BFLOAT16))
     return {"algorithms": found, "rounds": ROUNDS, "seconds": SECONDS, "marks": marks}
 
 
@@ -73,7 +73,7 @@ def compared(learnt: Callable[[str], list[float]]) -> dict[str, Any]:
     return found
 
 
-def icu(_: int) -> dict[str, Any]:
+def icu() -> dict[str, Any]:
     """Exact values of greedy policies."""
     problem, _ = world()
 
@@ -87,7 +87,7 @@ def icu(_: int) -> dict[str, Any]:
     return {"algorithms": found, "steps": ICU_STEPS, "episodes": ICU_EPISODES}
 
 
-def pendulum(_: int) -> dict[str, Any]:
+def pendulum() -> dict[str, Any]:
     """Mean returns of IQL."""
 
     def learnt(products: str) -> list[float]:
@@ -108,7 +108,6 @@ def main() -> None:
     """Run the parts that are asked for; the others stay as they were."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.work:
@@ -117,7 +116,7 @@ def main() -> None:
     path = RESULTS / "rounded_products.json"
     parts: dict[str, Any] = kept("rounded_products")["parts"] if path.exists() else {}
     for part in asked.parts:
-        parts[part] = PARTS[part](asked.core) | {"processor": processor()}
+        parts[part] = PARTS[part]() | {"processor": processor()}
         keep("rounded_products", COMMAND, {"seeds": SEEDS, "parts": parts})
         print(json.dumps(parts[part]), flush=True)
 

@@ -7,9 +7,10 @@ import pytest
 
 import tidelog as tl
 from tests.algorithms.worlds import world
-from tidelog.networks import product as page
 from tidelog.networks.mlp import MLP
-from tidelog.networks.product import PRODUCTS, WIDE, product, rounded, slow_products
+from tidelog.networks.product import PRODUCTS, WIDE, product, rounded
+from tidelog.training.runs import processor as page
+from tidelog.training.runs.processor import products_note
 
 
 def numbers(*shape, seed=0):
@@ -80,7 +81,7 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
     apart = max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in zip(one, two, strict=True))
     assert 0.0 < apart < 0.05
     monkeypatch.setattr(page, "processor_flags", lambda: frozenset())
-    assert any("no products of bfloat16" in note for note in whole.notes())
+    assert any("no flag of this processor" in note for note in whole.notes())
     assert not any("bfloat16" in note for note in plain.notes())
     resumed = tl.resume(tmp_path / "bfloat16", checkpoint=3)
     assert resumed.metrics == whole.metrics
@@ -90,7 +91,7 @@ def test_a_training_is_rounded_and_its_resume_is_exact(tmp_path, monkeypatch):
 
 def test_a_processor_without_such_products_is_told(monkeypatch):
     monkeypatch.setattr(page, "processor_flags", lambda: frozenset({"avx512f"}))
-    assert slow_products("float32") is None
-    assert "fix: drop --products" in slow_products("bfloat16")
+    assert products_note("float32") is None
+    assert "fix: compare both, or drop products (--products)" in products_note("bfloat16")
     monkeypatch.setattr(page, "processor_flags", lambda: frozenset({"avx512_bf16"}))
-    assert slow_products("bfloat16") is None
+    assert products_note("bfloat16") is None

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,32 +18,11 @@ import jax.numpy as jnp
 
 WIDE = 128  # a narrower weight has its gradient faster in float32
 PRODUCTS: Mapping[str, str] = {"float32": "float32", "bfloat16": "bfloat16"}
-MARKS = ("avx512_bf16", "amx_bf16")  # marks of processors that multiply bfloat16
 
 
 def rounded(products: str) -> AbstractContextManager[Any]:
     """Return a context for tracing in which the factors of layers' products are of this type, a key of `PRODUCTS`."""
     return jax.default_matmul_precision("bfloat16") if products == "bfloat16" else nullcontext()
-
-
-def slow_products(products: str) -> str | None:
-    """Return a note where training with these products is slower here than with float32; else None."""
-    if products != "bfloat16" or jax.default_backend() != "cpu" or any(mark in processor_flags() for mark in MARKS):
-        return None
-    return (
-        "products = bfloat16, but this processor has no products of bfloat16 (avx512_bf16, amx_bf16): training is "
-        "slower than with float32. fix: drop --products"
-    )
-
-
-@cache
-def processor_flags() -> frozenset[str]:
-    """Return what the first processor says that it can do; empty where the system does not tell."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line.split(":", 1)[1] for line in lines if line.startswith("flags")), "").split())
 
 
 def product(x: jax.Array, weight: jax.Array) -> jax.Array:

@@ -84,7 +84,7 @@ def optimiser(default: str) -> Any:
 
 def products() -> Any:
     """The type of the factors of layers' matrix products while training."""
-    how = "factors of layers' products in training: float32, or rounded to bfloat16, faster where processors have them"
+    how = "factors of layers' products in training: float32, or rounded to bfloat16 (faster on some processors)"
     return static("float32", choices=PRODUCTS, help=how, group="optimisation")
 
 

@@ -29,7 +29,8 @@ from tidelog.sweeps.engines import FILES, Job
 from tidelog.sweeps.fan_out import fan_out
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.options import whole
-from tidelog.training.runs.record import PACKAGES, processor
+from tidelog.training.runs.processor import processor
+from tidelog.training.runs.record import PACKAGES
 
 LOCK = "files.lock"
 MOST_WORDS = 40  # of what a lost process printed

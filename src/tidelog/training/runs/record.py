@@ -33,6 +33,7 @@ from tidelog.terminal_text import printable
 from tidelog.training.runs.evaluation import SAMPLED
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Options
+from tidelog.training.runs.processor import processor
 from tidelog.types import Catalogue, Discrete, Spec
 
 SCHEMA, FILE = 3, "run.json"
@@ -365,15 +366,6 @@ def this_machine() -> dict[str, Any]:
         "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
         "threads": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
     }
-
-
-@cache
-def processor() -> str:
-    """Return the name of the processor, as the operating system tells it."""
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.exists() else []
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or platform.machine())
 
 
 def _plain(value: Any) -> Any:

@@ -17,7 +17,6 @@ from tidelog.algorithms.names import ranks, shown_name
 from tidelog.disk import tidy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.networks.arrays import duplicate
-from tidelog.networks.product import slow_products
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
 from tidelog.policies.policy import Policy, load_policy
@@ -40,6 +39,7 @@ from tidelog.training.runs.exploit import (
 from tidelog.training.runs.figure import config_name, run_figure
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.processes import connected
+from tidelog.training.runs.processor import products_note
 from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_SECONDS, Progress, Screen
 from tidelog.training.runs.publish import tracker_facts
 from tidelog.training.runs.q_weight import QWeightSelection
@@ -163,7 +163,7 @@ class Run:
     def notes(self) -> list[str]:
         """Return notes for the user about the run; a finished run also has those of its policy."""
         distillation, algorithm = self.record.beginning, self.members[0].algorithm
-        slow = slow_products(getattr(algorithm, "products", "float32"))
+        slow = products_note(getattr(algorithm, "products", "float32"))
         notes = [*self._engine.notes(), *(note for note in (distillation, slow) if note is not None)]
         refit = self.record.refit_note
         settings: list[str] = getattr(algorithm, "run_notes", list)()
