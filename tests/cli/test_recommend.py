@@ -25,6 +25,7 @@ from tidelog.recommend.metrics.rules import RuleLists, word_of
 from tidelog.recommend.recommender_bcq import RecommenderBCQ
 from tidelog.runtime.artefact_files import notes_of
 from tidelog.serving.endpoints import RecommendEndpoint
+from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.run import Run
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
@@ -83,6 +84,17 @@ def test_lists_for_every_user(source, shop, tmp_path, capsys, request):
     found = capsys.readouterr()
     assert json.loads(found.out) == {"out": str(tmp_path / "more.csv"), "users": 16, "k": 2, "rows": 32}
     assert "lists of 2 items for 16 users" in found.err
+
+
+@pytest.mark.parametrize("words", [[], ["--rule", "popularity"]])
+def test_the_share_of_the_lists_that_is_made_is_shown(words, shop, run, tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(Screen, "tell", lambda _, doing, share: shown.append((doing, round(share, 2))))
+    monkeypatch.setattr("tidelog.runtime.recommender.MARKS", 4 * 10)  # lists of four users at a time
+    out = ["--out", str(tmp_path / "lists.csv")]
+    assert main(["recommend", str(run), "--data", str(shop / "clicks.csv"), *ROLES[:8], *words, "--k", "2", *out]) == 0
+    made = [share for doing, share in shown if doing == "making the lists"]
+    assert made == [0.3, 0.5, 0.7, 0.9]
 
 
 def test_lists_of_what_is_in_stock_with_reasons(shop, tmp_path, capsys):

@@ -19,6 +19,10 @@ LAYERS = {  # side, channels, out, kernel, stride, padding
     "first of a stack": (9, 3, 16, 3, 1, 1),
     "within a stack": (7, 8, 8, 3, 1, 1),
     "wider": (8, 8, 12, 3, 1, 1),
+    "from few to many": (6, 16, 17, 3, 1, 1),
+    "many": (6, 17, 17, 3, 1, 1),
+    "a wide kernel": (7, 4, 4, 5, 1, 2),
+    "a wide border": (5, 4, 4, 3, 1, 2),
     "strided": (12, 4, 8, 4, 2, 0),
     "no border": (6, 8, 8, 3, 1, 0),
     "one place": (4, 8, 4, 1, 1, 0),
@@ -94,8 +98,9 @@ def stacks():
 def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devices(stacks, monkeypatch, elsewhere):
     net, picture = stacks
 
-    def found(kept=1 << 20):
+    def found(kept=1 << 20, saved=1 << 20):
         monkeypatch.setattr(convolution, "CACHED", kept)
+        monkeypatch.setattr(convolution, "FEW_PIXELS", saved)
 
         def loss(net):
             made = net(picture)
@@ -103,9 +108,10 @@ def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devic
 
         return eqx.filter_jit(eqx.filter_value_and_grad(loss, has_aux=True))(net)
 
-    whole, parts = found(), found(2 * 9 * 12)
+    whole, parts, recomputed = found(), found(2 * 9 * 12), found(2 * 9 * 12, saved=0)
     elsewhere()
     agree(parts, whole)
+    agree(recomputed, whole)
     agree(found(), whole)
     assert whole[0][1].shape == (11, features(Image(9, 12, 3), net.shapes)) == (11, 3 * 3 * 10)
     assert (whole[0][1] >= 0).all()

@@ -147,8 +147,14 @@ def _recommend(options: Recommend) -> dict[str, Any]:
     with Screen("recommending", False if options.quiet else None) as screen:
         screen.tell("reading the policy", 0.0)
         policy = _opened(options)
-        screen.tell("making the lists", 0.1)
-        lists = _lists(policy, options, source_of(options.data, "--data"))
+        screen.tell("reading the histories", 0.05)
+
+        lists = _lists(
+            policy,
+            options,
+            source_of(options.data, "--data"),
+            lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
+        )
     note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     print_line(f"lists of {count_of(options.k, 'item')} for {count_of(users, 'user')}: {target}")
@@ -157,8 +163,10 @@ def _recommend(options: Recommend) -> dict[str, Any]:
     return {"out": str(target), "users": users, "k": options.k, "rows": len(lists)}
 
 
-def _lists(policy: Recommends, options: Recommend, source: str | list[str]) -> pl.DataFrame:
-    """Return the table of lists."""
+def _lists(
+    policy: Recommends, options: Recommend, source: str | list[str], progress: Callable[[float], None] | None = None
+) -> pl.DataFrame:
+    """Return the table of lists; `progress` hears the share of them that is made."""
     return recommend_for_table(
         policy,
         source,
@@ -175,6 +183,7 @@ def _lists(policy: Recommends, options: Recommend, source: str | list[str]) -> p
         diversity=options.diversity,
         exclude=_lines(options.exclude),
         unknown=options.unknown,
+        progress=progress,
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
 from tidelog.networks import convolve
-from tidelog.networks.convolve import max_pool, places
+from tidelog.networks.convolve import PLACE, max_pool, places
 from tidelog.networks.mlp import Linear
 from tidelog.types import Image
 
@@ -53,7 +53,8 @@ SMALL = (Layer(16, 3, 2), Layer(32, 3, 2))
 IMPALA = (Stack(16), Stack(32), Stack(32))  # Espeholt et al. 2018; Cobbe et al. 2020
 CACHED = 8 * 64 * 64  # pixels per part on CPU: the stacks' outputs stay in its cache
 SIDE_BY_SIDE = 2  # independent parts: XLA computes them on several threads
-SAVED = "pooled"  # the output saved for the gradient of a stack; the rest is recomputed
+POOLED, INNER = "pooled", "inner"  # outputs of a stack: of its pool, and of its other convolutions
+FEW_PIXELS = 512 * 64 * 64  # up to so many, all of them are saved for the gradient, else the inner ones are recomputed
 
 
 def nature(image: Image) -> tuple[Shape, ...]:
@@ -94,10 +95,10 @@ class Residual(eqx.Module):
         return cls(first, tuple(zip(inner[::2], inner[1::2], strict=True)))
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        x = checkpoint_name(max_pool(_convolved(self.first, x, 3, 1, 1)), SAVED)  # type: ignore[no-untyped-call]
+        x = _named(max_pool(_convolved(self.first, x, 3, 1, 1)), POOLED)
         for before, after in self.blocks:
-            inner = _convolved(before, jax.nn.relu(x), 3, 1, 1)
-            x = x + _convolved(after, jax.nn.relu(inner), 3, 1, 1)
+            inner = _named(_convolved(before, jax.nn.relu(x), 3, 1, 1), INNER)
+            x = _named(x + _convolved(after, jax.nn.relu(inner), 3, 1, 1), INNER)
         return x
 
 
@@ -139,7 +140,9 @@ class Convolutions(eqx.Module):
         def part_features(part: jax.Array) -> jax.Array:
             return jnp.concatenate([self._features(half) for half in jnp.split(part, SIDE_BY_SIDE)])
 
-        checkpointed = jax.checkpoint(part_features, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
+        few = pictures[..., 0].size <= FEW_PIXELS
+        saved = jax.checkpoint_policies.save_only_these_names(PLACE, POOLED, *([INNER] if few else []))
+        checkpointed = jax.checkpoint(part_features, policy=saved)
         features_: jax.Array = jax.lax.map(checkpointed, filled.reshape(parts, size, *pictures.shape[1:]))
         return features_.reshape(parts * size, -1)[: len(pictures)]
 
@@ -156,6 +159,12 @@ class Convolutions(eqx.Module):
             else:
                 x = jax.nn.relu(_convolved(layer, x, shape.kernel, shape.stride, 0))
         return jax.nn.relu(x).reshape(len(x), -1)
+
+
+def _named(x: jax.Array, name: str) -> jax.Array:
+    """Return the array with a name by which it can be saved for the gradient."""
+    named: jax.Array = checkpoint_name(x, name)  # type: ignore[no-untyped-call]
+    return named
 
 
 def _convolved(layer: Linear, x: jax.Array, kernel: int, stride: int, padding: int) -> jax.Array:

@@ -1,17 +1,22 @@
 """Convolution and pooling with fast gradients in a compiled loop. Letters: `B` batch, `H` height, `W` width.
 
 Inside a loop on CPU, XLA uses a naive kernel for these gradients, many times slower (jax-ml/jax#12868). On CPU this
-module therefore computes them from fast operations: a forward convolution, and one matrix product of shifted views.
-Elsewhere they are XLA's own. Weights are `[kernel * kernel * C, D]`, for `C` channels in and `D` out.
+module therefore computes them from fast operations: forward convolutions and matrix products. A convolution of few
+channels is slow in XLA also forwards; here it is one matrix product of each row's neighbours. Elsewhere all are XLA's
+own. Weights are `[kernel * kernel * C, D]`, for `C` channels in and `D` out.
 """
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, reduce
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
+PLACE = "place"  # the places of the maxima, saved for the gradient of a pool
+_FEW = 16  # up to so many channels a matrix product of rows is faster than XLA's convolution
 _DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 
@@ -57,7 +62,10 @@ def _xla(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: int
 def _shifted(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: int) -> jax.Array:
     if stride > 1:
         return views(x, kernel, stride, padding) @ weight
-    return _xla(x, weight, kernel, stride, padding)
+    few = max(x.shape[-1], weight.shape[-1]) <= _FEW
+    return (
+        _of_rows(_neighbours(x, kernel, padding), weight, kernel) if few else _xla(x, weight, kernel, stride, padding)
+    )
 
 
 def _forwards(
@@ -74,12 +82,30 @@ def _backwards(
         return _of_views(x, weight, gradient, kernel, stride, padding)
     shaped = weight.reshape(kernel, kernel, x.shape[-1], -1)
     flipped = _hold(jnp.swapaxes(shaped[::-1, ::-1], 2, 3)).reshape(-1, x.shape[-1])
-    if x.shape[-1] == gradient.shape[-1]:
+    if x.shape[-1] == gradient.shape[-1] <= _FEW:
         return _of_gradients(x, flipped, gradient, kernel, padding)
-    return _xla(gradient, flipped, kernel, 1, padding), _by_batch(x, gradient, padding).reshape(weight.shape)
+    return _shifted(gradient, flipped, kernel, 1, padding), _by_batch(x, gradient, padding).reshape(weight.shape)
 
 
 _shifted.defvjp(_forwards, _backwards)
+
+
+def _neighbours(x: jax.Array, kernel: int, padding: int) -> jax.Array:
+    """[B, H, W, C] -> [B, H + 2 * padding, W', kernel * C]: each place beside its neighbours in the row."""
+    width = places(x.shape[2], kernel, 1, padding)
+    padded = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
+    beside: jax.Array = _hold(jnp.concatenate([padded[:, :, i : i + width] for i in range(kernel)], axis=-1))
+    return beside
+
+
+def _of_rows(rows: jax.Array, weight: jax.Array, kernel: int) -> jax.Array:
+    """Return the convolution [B, H', W', D] of `_neighbours`: all products of a row, then sums over rows."""
+    wide, out = rows.shape[-1], weight.shape[-1]
+    height = places(rows.shape[1], kernel, 1, 0)
+    beside = _hold(jnp.swapaxes(weight.reshape(kernel, wide, out), 0, 1)).reshape(wide, kernel * out)
+    products = _hold(rows.reshape(-1, wide) @ beside).reshape(*rows.shape[:3], kernel, out)
+    summed: jax.Array = reduce(jnp.add, [products[:, i : i + height, :, i] for i in range(kernel)])
+    return summed
 
 
 def _of_views(
@@ -94,12 +120,15 @@ def _of_views(
 def _of_gradients(
     x: jax.Array, flipped: jax.Array, gradient: jax.Array, kernel: int, padding: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Return both gradients through the same views of the output gradient, where the picture keeps its size."""
+    """Return both gradients from the same neighbours of the output gradient, where the picture keeps its size."""
     channels, out = x.shape[-1], gradient.shape[-1]
-    seen = _hold(views(gradient, kernel, 1, padding)).reshape(-1, kernel * kernel * out)
-    product = _hold(_hold(x.reshape(-1, channels).T) @ seen).reshape(channels, kernel, kernel, out)
-    input_gradient = (seen @ flipped).reshape(x.shape)
-    return input_gradient, jnp.transpose(product[:, ::-1, ::-1], (1, 2, 0, 3)).reshape(-1, out)
+    beside = _neighbours(gradient, kernel, padding)
+    border = ((0, 0), (2 * padding, 2 * padding), (0, 0), (0, 0))
+    above = jnp.pad(x, border)
+    seen = _hold(jnp.concatenate([above[:, i : i + beside.shape[1]] for i in range(kernel)], axis=-1))
+    product = _hold(seen.reshape(-1, kernel * channels).T @ beside.reshape(-1, kernel * out))
+    by_place = product.reshape(kernel, channels, kernel, out)[:, :, ::-1]
+    return _of_rows(beside, flipped, kernel), jnp.swapaxes(by_place, 1, 2).reshape(-1, out)
 
 
 def _by_batch(x: jax.Array, gradient: jax.Array, padding: int) -> jax.Array:
@@ -110,10 +139,9 @@ def _by_batch(x: jax.Array, gradient: jax.Array, padding: int) -> jax.Array:
     return jnp.transpose(weights, (1, 2, 0, 3))
 
 
-def _hold(x: jax.Array) -> jax.Array:
-    """Return the array behind a barrier: without it XLA fuses the operations before into a slower kernel."""
-    output: jax.Array = jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
-    return output
+def _hold(x: Any) -> Any:
+    """Return arrays behind a barrier: without it XLA fuses the operations before into a slower kernel."""
+    return jax.lax.optimization_barrier(x)  # type: ignore[no-untyped-call]
 
 
 def views(x: jax.Array, kernel: int, stride: int, padding: int) -> jax.Array:
@@ -135,15 +163,17 @@ def _largest(x: jax.Array, axis: int) -> jax.Array:
 def _largest_forwards(x: jax.Array, axis: int) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     first, second, third = _triples(x, axis)
     larger = jnp.maximum(first, second)
-    place = jnp.where(third > larger, 2, jnp.where(second > first, 1, 0)).astype(jnp.int8)
+    last = (third > larger).astype(jnp.int8)
+    place = (second > first).astype(jnp.int8) + last + last
+    pooled, place = _hold((jnp.maximum(larger, third), place))
     size = jnp.zeros((x.shape[axis], 0), jnp.int8)  # only its shape is read
-    return jnp.maximum(larger, third), (place, size)
+    return pooled, (checkpoint_name(place, PLACE), size)  # type: ignore[no-untyped-call]
 
 
 def _largest_backwards(axis: int, residuals: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array]:
     """Even positions get the middle of a three, odd ones the end of one and the beginning of the next."""
     place, size = residuals
-    first, second, third = (jnp.where(place == i, gradient, 0.0) for i in range(3))
+    first, second, third = (jnp.where(there, gradient, 0.0) for there in (place == 0, place == 1, place > 1))
     ahead = jax.lax.slice_in_dim(first, 1, None, axis=axis)
     odd = third + jnp.pad(ahead, [(0, int(i == axis)) for i in range(gradient.ndim)])
     both = jnp.stack([second, odd], axis + 1)

@@ -11,7 +11,7 @@ import itertools
 import json
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -207,6 +207,7 @@ class Policy(Acts):
         times: Any = None,
         now: Any = None,
         user_ids: Any = None,
+        progress: Callable[[float], None] | None = None,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
@@ -217,12 +218,13 @@ class Policy(Acts):
         is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
         `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
         one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
-        does not have, is an unknown user. The same input gives the same lists. SpecError where fewer than `k` items
-        remain, or another id or value is unknown (`unknown="skip"` ignores it in histories and users).
+        does not have, is an unknown user. `progress` hears the share of the lists that is made.
+        The same input gives the same lists. SpecError where fewer than `k` items remain, or another id or value is
+        unknown (`unknown="skip"` ignores it in histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity, times, now, user_ids,
+            diversity, times, now, user_ids, progress,
         )  # fmt: skip
 
     def because(

@@ -177,6 +177,7 @@ class Recommender:
         times: Any = None,
         now: Any = None,
         user_ids: Any = None,
+        progress: Callable[[float], None] | None = None,
     ) -> Recommendations:
         """Return the best `k` items after each history, a list of item ids, the latest last; [] is an empty history.
 
@@ -187,12 +188,13 @@ class Recommender:
         is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
         `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
         one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
-        does not have, is an unknown user. SpecError where fewer than `k` items remain, or another id or value is
-        unknown (`unknown="skip"` ignores it in histories and users).
+        does not have, is an unknown user. `progress` hears the share of the lists that is made.
+        SpecError where fewer than `k` items remain, or another id or value is unknown (`unknown="skip"` ignores it in
+        histories and users).
         """
         return recommend(
             self._ranker, self._vocabulary, histories, k, exclude_seen, candidates, exclude, events, users, unknown,
-            diversity, times, now, user_ids,
+            diversity, times, now, user_ids, progress,
         )  # fmt: skip
 
     def because(
@@ -242,6 +244,7 @@ def recommend(
     times: Any = None,
     now: Any = None,
     user_ids: Any = None,
+    progress: Callable[[float], None] | None = None,
 ) -> Recommendations:
     """Return the best `k` items after each history; see `Policy.recommend`.
 
@@ -277,6 +280,8 @@ def recommend(
                 parts.append(diverse(*pool, whole.vectors, int(k), diversity))
             else:
                 parts.append(ranker.rank(**asked, k=int(k), allowed=allowed))
+        if progress is not None:
+            progress(min(begin + most, len(items)) / len(items))
     recommended, scores = zip(*parts, strict=True)
     return Recommendations(vocabulary.ids[np.concatenate(recommended) - 1], np.concatenate(scores))
 
