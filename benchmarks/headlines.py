@@ -53,10 +53,25 @@ def _overhead(found: Found) -> str:
     return "one more trial costs " + ", ".join(f"{seconds:.1f} s ({engine})" for engine, seconds in more.items())
 
 
+def _simulators(found: Found) -> str:
+    peers = ("ALS", "BM25 item-kNN", "SASRec")
+    gains = {
+        name: min((one["gains"][peer] for peer in peers), key=lambda gain: gain[0])
+        for name, one in found["worlds"].items()
+    }
+    said = "; ".join(f"{name} {_interval(gain, 1)}" for name, gain in gains.items())
+    return f"clicks of recommender BCQ minus those of the best package: {said}"
+
+
 def _ppg_speed(found: Found) -> str:
-    ours = kept("ppg_speed_cpu")["jax:CartPole-v1"]["ppo_two_networks"]["median"]
-    theirs = max(rates["median"] for rates in found["ppo_two_networks"].values())
-    return f"PPO on CartPole: {ours / theirs:.1f} times the decisions a second of Stable-Baselines3"
+    low, high = (
+        min(one["over_it"]["tidelog"]["median"] for way, one in found["settings"][setting].items() if way in _SB3)
+        for setting in ("two-networks", "small-minibatches")
+    )
+    return f"PPO on CartPole: {low:.1f} and {high:.1f} times the decisions a second of Stable-Baselines3"
+
+
+_SB3 = ("one-thread", "all-threads", "processes")
 
 
 def _calibration(found: Found) -> str:
@@ -169,7 +184,8 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     "off_policy_ppg_stale": lambda f: f"recomputed - stored in return: {_interval(f['gained_interval'])}",
     "pictures_vault": lambda f: f"PPG - PPO in return: {_interval(f['final_gained_interval'], 2)}",
     "picture_speed_cpu": lambda f: (
-        f"{f['ours_64']['median'] / f['xla']['median']:.0f} times as fast as plain convolutions in a compiled loop"
+        f"{f['batches']['64']['channels-last']['tidelog_over_it_a_second']['median']:.2f} times as many pictures a "
+        "second as PyTorch"
     ),
     "t_maze": lambda f: (
         f"return {f['runs']['PPG with a memory']['interval'][0]:.2f} of {f['best']:.0f}, "
@@ -192,6 +208,7 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     "judging_workers": _judging_workers,
     "recommender_": _recommenders,
     "recommender_delays": _delays,
+    "recommender_simulators": _simulators,
     "recommender_size": lambda f: (
         f"{f['events'] / 1e6:.0f} million events trained on within "
         f"{max(one['gigabytes'] for one in f['commands'].values()):.0f} GB"

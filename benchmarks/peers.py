@@ -124,6 +124,10 @@ def compared(commands: dict[str, list[str]], rounds: int, seconds: float) -> dic
             found[way][f"tidelog_over_it_{unit}"] = median_and_range(
                 [row["tidelog"][unit] / row[way][unit] for row in rows]
             )
+        found[way]["over_it"] = {
+            other: median_and_range([row[other]["a_second"] / row[way]["a_second"] for row in rows])
+            for other in workers
+        }
     return found
 
 

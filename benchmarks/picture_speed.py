@@ -1,16 +1,21 @@
-"""Frames a second of one training step of IMPALA inside a compiled loop, by XLA's own gradients and by ours.
+"""Pictures a second of one training step of IMPALA: ours, XLA's own gradients, and PyTorch.
 
-Batches of 64 pictures of 64 by 64 by 3, 256 features, a linear head, Adam; `fori_loop` takes all steps in one call.
-`xla` is what the same network does where nothing is put together for CPUs: one look at the whole batch, convolutions,
-pools and their gradients as XLA has them; `xla_outside` the same, a step a call, for there its kernels are better.
-`ours` is what trains. Others may be using the machine: a second of processor time depends on that least.
-`python -m benchmarks.picture_speed`; gradients are compared at the size that is timed.
+64 by 64 by 3, 256 features, squared error of 16 of them, Adam. `tidelog` is what trains, many steps in one compiled
+loop. `xla` is the same network as it is for devices that are no CPUs: one look at the whole batch, convolutions, pools
+and their gradients as XLA has them, a step a call, for in a loop its kernels are far worse (`xla-loop`). PyTorch runs
+in an environment of its own (`benchmarks/pictures_torch.py`). All wait in processes of their own and are measured in
+turn, in another order every round; a ratio is that of one round. Gradients are compared at the size that is timed.
+
+`python -m benchmarks.picture_speed --peer-python PYTHON [--rounds 7] [--seconds 3]`
 """
 
+import argparse
+import os
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -19,13 +24,15 @@ import numpy as np
 import optax
 
 from benchmarks.keep import keep
+from benchmarks.peers import answer, compared
 from tidelog.networks import convolve
 from tidelog.networks.convolution import impala
 from tidelog.networks.encode import EncoderConfig, Picture
 from tidelog.types import Image
 
-COMMAND = "python -m benchmarks.picture_speed"
+COMMAND = "python -m benchmarks.picture_speed --peer-python PYTHON"
 BATCH, LEAF, REPEATS = 64, Image(64, 64, 3), 5
+OWN, PEERS = ("tidelog", "xla", "xla-loop"), ("channels-last", "channels-first", "compile")
 ADAM = optax.adam(5e-4)
 
 
@@ -76,33 +83,67 @@ def made(batch=BATCH):
     return network, jnp.asarray(pictures), jnp.asarray(generator.standard_normal((batch, 16)), jnp.float32)
 
 
-def farthest():
-    """The largest gap between the two ways' gradients, relative to the largest entry of each leaf."""
+def gaps():
+    """The largest gap between the two ways' gradients, relative to the largest entry of each array: all arrays'."""
     network, pictures, targets = made()
     slope = lambda network: jax.grad(loss)(network, pictures, targets)  # noqa: E731
     ours = jax.jit(slope)(network)
     with as_elsewhere():
         theirs = jax.jit(lambda network: slope(network))(network)
     pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    return max(float(jnp.abs(one - two).max() / jnp.abs(two).max()) for one, two in pairs)
+    found = [float(jnp.abs(one - two).max() / jnp.abs(two).max()) for one, two in pairs]
+    return {"median": float(np.median(found)), "most": max(found)}
 
 
-def study():
-    found = {"batch": BATCH, "pictures": list(LEAF.__dict__.values()), "gap_of_gradients": farthest()}
-    for batch in (BATCH, 8 * BATCH):
-        network, pictures, targets = made(batch)
-        carry = network, ADAM.init(eqx.filter(network, eqx.is_inexact_array))
-        count = max(1, 10 * BATCH // batch)
-        found[f"ours_{batch}"] = rates(lambda: many(carry, pictures, targets, count, "ours"), count, batch)  # noqa: B023
-    network, pictures, targets = made()
+def work(way: str, batch: int) -> None:
+    """Be a process of tidelog's: facts, then the pictures trained on in as many seconds as a line says."""
+    network, pictures, targets = made(batch)
     carry = network, ADAM.init(eqx.filter(network, eqx.is_inexact_array))
-    with as_elsewhere():
-        alone = jax.jit(step)
-        found["xla_outside"] = rates(lambda: alone(carry, pictures, targets), 1, BATCH)
-        found["xla"] = rates(lambda: many(carry, pictures, targets, 1, "xla"), 1, BATCH, 2)
-    keep("picture_speed_cpu", COMMAND, found)
-    return found
+    count = max(1, 10 * BATCH // batch) if way == "tidelog" else 1
+    with as_elsewhere() if way != "tidelog" else nullcontext():
+        if way == "xla":
+            alone = jax.jit(step)
+            run = lambda: alone(carry, pictures, targets)  # noqa: E731
+        else:
+            run = lambda: many(carry, pictures, targets, count, way)  # noqa: E731
+
+        def advance() -> int:
+            jax.block_until_ready(run())
+            return count * batch
+
+        advance()
+    weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
+    answer({"weights": weights}, advance)
+
+
+def study(python: str, rounds: int, seconds: float) -> None:
+    """Measure both sizes of batch, and keep the results."""
+    script = Path(__file__).with_name("pictures_torch.py")
+    found = {}
+    for batch in (BATCH, 8 * BATCH):
+        own = [sys.executable, "-m", "benchmarks.picture_speed", "--batch", str(batch), "--work"]
+        commands = {way: [*own, way] for way in (OWN if batch == BATCH else OWN[:1])}
+        commands |= {way: [python, str(script), way, str(batch)] for way in PEERS}
+        found[str(batch)] = compared(commands, rounds, seconds)
+        print(batch, found[str(batch)], flush=True)
+    facts = {"pictures": list(LEAF.__dict__.values()), "gaps_of_gradients": gaps(), "cores": os.cpu_count()}
+    keep("picture_speed_cpu", COMMAND, facts | {"rounds": rounds, "seconds": seconds, "batches": found})
+
+
+def main() -> None:
+    """Measure, or be one of the processes that are measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--batch", type=int, default=BATCH, help=argparse.SUPPRESS)
+    parser.add_argument("--work", choices=OWN, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.work:
+        work(asked.work, asked.batch)
+    else:
+        study(asked.peer_python, asked.rounds, asked.seconds)
 
 
 if __name__ == "__main__":
-    sys.exit(print(study()))
+    main()

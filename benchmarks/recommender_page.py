@@ -1,5 +1,6 @@
 """The recommenders' parts of docs/evidence.md, from their kept results."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.keep import RESULTS, kept, seed_interval
@@ -55,9 +56,53 @@ Command: `{found["command"]}`.
 """
 
 
-def _clicks_cell(found: list[float]) -> str:
-    mean, low, high = found
-    return f"{mean:.2f} ({low:.2f} to {high:.2f})"
+def simulators() -> str:
+    """Rankers of other packages and rules that count in both simulators."""
+    found = kept("recommender_simulators")
+    names = list(found["worlds"])
+    mine = _bcq_in_simulators()
+    lines = [f"| recommender BCQ | {' | '.join(_clicks_cell(seed_interval(mine[name])) for name in names)} |"]
+    for ranker in dict.fromkeys(row["ranker"] for one in found["worlds"].values() for row in one["rows"]):
+        cells = []
+        for one in found["worlds"].values():
+            clicks = [row["clicks"] for row in one["rows"] if row["ranker"] == ranker]
+            cells.append(f"{sum(clicks) / len(clicks):.2f}, {_clicks_cell(one['gains'][ranker], '+')}")
+        lines.append(f"| {ranker} | {' | '.join(cells)} |")
+    table = "\n".join(lines)
+    again = ", ".join(
+        f"{peer} in {sum(one['chosen'][peer]['again'] for one in found['worlds'].values())} of {len(names)}"
+        for peer in next(iter(found["worlds"].values()))["chosen"]
+    )
+    return f"""## Rankers of other packages in the simulators
+
+Clicks of a visit where the first item of the list is shown, with the logs and the random numbers of the two studies
+above; mean over {found["seeds"]} seeds, and recommender BCQ minus it with a 95% t interval over seeds. They learn from
+clicks; a user without a click gets the item that is clicked most. Settings, and whether a clicked item may be shown
+again, are those with most clicks on a seed that is not reported: it may for {again} simulators. What was tried is in
+the results file.
+
+| ranker | {" | ".join(names)} |
+|---|{"---|" * len(names)}
+{table}
+
+These packages read what was clicked, not what was shown in vain, so between two clicks they show the same item.
+
+Command: `{found["command"]}`.
+"""
+
+
+def _bcq_in_simulators() -> dict[str, list[float]]:
+    """The clicks of recommender BCQ in both simulators, seed by seed."""
+    clicks = {"satiation": list(kept("recommender_satiation")["values"]["recommender BCQ"])}
+    for row in kept("recommender_delays")["rows"]:
+        name = f"cost after {row['delay']}" if row["delay"] else "no cost"
+        clicks.setdefault(name, []).append(row["clicks"]["chosen weight"])
+    return clicks
+
+
+def _clicks_cell(found: Sequence[float], sign: str = "") -> str:
+    mean, low, high = (f"{round(value, 2) + 0.0:{sign}.2f}" for value in found)  # no -0.00
+    return f"{mean} ({low} to {high})"
 
 
 def size() -> str:
@@ -72,11 +117,9 @@ def size() -> str:
     return f"""## A shop of real size
 
 {found["events"]:,} events of {found["users"]:,} users over {found["items"]:,} items, by the commands that a user types,
-on {found["machine"]["threads"]} cores. `train` holds out the last tenth of the time and makes {found["steps"]:,}
-updates, {found["pretrain_share"]:.0%} of them of table and reader alone; they learn from about {learnt / 1e6:.1f}
-million events. `recommend` writes lists for {found["lists"]:,} users. The machine also did other
-work, and minutes were spent waiting for it. The last row is of an earlier training of the same commands, without
-counted successors, which had stopped after 1,000 updates: after this one `recommend` was not run to its end.
+on {found["machine"]["threads"]} cores of {found["machine"]["processor"]}. `train` holds out the last tenth of the time
+and makes {found["steps"]:,} updates, {found["pretrain_share"]:.0%} of them of table and reader alone; they learn from
+about {learnt / 1e6:.1f} million events. `recommend` writes lists for {found["lists"]:,} users.
 
 | command | minutes | processor minutes | most memory, GB |
 |---|---|---|---|

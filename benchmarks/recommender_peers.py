@@ -65,8 +65,8 @@ class Peer:
         return (np.asarray(items) + 1).astype(np.int32), np.asarray(scores, np.float32)
 
 
-def fitted(peer: str, settings: dict[str, Any], log: Any, seed: int) -> Peer:
-    """A peer with these settings on a whole log."""
+def fitted(peer: str, settings: dict[str, Any], log: Any, seed: int) -> Any:
+    """A model of `implicit` with these settings on a whole log."""
     from implicit.als import AlternatingLeastSquares
     from implicit.nearest_neighbours import BM25Recommender
 
@@ -77,14 +77,14 @@ def fitted(peer: str, settings: dict[str, Any], log: Any, seed: int) -> Peer:
     else:
         model = BM25Recommender(num_threads=2, **settings)
     model.fit(counts, show_progress=False)
-    return Peer(model, len(log.items))
+    return model
 
 
 def scores(peer: str, settings: dict[str, Any], data: tuple[Any, Any, Any], seed: int) -> dict[str, float]:
     """The measures of a peer on all cases, and the seconds of its fit."""
     log, cases, _ = data
     begun = time.perf_counter()
-    ranker = fitted(peer, settings, log, seed)
+    ranker = Peer(fitted(peer, settings, log, seed), len(log.items))
     seconds = time.perf_counter() - begun
     row = compare({peer: ranker}, cases, Popularity.of(log).counts, K).row(peer)
     return {measure: row.scores[measure].estimate for measure in MEASURES} | {"seconds": seconds}

@@ -119,7 +119,7 @@ def main(events: int, steps: int, folder: Path) -> None:
     found = {name: measured(words) for name, words in commands.items()}
     learnt = {"steps": steps, "pretrain_share": PRETRAINED, "events_of_an_update": update}
     content = counts | learnt | {"lists": min(ASKED, counts["users"]), "commands": found}
-    keep("recommender_size", COMMAND, content, measures=lists_of(folder / "report.html"))
+    keep("recommender_size", f"{COMMAND} --steps {steps}", content, measures=lists_of(folder / "report.html"))
 
 
 if __name__ == "__main__":

@@ -1,75 +1,79 @@
-"""Two settings of `benchmarks/ppg_speed.py` in Stable-Baselines3, in a virtual environment of its own.
+"""PPO beside Stable-Baselines3: decisions a second while learning, in turns, on gymnasium's CartPole and Hopper.
 
-`python -m benchmarks.sb3_ppo FOLDER` makes the environment in FOLDER (torch 2.13.0 and stable-baselines3), runs this
-file in it, and keeps decisions a second while learning, after one rollout of warming up, with one thread and with all.
+`python -m benchmarks.sb3_ppo --peer-python PYTHON [--rounds 5] [--seconds 4]`, where PYTHON is that of an environment
+with torch and `stable-baselines3` and `gymnasium[mujoco]`; it needs no tidelog. Environments, networks, epochs and
+minibatches are the same (`two_networks` and `small_minibatches` of `benchmarks/ppg_speed.py`; on Hopper the preset
+`mujoco` without its auxiliary phase). `ahead` plays the next round while it learns from the last one; `in JAX` is
+CartPole as a compiled environment. All wait in processes of their own and are measured in turn, in another order every
+round; a ratio is that of one round.
 """
 
-import json
+import argparse
 import os
-import subprocess
 import sys
-import venv
 from pathlib import Path
+from typing import Any
 
-ENVIRONMENTS, STEPS, REPEATS = 64, 128, 5
-SETTINGS = {
-    "ppo_two_networks": (4, 2_048, 3),
-    "ppo_small_minibatches": (10, 64, 1),
-}  # epochs, minibatch, rollouts timed
-PACKAGES = ("torch==2.13.0", "stable-baselines3")
-COMMAND = "python -m benchmarks.sb3_ppo FOLDER"
+from benchmarks.keep import keep
+from benchmarks.peers import answer, compared
+from benchmarks.ppg_speed import HOPPER, HOPPER_SETTINGS, SETTINGS
+from tidelog.training.learn import learn
 
-
-def measure() -> dict:
-    """Inside that environment: PPO, two networks of 64 x 64 tanh, CPU."""
-    import stable_baselines3
-    import torch
-
-    threads = sorted({1, torch.get_num_threads()})
-    found = {name: {str(count): rates(count, *how) for count in threads} for name, how in SETTINGS.items()}
-    return {**found, "torch": torch.__version__, "stable_baselines3": stable_baselines3.__version__}
+COMMAND = "python -m benchmarks.sb3_ppo --peer-python PYTHON"
+SCRIPT = Path(__file__).with_name("sb3_torch.py")
+CARTPOLE = "CartPole-v1"
+OURS: dict[str, tuple[Any, str]] = {
+    "two-networks": (SETTINGS["ppo_two_networks"], CARTPOLE),
+    "small-minibatches": (SETTINGS["ppo_small_minibatches"], CARTPOLE),
+    "hopper": (HOPPER_SETTINGS["ppo"], HOPPER),
+}
+PEERS = ("one-thread", "all-threads", "processes")
 
 
-def rates(threads: int, epochs: int, minibatch: int, rollouts: int) -> dict:
-    """Decisions a second, the median of some repeats and their range."""
-    import time
+def work(setting: str, way: str) -> None:
+    """Be a process of tidelog's: learn in whole rounds for as many seconds as a line says."""
+    algorithm, environment = OURS[setting]
+    environment = f"jax:{environment}" if way == "in JAX" else environment
+    size = algorithm.environments * algorithm.rollout_steps
+    trainer = learn(algorithm, environment, 10**9, every=10**9, ahead=way == "ahead", train=False)._engine
+    trainer.compile()
+    rounds = 8 if way == "in JAX" else 1
 
-    import torch
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.env_util import make_vec_env
+    def advance() -> int:
+        done = trainer.done
+        while trainer.done - done < rounds * size:
+            trainer.advance(10**6, rounds * size)
+        return int(trainer.done - done)
 
-    torch.set_num_threads(threads)
-    size = ENVIRONMENTS * STEPS
-    model = PPO(
-        "MlpPolicy", make_vec_env("CartPole-v1", n_envs=ENVIRONMENTS), n_steps=STEPS, n_epochs=epochs,
-        batch_size=minibatch, gamma=0.99, learning_rate=2.5e-3, device="cpu", seed=0,
-    )  # fmt: skip
-    model.learn(size)
-    found = []
-    for _ in range(REPEATS):
-        begin = time.monotonic()
-        model.learn(rollouts * size)
-        found.append(rollouts * size / (time.monotonic() - begin))
-    return {"median": sorted(found)[REPEATS // 2], "min": min(found), "max": max(found)}
+    advance()
+    advance()
+    answer({}, advance)
 
 
-def main(folder: Path) -> None:
-    """Make the environment where it is not there yet, measure in it, and keep what it tells."""
-    from benchmarks.keep import keep
-
-    python = folder / "bin" / "python"
-    if not python.exists():
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    inside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    told = subprocess.run([python, __file__, "--inside"], check=True, env=inside, stdout=subprocess.PIPE)
-    found = json.loads(told.stdout)
-    keep("ppg_speed_sb3", COMMAND, {"environments": ENVIRONMENTS, "rollout_steps": STEPS, **found})
-    print(found)
+def main() -> None:
+    """Measure, or be one of the processes that are measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer-python", default=sys.executable)
+    parser.add_argument("--settings", nargs="+", choices=tuple(OURS), default=list(OURS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--work", nargs=2, metavar=("SETTING", "WAY"), help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.work:
+        work(*asked.work)
+        return
+    found = {}
+    for setting in asked.settings:
+        own = [sys.executable, "-m", "benchmarks.sb3_ppo", "--work", setting]
+        ways = ("tidelog", "ahead", *(["in JAX"] if OURS[setting][1] == CARTPOLE else []))
+        few = OURS[setting][0].environments < 16  # a process for each of 64 copies is only slower
+        commands = {way: [*own, way] for way in ways}
+        commands |= {way: [asked.peer_python, str(SCRIPT), setting, way] for way in (PEERS if few else PEERS[:2])}
+        found[setting] = compared(commands, asked.rounds, asked.seconds)
+        print(setting, found[setting], flush=True)
+    facts = {"cores": os.cpu_count(), "rounds": asked.rounds, "seconds": asked.seconds}
+    keep("ppg_speed_sb3", COMMAND, facts | {"settings": found})
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--inside"]:
-        print(json.dumps(measure()))
-    else:
-        main(Path(sys.argv[1]))
+    main()
