@@ -1,18 +1,20 @@
 """Updates a second of several seeds: one on all cores, four in one run, and two in processes of one core each.
 
-`python -m benchmarks.several_seeds [--rounds 7] [--seconds 3]`, on a machine that does nothing else. The ways of an
-algorithm wait in processes of their own and are measured in turn, in another order every round; a rate is the sum over
-seeds, and a ratio that of one round. What two processes reach is what the processor can give to seeds that share
-nothing.
+`python -m benchmarks.several_seeds [--rounds 7] [--seconds 3]`, on a machine that does nothing else. A call is as long
+as in a training, half a second: at its end the seeds wait for the slowest. The ways of an algorithm wait in processes
+of their own and are measured in turn, in another order every round; a rate is the sum over seeds, and a ratio that of
+one round. What two processes reach is what the processor can give to seeds that share nothing.
 """
 
 import argparse
 import os
 import sys
+import time
 from typing import Any
 
 from benchmarks.keep import keep
 from benchmarks.peers import Worker, answer, median_and_range
+from tidelog.training.runs.run import CHUNK_SECONDS
 
 COMMAND = "python -m benchmarks.several_seeds"
 NAMES = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
@@ -24,7 +26,10 @@ def work(name: str, seeds: int) -> None:
     from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
 
     trainer = trainer_of(entry_of(name).algorithm, synthetic_log(entry_of(name).discrete), seeds)
-    answer({"seeds": seeds}, lambda: seeds * trainer.advance(20))
+    begun = time.perf_counter()
+    trainer.advance(20)
+    chunk = max(1, round(20 * CHUNK_SECONDS / (time.perf_counter() - begun)))
+    answer({"seeds": seeds, "updates_of_a_call": chunk}, lambda: seeds * trainer.advance(chunk))
 
 
 def worker(name: str, seeds: int, cores: list[int]) -> Worker:

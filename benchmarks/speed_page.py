@@ -192,7 +192,8 @@ def several_seeds() -> str:
 
 {_processor(found)}, {found["cores"]} cores; {found["rounds"]} rounds of {found["seconds"]:.0f} seconds, in each of
 which the ways take turns. Rates are sums over seeds; a ratio is that of one round, with its range. Two processes of
-half the cores each, with a seed each, share nothing: what they reach is what the processor can give.
+half the cores each, with a seed each, share nothing: what they reach is what the processor can give. A call is as long
+as in a training, half a second.
 
 | algorithm | one seed, a second | four seeds over one | two processes over one | four seeds over two processes |
 |---|---|---|---|---|
