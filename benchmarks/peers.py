@@ -4,8 +4,10 @@
 where PYTHON is that of an environment with torch, d3rlpy, gym, gymnasium and scikit-learn, on a machine with a C++
 compiler; it needs no tidelog.
 All ways of one algorithm wait in processes of their own and are measured in turn, in another order every round;
-a ratio is that of one round. `operations` are those of one update's matrix products, which show that sizes and batches
-are the same: d3rlpy's differ where its losses do. Processor seconds depend least on others that use the machine.
+a ratio is that of one round. tidelog makes as many updates at once as in a training, those of half a second; scripts
+and d3rlpy make one after another. `operations` are those of one update's matrix products, which show that sizes and
+batches are the same: d3rlpy's differ where its losses do. Processor seconds depend least on others that use the
+machine.
 """
 
 import argparse
@@ -34,7 +36,17 @@ def work(name: str) -> None:
     log = synthetic_log(entry_of(name).discrete)
     trainer = trainer_of(algorithm, log, 1)
     facts = {"batch_size": algorithm.batch_size, "operations_per_update": operations(products_of(algorithm, log))}  # type: ignore[arg-type]
-    answer(facts, lambda: trainer.advance(20))
+    count = updates_of_a_call(trainer)
+    answer(facts | {"updates_of_a_call": count}, lambda: trainer.advance(count))
+
+
+def updates_of_a_call(trainer: Any) -> int:
+    """Return how many updates a training makes at once: those of half a second."""
+    from tidelog.training.runs.run import CHUNK_SECONDS
+
+    begun = time.perf_counter()
+    done = trainer.advance(20)
+    return max(1, round(done * CHUNK_SECONDS / (time.perf_counter() - begun)))
 
 
 def answer(facts: dict[str, Any], advance: Callable[[], int]) -> None:

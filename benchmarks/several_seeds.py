@@ -9,12 +9,10 @@ one round. What two processes reach is what the processor can give to seeds that
 import argparse
 import os
 import sys
-import time
 from typing import Any
 
 from benchmarks.keep import keep
-from benchmarks.peers import Worker, answer, median_and_range
-from tidelog.training.runs.run import CHUNK_SECONDS
+from benchmarks.peers import Worker, answer, median_and_range, updates_of_a_call
 
 COMMAND = "python -m benchmarks.several_seeds"
 NAMES = ("iql", "bcq", "discrete-bcq", "discrete-bcq-1024", "bc")
@@ -26,10 +24,8 @@ def work(name: str, seeds: int) -> None:
     from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
 
     trainer = trainer_of(entry_of(name).algorithm, synthetic_log(entry_of(name).discrete), seeds)
-    begun = time.perf_counter()
-    trainer.advance(20)
-    chunk = max(1, round(20 * CHUNK_SECONDS / (time.perf_counter() - begun)))
-    answer({"seeds": seeds, "updates_of_a_call": chunk}, lambda: seeds * trainer.advance(chunk))
+    count = updates_of_a_call(trainer)
+    answer({"seeds": seeds, "updates_of_a_call": count}, lambda: seeds * trainer.advance(count))
 
 
 def worker(name: str, seeds: int, cores: list[int]) -> Worker:
