@@ -23,7 +23,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
-from benchmarks.picture_speed import ADAM, many, rates
+from benchmarks.picture_speed import ADAM, many
 from benchmarks.ppg_speed import PPG, PPO, training
 from tidelog.bench import speed
 from tidelog.bench.speed import operations, products_of, rate_of, synthetic_log, trainer_of
@@ -79,6 +79,19 @@ def pictures(sizes: Sizes) -> dict[str, Any]:
         run = partial(many, carry, frames, targets, steps, "gpu")
         found[f"batch_{batch}"] = rates(run, steps, batch, sizes.repeats) | {"peak_bytes": peak_bytes()}
     return found
+
+
+def rates(run: Callable[[], Any], count: int, batch: int, repeats: int) -> dict[str, float]:
+    """Frames a second of each repeat, and a second of processor time, after one repeat that is not counted."""
+    jax.block_until_ready(run())
+    found, spent = [], []
+    for _ in range(repeats):
+        begin, used = time.monotonic(), time.process_time()
+        jax.block_until_ready(run())
+        found.append(count * batch / (time.monotonic() - begin))
+        spent.append(count * batch / (time.process_time() - used))
+    spread = {"median": float(np.median(found)), "min": min(found), "max": max(found)}
+    return spread | {"a_processor_second": float(np.median(spent))}
 
 
 def decisions(sizes: Sizes) -> dict[str, Any]:

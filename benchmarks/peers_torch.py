@@ -281,15 +281,15 @@ def of_d3rlpy(name: str) -> tuple[Callable[[], None], dict[str, Any]]:
     return update, {"batch_size": config.batch_size, "d3rlpy": d3rlpy.__version__}
 
 
-def answer(facts: dict[str, Any], update: Callable[[], Any]) -> None:
-    """Print facts, then for every line that is read how many updates are made in so many seconds."""
+def answer(facts: dict[str, Any], update: Callable[[], Any], counts: int = 1) -> None:
+    """Print facts, then for every line that is read how many updates are made in so many seconds; one `counts` more."""
     print(json.dumps(facts), flush=True)
     for line in sys.stdin:
         seconds, done = float(line), 0
         begin, used = time.perf_counter(), time.process_time()
         while time.perf_counter() - begin < seconds:
             update()
-            done += 1
+            done += counts
         taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
         print(json.dumps({"updates": done} | taken), flush=True)
 

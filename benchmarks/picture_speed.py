@@ -12,7 +12,6 @@ turn, in another order every round; a ratio is that of one round. Gradients are 
 import argparse
 import os
 import sys
-import time
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from tidelog.networks.encode import EncoderConfig, Picture
 from tidelog.types import Image
 
 COMMAND = "python -m benchmarks.picture_speed --peer-python PYTHON"
-BATCH, LEAF, REPEATS = 64, Image(64, 64, 3), 5
+BATCH, LEAF = 64, Image(64, 64, 3)
 OWN, PEERS = ("tidelog", "xla", "xla-loop"), ("channels-last", "channels-first", "compile")
 ADAM = optax.adam(5e-4)
 
@@ -61,19 +60,6 @@ def step(carry, pictures, targets):
 def many(carry, pictures, targets, count, kind):
     """`count` steps in one compiled loop; `kind` keeps programs apart."""
     return jax.lax.fori_loop(0, count, lambda i, carry: step(carry, pictures, targets), carry)
-
-
-def rates(run, count, batch, repeats=REPEATS):
-    """Frames a second of each repeat, and a second of processor time, after one repeat that is not counted."""
-    jax.block_until_ready(run())
-    found, spent = [], []
-    for _ in range(repeats):
-        begin, used = time.monotonic(), time.process_time()
-        jax.block_until_ready(run())
-        found.append(count * batch / (time.monotonic() - begin))
-        spent.append(count * batch / (time.process_time() - used))
-    spread = {"median": float(np.median(found)), "min": min(found), "max": max(found)}
-    return spread | {"a_processor_second": float(np.median(spent))}
 
 
 def made(batch=BATCH):

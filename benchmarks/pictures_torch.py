@@ -5,13 +5,12 @@ by `torch.compile`). Prints a line of facts, then, for every line with a number 
 pictures were trained on in that time. Network, pictures, loss and optimiser are those of `benchmarks/picture_speed.py`.
 """
 
-import json
 import sys
-import time
 from typing import Any
 
 import numpy as np
 import torch
+from peers_torch import answer
 from torch import nn
 from torch.nn import functional
 
@@ -70,15 +69,7 @@ def main(way: str, batch: int) -> None:
         step()
     weights = sum(each.numel() for each in network.parameters())
     facts: dict[str, Any] = {"torch": torch.__version__, "threads": torch.get_num_threads(), "weights": weights}
-    print(json.dumps(facts), flush=True)
-    for line in sys.stdin:
-        seconds, done = float(line), 0
-        begin, used = time.perf_counter(), time.process_time()
-        while time.perf_counter() - begin < seconds:
-            step()
-            done += batch
-        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
-        print(json.dumps({"updates": done} | taken), flush=True)
+    answer(facts, step, counts=batch)
 
 
 if __name__ == "__main__":

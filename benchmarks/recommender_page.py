@@ -60,13 +60,14 @@ def simulators() -> str:
     """Rankers of other packages and rules that count in both simulators."""
     found = kept("recommender_simulators")
     names = list(found["worlds"])
-    mine = _bcq_in_simulators()
-    lines = [f"| recommender BCQ | {' | '.join(_clicks_cell(seed_interval(mine[name])) for name in names)} |"]
+    lines = []
     for ranker in dict.fromkeys(row["ranker"] for one in found["worlds"].values() for row in one["rows"]):
         cells = []
         for one in found["worlds"].values():
             clicks = [row["clicks"] for row in one["rows"] if row["ranker"] == ranker]
-            cells.append(f"{sum(clicks) / len(clicks):.2f}, {_clicks_cell(one['gains'][ranker], '+')}")
+            gain = one["gains"].get(ranker)  # none: recommender BCQ itself
+            mean = f"{sum(clicks) / len(clicks):.2f}"
+            cells.append(_clicks_cell(seed_interval(clicks)) if gain is None else f"{mean}, {_clicks_cell(gain, '+')}")
         lines.append(f"| {ranker} | {' | '.join(cells)} |")
     table = "\n".join(lines)
     again = ", ".join(
@@ -89,15 +90,6 @@ These packages read what was clicked, not what was shown in vain, so between two
 
 Command: `{found["command"]}`.
 """
-
-
-def _bcq_in_simulators() -> dict[str, list[float]]:
-    """The clicks of recommender BCQ in both simulators, seed by seed."""
-    clicks = {"satiation": list(kept("recommender_satiation")["values"]["recommender BCQ"])}
-    for row in kept("recommender_delays")["rows"]:
-        name = f"cost after {row['delay']}" if row["delay"] else "no cost"
-        clicks.setdefault(name, []).append(row["clicks"]["chosen weight"])
-    return clicks
 
 
 def _clicks_cell(found: Sequence[float], sign: str = "") -> str:

@@ -220,6 +220,7 @@ def study(name: str, world: World, python: str) -> dict[str, Any]:
         peer: (partial(implicit_tried, world, peer), partial(implicit_seed, world, peer)) for peer in GRIDS
     }
     peers["SASRec"] = (partial(sasrec_tried, world, python), partial(sasrec_seed, world, python))
+    mine = ours(name)
     rows = [row for seed in range(SEEDS) for row in counted(world, seed)]
     tried, chosen = {}, {}
     for peer, (tries, seeds) in peers.items():
@@ -230,8 +231,9 @@ def study(name: str, world: World, python: str) -> dict[str, Any]:
     gains = {}
     for ranker in dict.fromkeys(row["ranker"] for row in rows):
         found = [row["clicks"] for row in rows if row["ranker"] == ranker]
-        gains[ranker] = list(seed_interval((np.array(ours(name)) - found).tolist()))
+        gains[ranker] = list(seed_interval((np.array(mine) - found).tolist()))
         print(name, ranker, np.round(found, 2).tolist(), gains[ranker], flush=True)
+    rows += [{"ranker": BCQ, "seed": seed, "clicks": clicks} for seed, clicks in enumerate(mine)]
     return {"chosen": chosen, "tried": tried, "gains": gains, "rows": rows}
 
 

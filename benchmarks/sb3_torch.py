@@ -5,12 +5,11 @@
 of seconds that it reads, how many decisions were made and learnt from in that time, in whole rounds.
 """
 
-import json
 import sys
-import time
 
 import stable_baselines3
 import torch
+from peers_torch import answer
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
@@ -33,16 +32,9 @@ def main(setting: str, way: str) -> None:
     )  # fmt: skip
     size = copies * steps
     model.learn(size)
-    facts = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}
-    print(json.dumps(facts | {"threads": torch.get_num_threads()}), flush=True)
-    for line in sys.stdin:
-        seconds, done = float(line), 0
-        begin, used = time.perf_counter(), time.process_time()
-        while time.perf_counter() - begin < seconds:
-            model.learn(size, reset_num_timesteps=False)
-            done += size
-        taken = {"seconds": time.perf_counter() - begin, "processor_seconds": time.process_time() - used}
-        print(json.dumps({"updates": done} | taken), flush=True)
+    versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}
+    facts = versions | {"threads": torch.get_num_threads()}
+    answer(facts, lambda: model.learn(size, reset_num_timesteps=False), counts=size)
 
 
 if __name__ == "__main__":

@@ -117,6 +117,19 @@ def test_stacks_give_the_same_features_and_gradients_in_parts_and_on_other_devic
     assert (whole[0][1] >= 0).all()
 
 
+def test_more_outputs_are_kept_for_few_pictures(stacks, monkeypatch):
+    net, picture = stacks
+    many = jnp.tile(picture, (40, 1, 1, 1))
+    monkeypatch.setattr(convolution, "CACHED", 9 * 12)
+
+    def memory(pixels):
+        monkeypatch.setattr(convolution, "FEW_PIXELS", pixels)
+        slopes = eqx.filter_grad(lambda net: jnp.sum(jnp.square(net(many))))
+        return eqx.filter_jit(slopes).lower(net).compile().compiled.memory_analysis().temp_size_in_bytes
+
+    assert memory(many[..., 0].size) > 1.5 * memory(many[..., 0].size - 1)
+
+
 def test_stacks_begin_as_in_the_reference():
     leaf = Image(16, 16, 3)
     picture = Picture.create(np.random.default_rng(0), leaf, EncoderConfig(2, 256, impala))

@@ -148,7 +148,6 @@ def _recommend(options: Recommend) -> dict[str, Any]:
         screen.tell("reading the policy", 0.0)
         policy = _opened(options)
         screen.tell("reading the histories", 0.05)
-
         lists = _lists(
             policy,
             options,
@@ -166,7 +165,7 @@ def _recommend(options: Recommend) -> dict[str, Any]:
 def _lists(
     policy: Recommends, options: Recommend, source: str | list[str], progress: Callable[[float], None] | None = None
 ) -> pl.DataFrame:
-    """Return the table of lists; `progress` hears the share of them that is made."""
+    """Return the table of lists; `progress` is called with the share that is made."""
     return recommend_for_table(
         policy,
         source,

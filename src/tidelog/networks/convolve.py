@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 PLACE = "place"  # the places of the maxima, saved for the gradient of a pool
-_FEW = 16  # up to so many channels a matrix product of rows is faster than XLA's convolution
+_FEW_CHANNELS = 16  # up to so many channels a matrix product of rows is faster than XLA's convolution
 _DIMENSIONS = ("NHWC", "HWIO", "NHWC")
 
 
@@ -62,10 +62,9 @@ def _xla(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: int
 def _shifted(x: jax.Array, weight: jax.Array, kernel: int, stride: int, padding: int) -> jax.Array:
     if stride > 1:
         return views(x, kernel, stride, padding) @ weight
-    few = max(x.shape[-1], weight.shape[-1]) <= _FEW
-    return (
-        _of_rows(_neighbours(x, kernel, padding), weight, kernel) if few else _xla(x, weight, kernel, stride, padding)
-    )
+    if max(x.shape[-1], weight.shape[-1]) <= _FEW_CHANNELS:
+        return _of_rows(_neighbours(x, kernel, padding), weight, kernel)
+    return _xla(x, weight, kernel, stride, padding)
 
 
 def _forwards(
@@ -82,7 +81,7 @@ def _backwards(
         return _of_views(x, weight, gradient, kernel, stride, padding)
     shaped = weight.reshape(kernel, kernel, x.shape[-1], -1)
     flipped = _hold(jnp.swapaxes(shaped[::-1, ::-1], 2, 3)).reshape(-1, x.shape[-1])
-    if x.shape[-1] == gradient.shape[-1] <= _FEW:
+    if x.shape[-1] == gradient.shape[-1] <= _FEW_CHANNELS:
         return _of_gradients(x, flipped, gradient, kernel, padding)
     return _shifted(gradient, flipped, kernel, 1, padding), _by_batch(x, gradient, padding).reshape(weight.shape)
 
@@ -102,8 +101,8 @@ def _of_rows(rows: jax.Array, weight: jax.Array, kernel: int) -> jax.Array:
     """Return the convolution [B, H', W', D] of `_neighbours`: all products of a row, then sums over rows."""
     wide, out = rows.shape[-1], weight.shape[-1]
     height = places(rows.shape[1], kernel, 1, 0)
-    beside = _hold(jnp.swapaxes(weight.reshape(kernel, wide, out), 0, 1)).reshape(wide, kernel * out)
-    products = _hold(rows.reshape(-1, wide) @ beside).reshape(*rows.shape[:3], kernel, out)
+    by_neighbour = _hold(jnp.swapaxes(weight.reshape(kernel, wide, out), 0, 1)).reshape(wide, kernel * out)
+    products = _hold(rows.reshape(-1, wide) @ by_neighbour).reshape(*rows.shape[:3], kernel, out)
     summed: jax.Array = reduce(jnp.add, [products[:, i : i + height, :, i] for i in range(kernel)])
     return summed
 
@@ -123,9 +122,8 @@ def _of_gradients(
     """Return both gradients from the same neighbours of the output gradient, where the picture keeps its size."""
     channels, out = x.shape[-1], gradient.shape[-1]
     beside = _neighbours(gradient, kernel, padding)
-    border = ((0, 0), (2 * padding, 2 * padding), (0, 0), (0, 0))
-    above = jnp.pad(x, border)
-    seen = _hold(jnp.concatenate([above[:, i : i + beside.shape[1]] for i in range(kernel)], axis=-1))
+    padded = jnp.pad(x, ((0, 0), (2 * padding, 2 * padding), (0, 0), (0, 0)))
+    seen = _hold(jnp.concatenate([padded[:, i : i + beside.shape[1]] for i in range(kernel)], axis=-1))
     product = _hold(seen.reshape(-1, kernel * channels).T @ beside.reshape(-1, kernel * out))
     by_place = product.reshape(kernel, channels, kernel, out)[:, :, ::-1]
     return _of_rows(beside, flipped, kernel), jnp.swapaxes(by_place, 1, 2).reshape(-1, out)
@@ -163,7 +161,7 @@ def _largest(x: jax.Array, axis: int) -> jax.Array:
 def _largest_forwards(x: jax.Array, axis: int) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
     first, second, third = _triples(x, axis)
     larger = jnp.maximum(first, second)
-    last = (third > larger).astype(jnp.int8)
+    last = (third > larger).astype(jnp.int8)  # sums: XLA would read the constants of a selection from memory
     place = (second > first).astype(jnp.int8) + last + last
     pooled, place = _hold((jnp.maximum(larger, third), place))
     size = jnp.zeros((x.shape[axis], 0), jnp.int8)  # only its shape is read

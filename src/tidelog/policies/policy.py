@@ -218,7 +218,7 @@ class Policy(Acts):
         is known); `diversity` from 0 to 1 trades score against similarity within a list. A policy with time gaps needs
         `times`, one for each step (in the unit of the log, or dates), and `now`, the time of the lists: one for all or
         one per history. A policy with a user embedding reads `user_ids`, one per history; None, or an id that the log
-        does not have, is an unknown user. `progress` hears the share of the lists that is made.
+        does not have, is an unknown user. `progress` is called with the share of the lists that is made.
         The same input gives the same lists. SpecError where fewer than `k` items remain, or another id or value is
         unknown (`unknown="skip"` ignores it in histories and users).
         """
