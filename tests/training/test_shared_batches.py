@@ -60,6 +60,41 @@ for together in (True, False):
     }
 print(json.dumps(told))
 """
+PICTURES = """
+import json
+import numpy as np
+import tidelog as tl
+from tests.training.shared_batches import collectives, compiled_text
+
+rng = np.random.default_rng(0)
+columns = {"observation": rng.integers(0, 256, (80, 64, 64, 3)).astype(np.uint8), "action": rng.integers(0, 3, 80)}
+log = tl.Log.from_arrays(**columns, reward=rng.standard_normal(80), terminated=np.arange(80) % 5 == 4)
+algorithm = tl.BC(hidden=(16,), embedding=4, convolutions="impala", batch_size=68)
+options = {"held_out": 0.1, "every": 3, "progress": False}
+run = tl.fit(algorithm, log, 3, devices={"batch": 2}, train=False, **options)
+told = {"passed": list(collectives(compiled_text(run)))}
+for name, one in (("shared", run.train()), ("alone", tl.fit(algorithm, log, 3, **options))):
+    told[name] = [row[loss] for row in one.metrics for loss in ("imitation_loss", "held_out/imitation_loss")]
+print(json.dumps(told))
+"""
+OF_CORES = """
+import sys
+import jax
+import tidelog as tl
+from benchmarks.bits import log_of
+
+if "started" in sys.argv:
+    jax.devices()
+try:
+    if "again" in sys.argv:
+        run = tl.load("run", log=log_of("discrete"))
+    else:
+        options = {"devices": {"batch": 2}, "progress": False, "out": "run"}
+        run = tl.fit(tl.BC(hidden=(8,), batch_size=8), log_of("discrete"), 2, **options)
+    print(jax.device_count(), run.update)
+except tl.ConfigError as error:
+    print(error)
+"""
 COMPILED = """
 from tests.training.shared_batches import collectives, compiled_text, run_of
 
@@ -70,9 +105,13 @@ print({kind for kind, _ in collectives(compiled_text(run))})
 
 
 def on_devices(count, script, *words, cwd=None):
-    """The last line of a script that sees so many simulated devices."""
-    flags = f"--xla_force_host_platform_device_count={count} {os.environ.get('XLA_FLAGS', '')}"
-    environment = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    """The last line of a script that sees so many simulated devices; None: as many as it asks for."""
+    flags = f"--xla_force_host_platform_device_count={count} " if count else ""
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": flags + os.environ.get("XLA_FLAGS", ""),
+        "PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path]),
+    }
     command = [sys.executable, "-c", script, *words]
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -101,6 +140,23 @@ def test_members_and_batches_over_four_devices_learn_as_on_one_and_resume_exactl
         assert told[together]["resumed"], "a resumed run is equal to the last bit"
         np.testing.assert_allclose(told[together]["metrics"], told["one"], rtol=1e-3)
         assert set(told[together]["policy"]) == {1}, "a policy is on one device"
+
+
+@pytest.mark.full
+def test_devices_compute_the_stacks_of_their_own_pictures():
+    told = json.loads(on_devices(2, PICTURES))
+    assert {kind for kind, _ in told["passed"]} == {"all-reduce"}, "neither pictures nor features pass"
+    np.testing.assert_allclose(told["shared"], told["alone"], rtol=1e-3)
+
+
+@pytest.mark.full
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a device of CPU has a core of its own: needs two")
+def test_a_run_makes_devices_of_cores_unless_jax_has_started(tmp_path):
+    assert on_devices(None, OF_CORES, cwd=tmp_path) == "2 2"
+    assert on_devices(None, OF_CORES, "again", cwd=tmp_path) == "2 2"
+    refused = on_devices(None, OF_CORES, "started", cwd=tmp_path)
+    assert "this machine has 1 (cpu)" in refused
+    assert "jax.config.update('jax_num_cpu_devices', 2)" in refused
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import PartitionSpec
 
 from tidelog.networks import convolve
 from tidelog.networks.convolve import PLACE, max_pool, places
@@ -127,7 +128,22 @@ class Convolutions(eqx.Module):
     def __call__(self, picture: jax.Array) -> jax.Array:
         leading = picture.shape[:-3]
         pictures = picture.reshape(-1, *picture.shape[-3:])
-        return self._by_parts(pictures).reshape(*leading, -1)
+        return self._on_devices(pictures).reshape(*leading, -1)
+
+    def _on_devices(self, pictures: jax.Array) -> jax.Array:
+        """Return features [B, ...]; of stacks, devices that share the batch compute each those of its own pictures.
+
+        XLA does not divide the loop over parts: without this, every device computes all of them.
+        """
+        mesh = jax.sharding.get_abstract_mesh()
+        if not self.stacked or mesh.size < 2 or len(pictures) % mesh.size:
+            return self._by_parts(pictures)
+        everywhere, cut = PartitionSpec(), PartitionSpec(mesh.axis_names)  # type: ignore[no-untyped-call]
+        own_features = jax.shard_map(
+            Convolutions._by_parts, in_specs=(everywhere, cut), out_specs=cut, check_vma=False
+        )  # unchecked: the gradient of `convolve` has no type that depends on devices
+        features_: jax.Array = own_features(self, pictures)
+        return features_
 
     def _by_parts(self, pictures: jax.Array) -> jax.Array:
         """Return features [B, ...] in parts where that is faster: stacks on CPU."""

@@ -23,6 +23,7 @@ from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, metric_labels
 from tidelog.training.engine.members import Member, as_members, fresh_learners
 from tidelog.training.engine.memory_need import check_memory
+from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.engine.stores import check_differences
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import read_part
@@ -145,6 +146,7 @@ def begin(
     refit_of: RefitOf | None = None,
 ) -> Run:
     """Return a run over a log before its first update, with its folder if `out` is set."""
+    cores_as_devices(options.devices)
     own_evaluators = dict(own_evaluators or {})
     spec = spec_of(algorithms[0], log)
     check_memory(algorithms, len(options.seeds), spec, log)

@@ -21,6 +21,7 @@ from tidelog.training.engine.learner import metric_labels
 from tidelog.training.engine.members import Member, as_members
 from tidelog.training.engine.memory_need import check_memory
 from tidelog.training.engine.offload_storage import Storage, storage_for
+from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
 from tidelog.training.online.env_assignment import (
@@ -127,6 +128,7 @@ def learn(
         together=together,
         devices=devices_of_all(devices),
     )
+    cores_as_devices(options.devices)
     if start_from is not None or log_out is not None or collectors is not None:
         check_alone("learn with start, log_out or collectors")
     members = as_members(algorithms, options.seeds)

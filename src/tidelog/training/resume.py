@@ -15,6 +15,7 @@ from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import as_members, fresh_learners
 from tidelog.training.engine.memory_need import check_memory
+from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
@@ -78,6 +79,7 @@ def load(
     use_cache()
     path = Path(folder)
     record = Record.read(path)
+    cores_as_devices(record.options.devices)
     _, own = evaluators(evaluate or {})
     missing = sorted(set(record.options.own_evaluators) - set(own))
     if missing:

@@ -7,8 +7,11 @@ its batches: each holds the data and the learner, computes the gradients of its 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
+from math import prod
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -20,6 +23,8 @@ from tidelog.algorithms.core.contract import Phase
 from tidelog.algorithms.core.sampling import Sampler
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import BATCH_AXIS, LearnerState, stack, unstack
+
+DEVICES_FLAG = "xla_force_host_platform_device_count"
 
 
 class Placement(NamedTuple):
@@ -96,6 +101,15 @@ class Placement(NamedTuple):
         return self.apart([_light(group) for group in groups] if self.stacks else groups)
 
 
+def cores_as_devices(devices: int | Mapping[str, int] | None) -> None:
+    """Ask JAX for so many devices of CPU, up to one a core; no effect once it has started, or was told how many."""
+    count = 1 if devices is None else prod(devices.values()) if isinstance(devices, Mapping) else devices
+    told = jax.config.jax_num_cpu_devices != -1 or DEVICES_FLAG in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]
+    if 1 < count <= (os.cpu_count() or 1) and not told:
+        with suppress(RuntimeError):  # JAX has started: `Placement.of` counts its devices
+            jax.config.update("jax_num_cpu_devices", count)  # type: ignore[no-untyped-call]
+
+
 def check_shares(phases: Sequence[Phase], devices: int) -> None:
     """Raise ConfigError unless that many devices can share the batches of all phases equally."""
     for phase in phases:
@@ -149,6 +163,8 @@ def _places(devices: int | Mapping[str, int]) -> list[Any]:
     if groups * each > len(local) or batch % count:
         many = f"{len(local)} in each of {count} processes" if count > 1 else f"{len(local)}"
         others = f"devices={len(local)}" if batch == 1 else f"at most {count * len(local)} in all"
+        if local[0].platform == "cpu" and count == 1 and groups * batch <= (os.cpu_count() or 1):
+            others = f"jax.config.update('jax_num_cpu_devices', {groups * batch}) before anything else of JAX"
         raise ConfigError(
             f"devices = {devices}: this machine has {many} ({local[0].platform}). fix: use {others}, or leave it out; "
             "a run of several processes goes on in as many"
