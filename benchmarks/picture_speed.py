@@ -1,10 +1,11 @@
 """Pictures a second of one training step of IMPALA: ours, XLA's own gradients, and PyTorch.
 
 64 by 64 by 3, 256 features, squared error of 16 of them, Adam. `tidelog` is what trains, many steps in one compiled
-loop. `xla` is the same network as it is for devices that are no CPUs: one look at the whole batch, convolutions, pools
-and their gradients as XLA has them, a step a call, for in a loop its kernels are far worse (`xla-loop`). PyTorch runs
-in an environment of its own (`benchmarks/pictures_torch.py`). All wait in processes of their own and are measured in
-turn, in another order every round; a ratio is that of one round. Gradients are compared at the size that is timed.
+loop, and `tidelog-cores` the same where each core is a device that has its part of the batch (`devices={"batch": 2}`).
+`xla` is the same network as it is for devices that are no CPUs: one look at the whole batch, convolutions, pools and
+their gradients as XLA has them, a step a call, for in a loop its kernels are far worse (`xla-loop`). PyTorch runs in an
+environment of its own (`benchmarks/pictures_torch.py`). All wait in processes of their own and are measured in turn, in
+another order every round; a ratio is that of one round. Gradients are compared at the size that is timed.
 
 `python -m benchmarks.picture_speed --peer-python PYTHON [--rounds 7] [--seconds 3]`
 """
@@ -21,17 +22,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from benchmarks.keep import keep
 from benchmarks.peers import answer, compared
 from tidelog.networks import convolve
 from tidelog.networks.convolution import impala
 from tidelog.networks.encode import EncoderConfig, Picture
+from tidelog.training.engine.learner import BATCH_AXIS
+from tidelog.training.engine.placement import cores_as_devices, put
 from tidelog.types import Image
 
 COMMAND = "python -m benchmarks.picture_speed --peer-python PYTHON"
+TRAINED = ("tidelog", "tidelog-cores")
 BATCH, LEAF = 64, Image(64, 64, 3)
-OWN, PEERS = ("tidelog", "xla", "xla-loop"), ("channels-last", "channels-first", "compile")
+OWN, PEERS = ("tidelog", "tidelog-cores", "xla", "xla-loop"), ("channels-last", "channels-first", "compile")
 ADAM = optax.adam(5e-4)
 
 
@@ -53,7 +58,10 @@ def step(carry, pictures, targets):
     network, memory = carry
     slope = jax.grad(loss)(network, pictures, targets)
     direction, memory = ADAM.update(slope, memory)
-    return optax.apply_updates(network, direction), memory
+    moved = optax.apply_updates(network, direction), memory
+    if jax.sharding.get_abstract_mesh().empty:
+        return moved
+    return jax.lax.with_sharding_constraint(moved, PartitionSpec())
 
 
 @partial(jax.jit, static_argnames="kind")
@@ -81,25 +89,33 @@ def gaps():
     return {"median": float(np.median(found)), "most": max(found)}
 
 
+def on_cores(carry, *batch):
+    """The carry on all devices, a batch cut among them, and the context in which networks see them."""
+    mesh = jax.make_mesh((jax.device_count(),), (BATCH_AXIS,), (AxisType.Auto,))
+    everywhere, cut = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((), (BATCH_AXIS,)))
+    return put(carry, everywhere), jax.device_put(batch, cut), jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+
+
 def work(way: str, batch: int) -> None:
     """Be a process of tidelog's: facts, then the pictures trained on in as many seconds as a line says."""
-    network, pictures, targets = made(batch)
+    context = nullcontext() if way in TRAINED else as_elsewhere()
+    count = max(1, 10 * BATCH // batch) if way in TRAINED else 1
+    if way == "tidelog-cores":
+        cores_as_devices(os.cpu_count())
+    network, *drawn = made(batch)
     carry = network, ADAM.init(eqx.filter(network, eqx.is_inexact_array))
-    count = max(1, 10 * BATCH // batch) if way == "tidelog" else 1
-    with as_elsewhere() if way != "tidelog" else nullcontext():
-        if way == "xla":
-            alone = jax.jit(step)
-            run = lambda: alone(carry, pictures, targets)  # noqa: E731
-        else:
-            run = lambda: many(carry, pictures, targets, count, way)  # noqa: E731
+    if way == "tidelog-cores":
+        carry, drawn, context = on_cores(carry, *drawn)
+    with context:
+        run = partial(jax.jit(step), carry, *drawn) if way == "xla" else partial(many, carry, *drawn, count, way)
 
         def advance() -> int:
             jax.block_until_ready(run())
             return count * batch
 
         advance()
-    weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
-    answer({"weights": weights}, advance)
+        weights = sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array)))
+        answer({"weights": weights}, advance)
 
 
 def study(python: str, rounds: int, seconds: float) -> None:
@@ -108,7 +124,7 @@ def study(python: str, rounds: int, seconds: float) -> None:
     found = {}
     for batch in (BATCH, 8 * BATCH):
         own = [sys.executable, "-m", "benchmarks.picture_speed", "--batch", str(batch), "--work"]
-        commands = {way: [*own, way] for way in (OWN if batch == BATCH else OWN[:1])}
+        commands = {way: [*own, way] for way in (OWN if batch == BATCH else TRAINED)}
         commands |= {way: [python, str(script), way, str(batch)] for way in PEERS}
         found[str(batch)] = compared(commands, rounds, seconds)
         print(batch, found[str(batch)], flush=True)
