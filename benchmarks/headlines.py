@@ -185,7 +185,8 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     "pictures_vault": lambda f: f"PPG - PPO in return: {_interval(f['final_gained_interval'], 2)}",
     "picture_speed_cpu": lambda f: (
         f"{f['batches']['64']['channels-last']['tidelog_over_it_a_second']['median']:.2f} times as many pictures a "
-        "second as PyTorch"
+        "second as PyTorch, "
+        f"{f['batches']['64']['channels-last']['over_it']['tidelog-cores']['median']:.2f} with each core a device"
     ),
     "t_maze": lambda f: (
         f"return {f['runs']['PPG with a memory']['interval'][0]:.2f} of {f['best']:.0f}, "

@@ -44,12 +44,12 @@ TURNS, SLICES = 5, 6
 
 def main() -> None:
     """Trace, compare the options, and keep both."""
-    profiles = {name: _child("trace", name) for name in ALGORITHMS}
+    profiles = {name: child("trace", name) for name in ALGORITHMS}
     rates: dict[str, dict[str, list[float]]] = {name: collections.defaultdict(list) for name in ("iql", "discrete-bcq")}
     for name, of_options in rates.items():
         for _ in range(TURNS):
             for option, flags in OPTIONS.items():
-                of_options[option].append(_child("rate", name, flags)["updates a processor second"])
+                of_options[option].append(child("rate", name, flags)["updates a processor second"])
     ratios = {
         name: {
             option: {"median": float(np.median(over)), "min": float(over.min()), "max": float(over.max())}
@@ -61,8 +61,8 @@ def main() -> None:
     keep("update_profile", COMMAND, {"profiles": profiles, "options over default": ratios, "turns": TURNS})
 
 
-def _child(what: str, name: str, flags: str = "") -> dict[str, Any]:
-    """What `trace` or `rate` finds in a new process on one core."""
+def child(what: str, name: str, flags: str = "", module: str = "update_profile") -> dict[str, Any]:
+    """What `trace` or `rate` of a benchmark finds in a new process on one core."""
     with tempfile.TemporaryDirectory() as folder:
         if what == "trace":
             flags = f"--xla_dump_to={folder}/programs --xla_dump_hlo_as_text"
@@ -70,7 +70,7 @@ def _child(what: str, name: str, flags: str = "") -> dict[str, Any]:
         core = min(os.sched_getaffinity(0))
         done = subprocess.run(
             [sys.executable, "-c", f"import os; os.sched_setaffinity(0, [{core}]); "
-             f"import benchmarks.update_profile as one; one.{what}({name!r}, {folder!r})"],
+             f"import benchmarks.{module} as one; one.{what}({name!r}, {folder!r})"],
             check=True, env=environment, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
