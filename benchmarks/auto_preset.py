@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -92,7 +92,8 @@ def visits() -> tl.Log:
 @cache
 def frozen_lake() -> Tabular:
     """Gymnasium's slippery lake of 16 squares, without its time limit: the goal pays 1, holes end the episode."""
-    table = gymnasium.make("FrozenLake-v1", is_slippery=True).unwrapped.P
+    lake: Any = gymnasium.make("FrozenLake-v1", is_slippery=True).unwrapped
+    table = lake.P
     states, actions = len(table), len(table[0])
     transition, reward = np.zeros((states, actions, states)), np.zeros((states, actions, states))
     final = np.zeros(states, bool)

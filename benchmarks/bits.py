@@ -251,7 +251,7 @@ def resumed(folder: Path) -> Any:
     run = tl.fit(
         small(tl.IQL, **PRIORITISED)(), log, UPDATES, 2, folder / "run", every=UPDATES // 2, held_out=0.25, train=False
     )
-    stream = run.stream()
+    stream: Any = run.stream()
     next(now for now in stream if now.rows)
     stream.close()
     run = tl.resume(folder / "run", log, progress=False)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import binomtest
@@ -67,7 +67,7 @@ class Table:
 class World(NamedTuple):
     """A problem, who makes its logs, and policies [S, A] to be judged."""
 
-    problem: object
+    problem: Any
     logger: np.ndarray
     targets: dict[str, np.ndarray]
 

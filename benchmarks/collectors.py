@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import tidelog as tl
 from benchmarks.keep import keep
@@ -52,7 +53,7 @@ def used(ways: dict[str, list[int]]) -> dict[str, float]:
     return {way: sum(map(seconds, several)) for way, several in ways.items()}
 
 
-def advance(run: object) -> tuple[float, float]:
+def advance(run: Any) -> tuple[float, float]:
     """Take a round; return its wall seconds and the processor seconds of this process."""
     engine = run._engine
     until, begun, before = run.done + SIZE, time.perf_counter(), time.process_time()
@@ -61,7 +62,7 @@ def advance(run: object) -> tuple[float, float]:
     return time.perf_counter() - begun, time.process_time() - before
 
 
-def collect(run: object) -> float:
+def collect(run: Any) -> float:
     """Collect a rollout that nobody learns from; return its wall seconds."""
     engine, begun = run._engine, time.perf_counter()
     engine._hosts.rollouts(engine.position.round, engine._learners, True)

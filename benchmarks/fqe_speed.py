@@ -52,7 +52,7 @@ def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
     """The third and fourth line of IQL's update."""
     h, row = part.iql, batch.data
     target = row.reward + row.discount * state.value(row.next_observation)
-    (loss, _), slope = eqx.filter_value_and_grad(critic_loss, has_aux=True)(state.critic, h, batch, target, None)
+    (loss, _), slope = eqx.filter_value_and_grad(critic_loss, has_aux=True)(state.critic, h, batch, target)
     critic, memory = descend(h.optimiser, state.critic, slope, state.opt_states.critic, h.critic_learning_rate, None)
     target_critic = polyak_update(state.target_critic, critic, h.target_rate)
     opt_states = state.opt_states._replace(critic=memory)

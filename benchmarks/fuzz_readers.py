@@ -396,7 +396,12 @@ def seed_json(folder: Path) -> None:
     from tidelog.data.scaling import Scaler
 
     log = read_log(frame(), MAPPING)
-    parts = {"spec": log.spec, "report": log.report, "scaler": Scaler.fit(log), "sketch": Sketch.of(log)}
+    parts: dict[str, Any] = {
+        "spec": log.spec,
+        "report": log.report,
+        "scaler": Scaler.fit(log),
+        "sketch": Sketch.of(log),
+    }
     for name, part in parts.items():
         (folder / f"{name}.json").write_text(json.dumps(part.to_json()))
 

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from tidelog.ope.evidence.evidence import Evidence
 
 COMMAND = "python -m benchmarks.judging_speed"
 REPLICATES, REPEATS = 1_000, 3
-CASES = {  # episodes, steps of each, estimators, seconds at most on two cores
+CASES: dict[str, tuple[Any, ...]] = {  # episodes, steps of each, estimators, seconds at most on two cores
     "bandit": (10_000_000, 1, {"snips": snips, "doubly_robust": doubly_robust}, 20.0),
     "sequential": (10_000, 100, SEQUENTIAL, 10.0),
     "sequential, long": (1_000, 1_000, SEQUENTIAL, None),

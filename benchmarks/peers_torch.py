@@ -231,7 +231,7 @@ class BCQ(Learner):
         self.follow(self.targets[1], self.perturbation)
 
 
-SCRIPTS = {"iql": IQL, "bcq": BCQ, "discrete-bcq": DiscreteBCQ, "bc": BC}
+SCRIPTS: dict[str, Any] = {"iql": IQL, "bcq": BCQ, "discrete-bcq": DiscreteBCQ, "bc": BC}
 
 
 def script(way: str, name: str) -> tuple[Callable[[], None], dict[str, Any]]:

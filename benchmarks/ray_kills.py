@@ -120,7 +120,7 @@ def disturb(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     dice = random.Random(options.seed)
     cluster = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
     nodes = [cluster.add_node(**NODE) for _ in range(options.nodes)]
-    counts = {"workers": 0, "nodes_lost": 0, "drivers": 0, "frozen": 0, "driver_ends": []}
+    counts: dict[str, Any] = {"workers": 0, "nodes_lost": 0, "drivers": 0, "frozen": 0, "driver_ends": []}
     frozen: list[psutil.Process] = []
     thaw = freeze_at = 0.0
     driver = start(folder, cluster.address)

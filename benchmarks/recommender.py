@@ -86,7 +86,7 @@ def fitted(algorithm: Any, log: Any, study: str, seed: int) -> tl.Policy:
     return tl.fit(algorithm, log, steps=steps, seeds=[seed], every=steps).policy()
 
 
-LEARNT: tuple[Callable[[Any, str, int], Rankers], ...] = (recommender_bcq, mistaken)
+LEARNT: tuple[Callable[..., Rankers], ...] = (recommender_bcq, mistaken)
 
 
 def baselines(by_event: bool) -> tuple[Callable[[Any], Rankers], ...]:
@@ -157,7 +157,11 @@ def cut(log: Any, study: str, at: str, earlier: bool) -> tuple[Any, Any]:
     return before, before.split(at=EARLIER[study])
 
 
-REAL = {"entree": entree_cases, "online_retail": online_retail_cases, "open_bandit": open_bandit_cases}
+REAL: dict[str, Callable[..., Any]] = {
+    "entree": entree_cases,
+    "online_retail": online_retail_cases,
+    "open_bandit": open_bandit_cases,
+}
 
 
 def real_seed(name: str, seed: int) -> dict[str, Any]:

@@ -94,11 +94,13 @@ class Lists:
     """Lists of a peer as a ranker: one for every history."""
 
     def __init__(self, histories: Any, lists: Any) -> None:
-        self._lists = {history.tobytes(): row for history, row in zip(np.int32(histories), lists, strict=True)}
+        self._lists = {
+            history.tobytes(): row for history, row in zip(np.asarray(histories, np.int32), lists, strict=True)
+        }
 
     def rank(self, histories: Any, events: Any, k: int, allowed: Any = None, users: Any = None) -> Any:
         """Return items and scores [B, k] for histories [B, H]."""
-        items = np.stack([self._lists[history.tobytes()][:k] for history in np.int32(histories)])
+        items = np.stack([self._lists[history.tobytes()][:k] for history in np.asarray(histories, np.int32)])
         return items, np.broadcast_to(-np.arange(k, dtype=np.float32), items.shape)
 
 

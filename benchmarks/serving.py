@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -32,7 +33,7 @@ NAMES = tuple(f"feature_{i}" for i in range(20))
 WORDS = tuple("abcdefgh")
 SEEN = {"numeric": Vector(20, NAMES), "categorical": Codes((8,), ("ward",), (WORDS,))}
 BOX = Continuous((-1.0,) * 3, (1.0,) * 3)
-POLICIES = {  # at the sizes of the papers; requests, and rows of a batch
+POLICIES: dict[str, tuple[Any, ...]] = {  # at the sizes of the papers; requests, and rows of a batch
     "IQL, 25 actions": (IQL(), Discrete(25), 1_000, 256),
     "BCQ, 3 dimensions, 100 candidates": (BCQ(), BOX, 200, 16),
 }

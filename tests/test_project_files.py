@@ -56,7 +56,9 @@ def test_checks_before_a_commit_and_in_nox_are_those_of_ci() -> None:
         assert re.search(rf"^{' '.join(hook['entry'].split()[:2])}", ci, re.M), hook["id"]
     nox = text("noxfile.py")
     sessions = re.findall(r'\["(ruff|mypy)"(?:, "(\S+)")?(?:, "(\S+)")?(?:, "(\S+)")?\]', nox)
-    assert [" ".join(filter(None, words)) for words in sessions] == re.findall(r"^(?:ruff|mypy).*", ci, re.M)
+    assert [" ".join(filter(None, words)) for words in sessions] == [
+        line.split(" #")[0] for line in re.findall(r"^(?:ruff|mypy).*", ci, re.M)
+    ]
     for extra in ("test", "docs"):
         assert f'".[{extra}]"' in nox
         assert f'".[{extra}]"' in ci

@@ -102,7 +102,7 @@ class Placement(NamedTuple):
 
 
 def cores_as_devices(devices: int | Mapping[str, int] | None) -> None:
-    """Ask JAX for so many devices of CPU, up to one a core; no effect once it has started, or where its number is set."""
+    """Ask JAX for so many devices of CPU, up to one a core; no effect once it has started, or knows the number."""
     count = 1 if devices is None else prod(devices.values()) if isinstance(devices, Mapping) else devices
     chosen = jax.config.jax_num_cpu_devices != -1 or DEVICES_FLAG in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]
     if 1 < count <= (os.cpu_count() or 1) and not chosen:
