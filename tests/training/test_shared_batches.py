@@ -95,6 +95,14 @@ try:
 except tl.ConfigError as error:
     print(error)
 """
+COMMAND = """
+import jax
+from tidelog.cli import main
+
+words = "ppo --env jax:CartPole-v1 --steps 256 --environments 8 --rollout-steps 16 --hidden 8 --out run"
+main(["train", *words.split(), "--devices", "batch=2"])
+print(jax.device_count())
+"""
 COMPILED = """
 from tests.training.shared_batches import collectives, compiled_text, run_of
 
@@ -154,6 +162,8 @@ def test_devices_compute_the_stacks_of_their_own_pictures():
 def test_a_run_makes_devices_of_cores_unless_jax_has_started(tmp_path):
     assert on_devices(None, OF_CORES, cwd=tmp_path) == "2 2"
     assert on_devices(None, OF_CORES, "again", cwd=tmp_path) == "2 2"
+    (tmp_path / "other").mkdir()
+    assert on_devices(None, COMMAND, cwd=tmp_path / "other") == "2", "settings that suit an environment start JAX"
     refused = on_devices(None, OF_CORES, "started", cwd=tmp_path)
     assert "this machine has 1 (cpu)" in refused
     assert "jax.config.update('jax_num_cpu_devices', 2)" in refused

@@ -20,6 +20,7 @@ from tidelog.cli.flags import (
     OnEngine,
     RunOrPolicy,
     Sources,
+    devices_of,
     options_in,
     parse,
     peek,
@@ -39,6 +40,7 @@ from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.sinks import open_sink
+from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
 from tidelog.training.runs.processes import connected
@@ -143,6 +145,7 @@ def run(words: list[str]) -> int:
     defaults = _preset(cls, peek(arguments, "--preset")) | settings
     options = parse(flags, arguments, f"train {name}", defaults)
     connect(options)
+    cores_as_devices(devices_of(options.devices))  # what suggests settings starts JAX
     if online and options.preset == AUTO:
         options = _suited(cls, name, flags, arguments, settings, options)
     if online:

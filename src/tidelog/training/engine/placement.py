@@ -102,10 +102,13 @@ class Placement(NamedTuple):
 
 
 def cores_as_devices(devices: int | Mapping[str, int] | None) -> None:
-    """Ask JAX for so many devices of CPU, up to one a core; no effect once it has started, or knows the number."""
+    """Ask JAX for so many devices of CPU, up to one a core.
+
+    No effect once JAX has started, where its number of devices is set, and in one of several connected processes.
+    """
     count = 1 if devices is None else prod(devices.values()) if isinstance(devices, Mapping) else devices
     chosen = jax.config.jax_num_cpu_devices != -1 or DEVICES_FLAG in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]
-    if 1 < count <= (os.cpu_count() or 1) and not chosen:
+    if 1 < count <= (os.cpu_count() or 1) and not chosen and not jax.distributed.is_initialized():
         with suppress(RuntimeError):  # JAX has started: `Placement.of` counts its devices
             jax.config.update("jax_num_cpu_devices", count)  # type: ignore[no-untyped-call]
 

@@ -151,8 +151,8 @@ class Options:
 
     devices: int | Mapping[str, int] | None = option(
         None,
-        help="spread the members over N devices, each with a copy of the data; or members=M batch=N: over M groups of "
-        "N devices that share each batch; default: one",
+        help="spread the members over N devices (on CPU: cores), each with a copy of the data; or members=M batch=N: "
+        "over M groups of N devices that share each batch; default: one",
         verbs=("fit", "learn"),
         flag=tuple[Annotated[str, "N|AXIS=N"], ...],
     )
