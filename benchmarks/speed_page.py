@@ -29,7 +29,28 @@ def _speed(name: str) -> str:
             f"**{algorithm}**: one update is {millions:.1f} million operations, the sum of 2 m k n over its matrix "
             f"products.\n\n| figure | median | range |\n|---|---|---|\n{rows}\n"
         )
-    return f"## Speed on {head}\n\n" + "\n".join(sections) + f"\nCommand: `{found['command']}`.\n"
+    return f"## Speed on {head}\n\n" + "\n".join(sections) + f"\n{_bound(found)}\nCommand: `{found['command']}`.\n"
+
+
+def _bound(found: dict) -> str:
+    """What the goals of `tidelog bench` were, and what an update of nothing but products would reach."""
+    results = {name: found[name] for name in ("iql", "bcq", "discrete-bcq", "bc")}
+    shares = {name: one["share_of_ceiling"]["median"] for name, one in results.items()}
+    alone = {name: shares[name] / one["share_of_products_alone"]["median"] for name, one in results.items()}
+    seeds = {name: one["seeds_over_one"]["median"] for name, one in results.items()}
+
+    def each(values: dict[str, float], form: str) -> str:
+        return ", ".join(f"{value:{form}} ({name})" for name, value in values.items())
+
+    products = [profile["shares"]["matrix products"] for profile in kept("update_profile")["profiles"].values()]
+    return f"""The goals were 85% of the ceiling for IQL and BCQ; for discrete BCQ and BC 60%, or 91% of the products
+alone. They are missed: {each(shares, ".0%")} of the ceiling. The same
+products alone, as one compiled chain, reach {each(alone, ".0%")} of it:
+an update cannot do better. Of one core's time {min(products):.0%} to {max(products):.0%} are products
+([profile](#what-an-updates-time-is-spent-on)). Several cores all wait at the end of each product that they divide: four
+seeds, each on a core of its own, make {each(seeds, ".2f")} times the
+updates of one.
+"""
 
 
 def update_profile() -> str:
