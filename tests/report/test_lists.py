@@ -57,6 +57,18 @@ def test_lists_stand_beside_baselines_with_intervals(shop, run):
 
 
 @pytest.mark.full
+def test_progress_names_whose_lists_are_made_with_a_rising_share(run):
+    told = []
+    report_of([run], run.parent / "report.html", progress=lambda *now: told.append(now))
+    begins = [doing for doing, _ in told].index("lists")
+    of_lists = [doing.removeprefix("lists: ") for doing, _ in told if doing.startswith("lists: ")]
+    assert of_lists == ["rules that count", "run", "run, encoder alone", *RULES]
+    shares = [share for _, share in told[begins:]]
+    assert shares[0] == shares[1] == shares[2] == told[begins][1]
+    assert shares[2:] == sorted(set(shares))
+
+
+@pytest.mark.full
 def test_a_q_without_a_gain_is_said_to_add_nothing(shop, tmp_path):
     log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
     finish(begin(small(), log, tmp_path / "run", steps=6, every=6, held_out=0.3))

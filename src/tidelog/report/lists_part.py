@@ -5,7 +5,7 @@ The table is computed with the report: policies and baselines make lists for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -53,22 +53,32 @@ OF_BASKETS = {  # what else these measures mean for baskets
 ALONE = "encoder alone"
 
 
-def lists(runs: Sequence[SavedRun], logs: Mapping[str, LogSource]) -> str:
-    """The section about recommender runs: a sentence and a picture, a table with baselines, and warnings."""
+def lists(
+    runs: Sequence[SavedRun], logs: Mapping[str, LogSource], progress: Callable[[str, float], None] | None = None
+) -> str:
+    """The section about recommender runs: a sentence and a picture, a table with baselines, and warnings.
+
+    `progress` gets the ranker whose lists are made, and the share of the section that is done.
+    """
     mine = [run for run in runs if ranks(run)]
     if not mine:
         return ""
     body = []
-    for mark, found in logs.items():
+    for number, (mark, found) in enumerate(logs.items()):
         lines = [line for line in lines_of(mine) if fingerprint(line.run) == mark]
+
+        def tell(doing: str, share: float, before: int = number) -> None:
+            if progress is not None:
+                progress(doing, (before + share) / len(logs))
+
         if lines:
             body += [heading(", ".join(line.name for line in lines))] if len(logs) > 1 else []
-            body.append(_one_log(found, lines))
+            body.append(_one_log(found, lines, tell))
     body += [facts(mine[0])] if len(runs) == 1 else []
     return section("Lists", "".join(body) + _collapses(mine), "lists")
 
 
-def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
+def _one_log(found: LogSource, lines: Sequence[Line], progress: Callable[[str, float], None]) -> str:
     share = min(line.run.record.options.held_out for line in lines)
     if not isinstance(found.log, Interactions):
         return paragraph(f"{found.reason} The quality of lists is not shown.")
@@ -85,9 +95,10 @@ def _one_log(found: LogSource, lines: Sequence[Line]) -> str:
     scope = f"the first held-out baskets of {scope} users" if baskets else f"{scope} events"
     notes: list[str] = []
     learnt = dict(_learnt(lines, notes))
+    progress("rules that count", 0.0)
     rankers = learnt | counting_rules(split.train)
     k = min(LENGTH, len(found.log.items) - 1)
-    compared = compare(rankers, cases, split.train.counts, k, found.log.events)
+    compared = compare(rankers, cases, split.train.counts, k, found.log.events, progress=progress)
     explanation = (
         f"Lists of {k} items for {scope} from {split.at} on, in {source(lines[0].run.record, short=True)}. "
         f"{_SELECTED[bool(chose)]} Nothing was trained on this period. The 95% intervals are over users. Predicting "

@@ -65,7 +65,7 @@ def run_page(
     judged = [run for run in decide if run.has_log or run.verdicts]
     parts: dict[str, Callable[[], str]] = {
         "verdict": lambda: _summary(runs) if decide or len(runs) > 1 else "",
-        "lists": lambda: lists(runs, logs),
+        "lists": lambda: lists(runs, logs, within("lists")),
         "estimates": lambda: estimates(judged) if judged else "",
         "actions": lambda: coverage(decide, theirs) if logged else "",
         "returns": lambda: returns(decide, theirs) if decide else "",
@@ -75,7 +75,11 @@ def run_page(
         "settings": lambda: settings(runs),
         "machine": lambda: machine(runs),
     }
-    sections = {}
+    sections: dict[str, str] = {}
+
+    def within(name: str) -> Callable[[str, float], None]:
+        return lambda doing, share: tell(f"{_LINKS[name].lower()}: {doing}", (len(sections) + share) / len(parts))
+
     for number, (name, make) in enumerate(parts.items()):
         tell(_LINKS[name].lower(), number / len(parts))
         sections[name] = make()

@@ -24,7 +24,7 @@ Letters: `C` cases, `K` length of a list, `G` items of the largest basket, `N` i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -137,12 +137,14 @@ def compare(
     confidence: Confidence | None = None,
     groups: Mapping[str, Bools] | None = None,
     vectors: NDArray[Any] | None = None,
+    progress: Callable[[str, float], None] | None = None,
 ) -> Comparison:
     """Compare rankers by lists of `k` items in every case; `counts` [N + 1] are the items' counts before the split.
 
     With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
     `groups` of cases, masks [C], has one, too. `vectors` [N + 1, D] of items, such as their features, add the measure
-    list diversity. ConfigError for a group without cases, and for masks or vectors of another length.
+    list diversity. `progress` gets the name of each ranker and the share of them that is done. ConfigError for a group
+    without cases, and for masks or vectors of another length.
 
     Example:
         >>> from tidelog.recommend.interactions.held_out import next_events
@@ -174,7 +176,11 @@ def compare(
                 "least one of them, and a new name. fix: leave out empty groups; a kind of event has its own row"
             )
         parts[name] = mask
-    listed = {name: lists(ranker, cases, k, len(counts), exclude_seen) for name, ranker in rankers.items()}
+    listed = {}
+    for number, (name, ranker) in enumerate(rankers.items()):
+        if progress is not None:
+            progress(name, number / len(rankers))
+        listed[name] = lists(ranker, cases, k, len(counts), exclude_seen)
     rows = [
         _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence, vectors)
         for kind, chosen in parts.items()
