@@ -64,7 +64,7 @@ def run_of(path, best=None, held_out=0.0, seeds=(0, 1), steps=40, **more):
 
 def test_lists_without_a_held_out_period_have_no_quality(tmp_path):
     line = SimpleNamespace(run=run_of(tmp_path))
-    text = lists_part._one_log(LogSource(interactions(), ""), [line])
+    text = lists_part._one_log(LogSource(interactions(), ""), [line], lambda doing, share: None)
     assert "A run held out no period, so the quality of its lists is unknown. fix: train with held_out." in text
     assert lists_part._between(Interval(float("nan"), 0.0, 1.0)) == "none"
 
@@ -163,7 +163,7 @@ def test_a_log_that_no_run_of_lists_learnt_from_has_no_part(tmp_path, monkeypatc
     monkeypatch.setattr(lists_part, "ranks", lambda run: True)
     monkeypatch.setattr(lists_part, "lines_of", lambda runs: [SimpleNamespace(run=run, name="shop")])
     monkeypatch.setattr(lists_part, "fingerprint", lambda run: "own")
-    monkeypatch.setattr(lists_part, "_one_log", lambda log, lines: f"[{log.source} of {len(lines)}]")
+    monkeypatch.setattr(lists_part, "_one_log", lambda log, lines, tell: f"[{log.source} of {len(lines)}]")
     monkeypatch.setattr(lists_part, "facts", lambda run: "")
     monkeypatch.setattr(lists_part, "_collapses", lambda runs: "")
     logs = {"other": SimpleNamespace(source="a log"), "own": SimpleNamespace(source="its log")}
