@@ -7,7 +7,7 @@ boundaries. Letters: `S` members side by side.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -181,11 +181,6 @@ def _draw(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> tuple[Any
 T = TypeVar("T")
 
 
-def _shared_by(mesh: Mesh | None) -> AbstractContextManager[Any]:
-    """Return a context in which networks see the devices that share the batch."""
-    return nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
-
-
 def _constrained(part: T, mesh: Mesh | None, *axes: str) -> T:
     """Return a part with arrays that are cut along their leading axis among devices; without `axes`, copied to all.
 
@@ -279,7 +274,8 @@ def one_update(inputs: ChunkInputs, phase: Phase, learner: LearnerState) -> Lear
     """Draw a batch, take a step, return the priorities to the samplers, and add the metrics to the tally."""
     batch, indices = _draw(inputs, phase, learner)
     number = [one.name for one in inputs.algorithm.phases()].index(phase.name)
-    with _shared_by(inputs.mesh):
+    mesh = inputs.mesh  # networks see the devices that share the batch
+    with nullcontext() if mesh is None else jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
         state, feedback = _step(number, inputs.algorithm, learner.state, batch)
     indices, priority = _constrained((indices, feedback.priority), inputs.mesh)  # each device learns all priorities
     orders = _learn_priorities(phase, learner.orders[phase.name], indices, priority)

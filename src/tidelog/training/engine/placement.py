@@ -24,8 +24,6 @@ from tidelog.algorithms.core.sampling import Sampler
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import BATCH_AXIS, LearnerState, stack, unstack
 
-DEVICES_FLAG = "xla_force_host_platform_device_count"
-
 
 class Placement(NamedTuple):
     """The first member of each group [G + 1], the last entry is S; and where each group is.
@@ -107,7 +105,8 @@ def cores_as_devices(devices: int | Mapping[str, int] | None) -> None:
     No effect once JAX has started, where its number of devices is set, and in one of several connected processes.
     """
     count = 1 if devices is None else prod(devices.values()) if isinstance(devices, Mapping) else devices
-    chosen = jax.config.jax_num_cpu_devices != -1 or DEVICES_FLAG in os.environ.get("XLA_FLAGS", "")  # type: ignore[attr-defined]
+    by_flag = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    chosen = by_flag or jax.config.jax_num_cpu_devices != -1  # type: ignore[attr-defined]
     if 1 < count <= (os.cpu_count() or 1) and not chosen and not jax.distributed.is_initialized():
         with suppress(RuntimeError):  # JAX has started: `Placement.of` counts its devices
             jax.config.update("jax_num_cpu_devices", count)  # type: ignore[no-untyped-call]
