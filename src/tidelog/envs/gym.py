@@ -52,6 +52,7 @@ _STEP = "step(action) to return (observation, reward, terminated, truncated, inf
 _RESET = "reset(*, seed=None, options=None) to return (observation, info)"
 _KNOWN = ("gymnasium.envs.mujoco.", "gymnasium.envs.classic_control.")
 _PLAIN = ("TimeLimit", "OrderEnforcing", "PassiveEnvChecker", "RescaleAction", "ClipAction", "FlattenObservation")
+_Observed = tuple[Leaves, NDArray[np.bool_] | None]  # leaves and mask of one copy
 _LAST_POSITIONS = ("xpos", "xipos")  # of bodies and of their centres of mass
 
 
@@ -145,7 +146,7 @@ def _image_reader(space: Any, what: str, key: str | None) -> Reader:
 def _bytes(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.uint8]:
     if value.shape != shape or value.dtype != np.uint8:
         raise ValueError(f"found {value.shape} of {value.dtype}, expected an image {shape} of uint8")
-    return value
+    return value.copy()
 
 
 def _codes_reader(sizes: NDArray[Any], start: NDArray[Any], key: str | None) -> Reader:
@@ -193,7 +194,8 @@ class Gymnasium:
         self._masked = False
         action = action_space(first.action_space)
         self._start = action_start(first.action_space)
-        _, info = self._start_copy(0, 0)
+        raw, info = self._reset_copy(0, 0)
+        self._read(0, raw, info)
         self._masked = "action_mask" in info
         if self._masked and not isinstance(action, Discrete):
             raise SpecError(f"{self.name} has an action mask for {first.action_space}: expected discrete actions")
@@ -236,14 +238,17 @@ class Gymnasium:
         for copy in self._copies:
             copy.close()
 
-    def _start_copy(self, copy: int, seed: int | None) -> tuple[Leaves, dict[str, Any]]:
+    def _start_copy(self, copy: int, seed: int | None) -> _Observed:
+        return self._read(copy, *self._reset_copy(copy, seed))
+
+    def _reset_copy(self, copy: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
         try:
             raw, info = self._copies[copy].reset(seed=seed)
         except Exception as error:
             raise self._failure(copy, f"reset raised {_problem(error, _RESET)}") from error
-        return self._read(copy, raw, info)
+        return raw, info
 
-    def _step_copy(self, copy: int, order: Any) -> tuple[tuple[Leaves, dict[str, Any]], float, bool, bool]:
+    def _step_copy(self, copy: int, order: Any) -> tuple[_Observed, float, bool, bool]:
         try:
             raw, reward, terminated, truncated, info = self._copies[copy].step(order)
             earned = float(reward)
@@ -253,8 +258,9 @@ class Gymnasium:
             raise self._failure(copy, f"the reward is {earned}: expected a finite number")
         return self._read(copy, raw, info), earned, bool(terminated), bool(truncated)
 
-    def _read(self, copy: int, raw: Any, info: dict[str, Any]) -> tuple[Leaves, dict[str, Any]]:
-        leaves = {}
+    def _read(self, copy: int, raw: Any, info: dict[str, Any]) -> _Observed:
+        """Return the observation and the mask in arrays of their own: a copy may write into its own ones again."""
+        leaves, mask = {}, None
         for name, reader in self._readers.items():
             try:
                 leaves[name] = reader.read(raw)
@@ -264,12 +270,13 @@ class Gymnasium:
             shape, size = np.asarray(info.get("action_mask")).shape, self._copies[copy].action_space.n
             if shape != (size,):
                 raise self._failure(copy, f"action_mask in the info has shape {shape}: expected ({size},)")
-        return leaves, info
+            mask = np.array(info["action_mask"], bool)
+        return leaves, mask
 
-    def _stacked(self, results: list[tuple[Leaves, dict[str, Any]]]) -> BatchObservation:
+    def _stacked(self, results: list[_Observed]) -> BatchObservation:
         leaves = {name: np.stack([one[name] for one, _ in results]) for name in self._readers}
-        masks = [np.asarray(info["action_mask"], bool) for _, info in results] if self._masked else None
-        return BatchObservation(leaves, None if masks is None else np.stack(masks))
+        masks = [mask for _, mask in results if mask is not None]
+        return BatchObservation(leaves, np.stack(masks) if self._masked else None)
 
     def _failure(self, copy: int, what: str) -> EnvironmentFailure:
         return EnvironmentFailure(f"{self.name}, copy {copy}, step {self._steps}: {what}")

@@ -79,7 +79,7 @@ def play(
     tally = _Tally(environment.count)
     rows: list[_Row] = []
     long = False  # whether an episode was said to be endless
-    observed = environment.reset(seed)._replace(first=np.ones(environment.count, bool))
+    observed = environment.reset(seed).copied()._replace(first=np.ones(environment.count, bool))
     while True:
         active = np.ones(environment.count, bool) if episodes is None else tally.episode < episodes
         action, propensity = act(observed, generator)
@@ -92,7 +92,7 @@ def play(
         long = long or _warn_of_endless(tally, active)
         ended = outcome.terminated | outcome.truncated
         first = ended if outcome.valid is None else ended | ~outcome.valid
-        observed = outcome.current_observation._replace(first=first)
+        observed = outcome.current_observation.copied()._replace(first=first)
         done, count = tally.progress(steps)
         if progress is not None:
             progress(min(done, target), target)

@@ -39,6 +39,13 @@ class BatchObservation(NamedTuple):
     action_mask: NDArray[np.bool_] | None = None  # [W, A]; None: every action is allowed
     first: NDArray[np.bool_] | None = None  # [W]: copies at the start of an episode; `play` sets it for its actor
 
+    def copied(self) -> BatchObservation:
+        """Return it in arrays of its own; an environment may write into its arrays again in the next call."""
+        leaves = {name: np.array(leaf) for name, leaf in self.observation.items()}
+        return self._replace(
+            observation=leaves, action_mask=None if self.action_mask is None else np.array(self.action_mask)
+        )
+
 
 class Outcome(NamedTuple):
     """The result of one step of all copies; both `terminated` and `truncated` may be set, e.g. at a time limit."""
@@ -124,7 +131,7 @@ def positive(what: str, number: int) -> int:
 
 
 class Batch:
-    """The values that the copies of one environment returned in one step; each method checks and converts them.
+    """The values that the copies of one environment returned in one step; each method checks, converts and copies them.
 
     EnvironmentFailure, with environment, copy and step, for a wrong shape, NaN, infinite or out-of-range values.
     """
@@ -149,7 +156,7 @@ class Batch:
         array = self.shaped(what, value, (leaf.height, leaf.width, leaf.channels))
         if array.dtype != np.uint8:
             raise self.failure(None, f"{what} has type {array.dtype}: expected uint8 (0 to 255)")
-        return array
+        return array.copy()
 
     def numbers(self, what: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Finite numbers `[W, *shape]` as a new float32 array."""

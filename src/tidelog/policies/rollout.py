@@ -167,7 +167,7 @@ def distillation_target(policy: Policy, environment: Environment, decisions: int
         actor(policy.with_acting("sample"), environment),
     )
     generator, rows, count = np.random.default_rng([seed, 2]), [], 0
-    observed = environment.reset(seed)
+    observed = environment.reset(seed).copied()
     _distribution(
         policy, aligned, environment.spec, observed.observation, observed.action_mask
     )  # fails before the rollout
@@ -176,7 +176,7 @@ def distillation_target(policy: Policy, environment: Environment, decisions: int
         valid = np.ones(environment.count, bool) if outcome.valid is None else outcome.valid
         rows.append(jax.tree.map(lambda leaf, v=valid: leaf[v], (observed.observation, observed.action_mask)))
         count += int(valid.sum())
-        observed = outcome.current_observation
+        observed = outcome.current_observation.copied()
     seen, mask = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
     return DistillationTarget(seen, mask, _distribution(policy, aligned, environment.spec, seen, mask))
 

@@ -253,7 +253,7 @@ class Host:
                 _put(columns, row, step)
                 step += 1
             calls += 1
-            self._observed = observed = outcome.current_observation
+            self._observed = observed = outcome.current_observation.copied()
             if carried is not None:
                 carried = RecurrentState(carry, row["terminated"] | row["truncated"] | ~row["valid"])
         return _into_pieces(columns, pieces), jax.tree.map(jnp.asarray, carried)
@@ -274,13 +274,13 @@ class Host:
     def restore(self, saved: Named | None) -> None:
         """Restore a saved state; without one, all copies are reset at the next rollout."""
         env = self.environment
-        self._observed = env.restore_state(saved) if saved is not None and isinstance(env, Resumable) else None
+        self._observed = env.restore_state(saved).copied() if saved is not None and isinstance(env, Resumable) else None
 
     def _begin(self, round: int) -> BatchObservation:
         self.was_reset = self._observed is None
         if self._observed is None:
             seed = int(np.random.SeedSequence([self._seed, round, *self._block]).generate_state(1)[0])
-            self._observed = self.environment.reset(seed)
+            self._observed = self.environment.reset(seed).copied()
         return self._observed
 
 
