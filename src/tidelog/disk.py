@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tidelog.errors import CheckpointError, TidelogError
+from tidelog.input_files import NotRegularError, kind_of, refuse_other
 
 Content = bytes | Callable[[Path], None]  # the callable writes to a path
 WRITING, DELETING, REPLACED = ".writing-", ".deleting-", ".replaced-"
@@ -304,9 +305,38 @@ def replaced_copy(path: Path) -> Path | None:
 
 def create_missing(path: Path) -> None:
     """Create an empty file if the path is missing, durably."""
-    if not path.exists():
+    if not os.path.lexists(path):  # a link to a missing file is not missing
         DISK.write(path, b"")
         DISK.sync(path.parent)
+
+
+def open_own(path: Path, flags: int) -> int:
+    """Open a regular file of a folder that tidelog writes; OSError for a link, a FIFO or a device, without waiting."""
+    if path.is_symlink():
+        raise NotRegularError(f"{path} is a link: expected a regular file")
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    try:
+        refuse_other(path, os.fstat(handle))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def check_own(folder: Path) -> None:
+    """Raise CheckpointError for a link, a FIFO, a socket or a device in a folder that tidelog reads and writes.
+
+    Through a link in a folder from somebody else, a file elsewhere would be changed.
+    """
+    for parent, folders, files in os.walk(folder):
+        for name in sorted([*folders, *files]):
+            path = Path(parent, name)
+            mode = path.lstat().st_mode if os.path.lexists(path) else stat.S_IFREG  # another process may delete it
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise CheckpointError(
+                    f"{path} is {kind_of(mode)}: expected only files and folders, because tidelog writes in {folder}. "
+                    "fix: put a copy of what a link names in its place, and delete anything else"
+                )
 
 
 class AppendOnlyFile:
@@ -315,7 +345,10 @@ class AppendOnlyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         create_missing(path)
-        self._handle = os.open(path, os.O_WRONLY | os.O_APPEND)
+        try:
+            self._handle = open_own(path, os.O_WRONLY | os.O_APPEND)
+        except OSError as problem:
+            raise CheckpointError(f"{path} cannot be written: {problem}. fix: delete it") from problem
 
     def append(self, content: bytes) -> None:
         """Append bytes; CheckpointError if they cannot be written."""

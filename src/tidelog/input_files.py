@@ -19,6 +19,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
+    stat.S_IFLNK: "a link",
 }
 
 
@@ -29,7 +30,7 @@ class NotRegularError(OSError):
 def check_regular(path: str | Path) -> os.stat_result:
     """Return the status of a regular file, through links; OSError if it is missing or of another kind."""
     status = os.stat(path)
-    _refuse_other(path, status)
+    refuse_other(path, status)
     return status
 
 
@@ -38,7 +39,7 @@ def open_regular(path: str | Path) -> BinaryIO:
     check_regular(path)
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
-        _refuse_other(path, os.fstat(handle))  # the path may be another file by now
+        refuse_other(path, os.fstat(handle))  # the path may be another file by now
         return os.fdopen(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -95,7 +96,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return entries
 
 
-def _refuse_other(path: str | Path, status: os.stat_result) -> None:
+def refuse_other(path: str | Path, status: os.stat_result) -> None:
+    """Raise NotRegularError unless the status is that of a regular file."""
     if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "not a file")
-        raise NotRegularError(f"{path} is {kind}: expected a regular file")
+        raise NotRegularError(f"{path} is {kind_of(status.st_mode)}: expected a regular file")
+
+
+def kind_of(mode: int) -> str:
+    """Return what a path is that is no regular file, by its mode."""
+    return _KINDS.get(stat.S_IFMT(mode), "not a file")

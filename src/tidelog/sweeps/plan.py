@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, Self
 
 import msgspec
 
-from tidelog.disk import write_file, write_json
+from tidelog.disk import check_own, write_file, write_json
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import digest
 from tidelog.input_files import parse_saved, read_regular
@@ -107,6 +107,7 @@ class Plan(msgspec.Struct, frozen=True):
         path = folder / FILE
         if not path.is_file():
             raise CheckpointError(f"{folder} is no sweep: it has no {FILE}. fix: name the folder of a sweep")
+        check_own(folder)
         try:
             body = parse_saved(read_regular(path))
         except (OSError, ValueError) as error:

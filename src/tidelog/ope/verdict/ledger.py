@@ -95,7 +95,7 @@ class Ledger:
         if isinstance(ledger, bool) or not isinstance(ledger, str | Path | None):
             raise ConfigError(f"ledger = {ledger!r}: expected a file, None for the default files, or False for none")
         if ledger is not None:
-            files = [Path(ledger)]
+            files = [Path(ledger).resolve()]  # a link that the user names is the user's own
         else:
             files = [Path(run) / FILE for run in runs]
             source = None if log.origin is None else log.origin.get("source")
@@ -295,11 +295,11 @@ def _open(path: Path, write: bool) -> tuple[int | None, bool]:
         try:
             disk.make_folders(path.parent)
             disk.create_missing(path)
-            return os.open(path, os.O_RDWR | os.O_APPEND), True
+            return disk.open_own(path, os.O_RDWR | os.O_APPEND), True
         except OSError:  # a file that is not writable may still be readable
             pass
     try:
-        return os.open(path, os.O_RDONLY), False
+        return disk.open_own(path, os.O_RDONLY), False
     except (FileNotFoundError, NotADirectoryError):
         return None, False
     except OSError as error:

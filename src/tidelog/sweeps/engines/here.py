@@ -13,7 +13,7 @@ from typing import IO, NamedTuple, cast
 
 import msgspec
 
-from tidelog.disk import create_missing, make_folders
+from tidelog.disk import create_missing, make_folders, open_own
 from tidelog.errors import ConfigError
 from tidelog.sweeps.engines import Ended, Job
 
@@ -158,7 +158,7 @@ def _started(job: Job) -> _Worker:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(paths)}
     make_folders(job.output.parent)
     create_missing(job.output)
-    output = os.open(job.output, os.O_WRONLY | os.O_APPEND)
+    output = open_own(job.output, os.O_WRONLY | os.O_APPEND)
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", "tidelog.sweeps.worker"],

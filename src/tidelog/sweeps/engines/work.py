@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tidelog.disk import create_missing, make_folders
+from tidelog.disk import create_missing, make_folders, open_own
 from tidelog.garbage import import_without_gc
 from tidelog.sweeps.engines import Job
 
@@ -37,7 +37,7 @@ def print_to_file(job: Job) -> None:
     """Let all that this process prints from now on go to the job's file."""
     make_folders(job.output.parent)
     create_missing(job.output)
-    output = os.open(job.output, os.O_WRONLY | os.O_APPEND)
+    output = open_own(job.output, os.O_WRONLY | os.O_APPEND)
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         stream.flush()
         os.dup2(output, number)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from tidelog.disk import open_own
 from tidelog.errors import CheckpointError
 from tidelog.schema import decode
 
@@ -35,11 +36,12 @@ def locked(folder: Path, file: str = FILE, done: str = TRAINED) -> Iterator[None
     """
     path = folder / file
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)  # what a link names is left alone
+        handle = open_own(path, os.O_RDWR | os.O_CREAT)
     except OSError as problem:
         other = "continue with a copy of it" if done == TRAINED else "choose another folder"
+        why = problem.strerror or problem
         raise CheckpointError(
-            f"{path} cannot be written: {problem.strerror}. fix: correct the permissions of the folder, or {other}"
+            f"{path} cannot be written: {why}. fix: correct the permissions of the folder, or {other}"
         ) from problem
     try:
         try:
@@ -64,7 +66,7 @@ def check_unlocked(folder: Path) -> None:
     """Raise CheckpointError if another process trains the run of this folder."""
     path = folder / FILE
     if path.is_file() and os.access(path, os.R_OK):
-        handle = os.open(path, os.O_RDONLY)
+        handle = open_own(path, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -21,7 +21,7 @@ from tidelog.algorithms.core.hyperparameters import from_config, to_config
 from tidelog.algorithms.names import algorithm_class, algorithm_name
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
-from tidelog.disk import is_temporary, replaced_copy, write_file, write_folder
+from tidelog.disk import check_own, is_temporary, replaced_copy, write_file, write_folder
 from tidelog.envs.registry import check_imported, module_of
 from tidelog.errors import CheckpointError, ConfigError, TidelogError
 from tidelog.folders import digest
@@ -210,6 +210,7 @@ class Record:
                 "pass the folder of a run" if copy is None else f"rename {copy}, which was being replaced, to {folder}"
             )
             raise CheckpointError(f"{folder} is no run folder: it has no {FILE}. fix: {fix}")
+        check_own(folder)
         try:
             body = parse_saved(read_regular(path))
             if not isinstance(body, dict):
