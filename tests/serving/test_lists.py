@@ -1,16 +1,22 @@
 """Lists over HTTP: answers of the NumPy runtime, and for all else a status and a sentence."""
 
+import json
+import threading
+import time
 import tracemalloc
 
+import anyio
 import numpy as np
 import pytest
 
 from tests.runtime.cases import listing
 from tests.serving.test_app import asked
 from tidelog import runtime
+from tidelog.runtime import stopping
+from tidelog.runtime.list_choices import diverse
 from tidelog.runtime.recommender import UNKNOWN_ITEMS
-from tidelog.serving.app import Bounds
-from tidelog.serving.endpoints import in_json
+from tidelog.serving.app import Bounds, application
+from tidelog.serving.endpoints import RecommendEndpoint, in_json
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +139,94 @@ def test_one_long_history_does_not_widen_every_row(plain):
     assert answer.status_code == 200
     assert answer.json()["items"][0] == plain.recommend([["i1"] * 9], 1).items[0].tolist()
     assert most < 30_000_000
+
+
+def test_long_lists_and_much_work_are_refused_before_it_begins(plain):
+    assert recommend(plain, {"history": [], "k": 5}, bounds=Bounds(k=5)).status_code == 200
+    refused = recommend(plain, {"history": [], "k": 6}, bounds=Bounds(k=5))
+    assert (refused.status_code, refused.json()["error"]) == (
+        400,
+        "'k' is 6, at most 5 are allowed here. fix: send a smaller k",
+    )
+    items = plain.ranker().items
+    limit = Bounds(scores=2 * items)
+    allowed = [{"histories": [[], []]}, {"history": ["i1"]}]
+    larger = [{"histories": [[]] * 3}, {"history": [], "because": True}, {"history": [], "k": 3, "diversity": 0.5}]
+    assert [recommend(plain, {"k": 3, **body}, bounds=limit).status_code for body in allowed] == [200, 200]
+    for body, part in zip(larger, ("'histories'", "'because'", "'k' with 'diversity'"), strict=True):
+        answer = recommend(plain, {"k": 3, **body}, bounds=limit)
+        assert (answer.status_code, part in answer.json()["error"]) == (400, True)
+        assert f"at most {2 * items:,} are allowed here" in answer.json()["error"]
+
+
+@pytest.fixture
+def stopped(plain, monkeypatch):
+    """What became of work that goes on for 20 s unless it is stopped."""
+    ends = []
+
+    def endless(self, *histories, **choices):
+        begin = time.perf_counter()
+        try:
+            while time.perf_counter() - begin < 20.0:
+                stopping.check()
+                time.sleep(0.001)
+        except stopping.StoppedError:
+            ends.append("stopped")
+            raise
+        ends.append("done")
+
+    monkeypatch.setattr(type(plain), "recommend", endless)
+    monkeypatch.setattr(RecommendEndpoint, "quick", lambda self, request: False)
+    return ends
+
+
+def until(condition):
+    begin = time.perf_counter()
+    while not condition() and time.perf_counter() - begin < 10.0:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_work_stops_when_its_time_is_over(plain, stopped):
+    assert recommend(plain, {"history": []}, bounds=Bounds(seconds=0.2)).status_code == 503
+    assert until(lambda: stopped == ["stopped"])
+
+
+@pytest.mark.parametrize("end", ["the client leaves", "the server stops"])
+def test_work_stops_when_nobody_waits_for_it(plain, stopped, end):
+    body = json.dumps({"history": []}).encode()
+    head = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    scope = {"type": "http", "method": "POST", "path": "/recommend", "query_string": b"", "headers": head}
+    parts = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive():
+        if parts:
+            return parts.pop()
+        await anyio.sleep(0.2 if end == "the client leaves" else 60.0)
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        pass
+
+    async def go():
+        with anyio.move_on_after(60.0 if end == "the client leaves" else 0.2):  # the server cancels open requests
+            await application(plain)(scope, receive, send)
+
+    anyio.run(go)
+    assert until(lambda: stopped == ["stopped"])
+
+
+def test_lists_that_are_more_diverse_and_reasons_can_be_stopped(plain):
+    stop = threading.Event()
+    stop.set()
+    works = [
+        lambda: plain.recommend([["i1"]], 3),
+        lambda: plain.because([["i1"]], [["i2"]]),
+        lambda: diverse(np.ones((1, 3), int), np.ones((1, 3)), np.eye(4), 2, 0.5),
+    ]
+    for work in works:
+        work()
+        with stopping.stoppable(threading.Event()):
+            stopping._HERE.stop = stop
+            with pytest.raises(stopping.StoppedError):
+                work()

@@ -54,6 +54,10 @@ class Serve:
     """largest size of a request in bytes"""
     seconds: float = 10.0
     """time limit for headers and a body to arrive, for an answer, and for open requests when the server stops"""
+    k: int = 1_000
+    """largest number of items in a list"""
+    scores: int = 2_000_000_000
+    """largest number of scored items in a request: histories times the catalogue; diversity and reasons need more"""
     connections: int = 2048
     """largest number of connections at a time; one more ends the one that waits longest for its client"""
     allow_host: Annotated[tuple[str, ...], "NAME"] = ()
@@ -66,9 +70,13 @@ class Serve:
 def run(words: list[str]) -> int:
     """Serve until a signal arrives; 0 after all open requests are answered."""
     options = parse(Serve, words, "serve")
-    if min(options.rows, options.body, options.connections) < 1 or not 0 < options.seconds < 1e6:
+    if (
+        min(options.rows, options.body, options.connections, options.k, options.scores) < 1
+        or not 0 < options.seconds < 1e6
+    ):
         raise ConfigError(
-            "a limit is out of range: expected --rows, --body, --connections above 0, --seconds between 0 and 1,000,000"
+            "a limit is out of range: expected --rows, --body, --k, --scores, --connections above 0, --seconds "
+            "between 0 and 1,000,000"
         )
     app, connections = _tools()
     source = local(options.policy)
@@ -79,7 +87,7 @@ def run(words: list[str]) -> int:
         policy = {"numpy": load, "onnx": load_onnx}[options.backend](source)
     else:
         policy = open_rule(source, options.rule)
-    bounds = app.Bounds(options.body, options.rows, options.seconds)
+    bounds = app.Bounds(options.body, options.rows, options.seconds, options.k, options.scores)
     place = _listening(options.host, options.port)
     room = _room(options.connections)
     if room < options.connections:

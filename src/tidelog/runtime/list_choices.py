@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.runtime.ranking import Ranker
+from tidelog.runtime.stopping import check
 
 NumpyArray = np.ndarray[Any, Any]
 NUMBERS = 1 << 24  # numbers of the vectors of pools in memory at once
@@ -56,6 +57,7 @@ def _diverse(items: NumpyArray, scores: NumpyArray, vectors: NumpyArray, k: int,
     order = np.zeros((len(items), k), np.int64)
     directions = vectors[items]  # [B, P, D]
     for place in range(k):
+        check()
         value = np.where(free, (1.0 - weight) * relevance - weight * near, -np.inf)
         order[:, place] = best = value.argmax(axis=1)
         free[rows, best] = False
@@ -80,6 +82,7 @@ def reasons(
     """
     found, times = np.zeros(items.shape, np.int64), np.ones(items.shape, np.float32)
     for i, (history, kind) in enumerate(zip(histories, kinds, strict=True)):
+        check()
         seen, done = np.asarray(history[-ranker.history :], np.int32), np.asarray(kind[-ranker.history :], np.int32)
         latest = list(dict.fromkeys(seen[::-1].tolist()))[:MOST_REASONS]
         if not latest:

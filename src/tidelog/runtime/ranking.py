@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, SpecError
+from tidelog.runtime.stopping import check
 from tidelog.types import Histories
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -442,6 +443,7 @@ def _scan(queries: Floats, table: Floats, allowed: Bools | None, chunk: int, bes
     buffer = np.empty((len(queries), min(chunk, len(table))), np.float32)
     due = chunk
     for first in range(0, len(table), chunk):
+        check()
         part = table[first : first + chunk]
         with np.errstate(over="ignore", invalid="ignore"):  # finite rows may still have an infinite sum
             total = part.sum()

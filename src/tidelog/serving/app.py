@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -29,6 +30,7 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.stopping import stoppable
 from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, as_sent, in_json
 
 LOG = logging.getLogger("tidelog.serving")
@@ -56,6 +58,8 @@ class Bounds:
     body: int = 1_000_000  # bytes
     rows: int = 1024
     seconds: float = 10.0  # for the body, and again for the answer
+    k: int = 1_000  # items of a list
+    scores: int = 2_000_000_000  # scored items of a request: histories times items of the catalogue, and more
 
 
 def application(
@@ -66,9 +70,11 @@ def application(
     `hosts` are the names that a request may call this server; None for any.
     """
     bounds = bounds or Bounds()
-    asks = (
-        RecommendEndpoint(policy, bounds.rows) if isinstance(policy, Recommender) else ActEndpoint(policy, bounds.rows)
-    )
+    asks: ActEndpoint | RecommendEndpoint
+    if isinstance(policy, Recommender):
+        asks = RecommendEndpoint(policy, bounds.rows, bounds.k, bounds.scores)
+    else:
+        asks = ActEndpoint(policy, bounds.rows)
     server = _Server(policy, asks, bounds)
     routes = [
         Route(asks.path, server.answer, methods=["POST"]),
@@ -152,11 +158,11 @@ class _Server:
         try:
             await self._receive(request, body)
             if len(body) > QUICK_BODY:
-                response, rows = await self._in_thread(lambda: self._respond(self.asks.read(bytes(body))))
+                response, rows = await self._in_thread(request, lambda: self._respond(self.asks.read(bytes(body))))
             elif self.asks.quick(asked := self.asks.read(bytes(body))):  # type: ignore[arg-type]
                 response, rows = self._respond(asked)
             else:
-                response, rows = await self._in_thread(lambda: self._respond(asked))
+                response, rows = await self._in_thread(request, lambda: self._respond(asked))
             self.counts.rows += rows
             return response
         except RequestError as refusal:
@@ -207,15 +213,32 @@ class _Server:
         except SpecError as error:
             raise RequestError(UNFIT, in_json(as_sent(str(error), asked))) from error
 
-    async def _in_thread(self, work: Callable[[], tuple[Response, int]]) -> tuple[Response, int]:
-        """Do larger work beside other requests, as many at a time as there are processors; 503 after the time limit."""
+    async def _in_thread(self, request: Request, work: Callable[[], tuple[Response, int]]) -> tuple[Response, int]:
+        """Do larger work beside other requests, as many at a time as there are processors; 503 after the time limit.
+
+        The work is stopped when its time is over, its client leaves, or the server stops.
+        """
+        stop = threading.Event()
+
+        def stopped_work() -> tuple[Response, int]:
+            with stoppable(stop):
+                return work()
+
+        future = self._threads.submit(stopped_work)
+        answer: asyncio.Future[Any] = asyncio.wrap_future(future)
+        left: asyncio.Future[Any] = asyncio.ensure_future(request.receive())  # after the body only the end follows
         try:
-            with anyio.fail_after(self.bounds.seconds):
-                return await asyncio.wrap_future(self._threads.submit(work))
-        except TimeoutError:
-            raise RequestError(
-                503, f"the answer took longer than {self.bounds.seconds:g} s. fix: send fewer rows"
-            ) from None
+            await asyncio.wait({answer, left}, timeout=self.bounds.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                result: tuple[Response, int] = answer.result()
+                return result
+            if left.done():
+                raise ClientDisconnect
+            raise RequestError(503, f"the answer took longer than {self.bounds.seconds:g} s. fix: send fewer rows")
+        finally:
+            stop.set()
+            left.cancel()
+            answer.cancel()
 
     async def describe(self, request: Request) -> Response:
         """Return the observations, actions and origin of the policy."""

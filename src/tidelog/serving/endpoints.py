@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import nearest
+from tidelog.runtime.list_choices import LEAST_POOL, MOST_REASONS, POOL
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender, Vocabulary
@@ -33,6 +34,7 @@ PLURAL = {"action": "actions", "code": "codes", "propensity": "propensities", "m
 QUICK_ROWS = 8  # rows of a quick answer
 QUICK_SCORES = 20_000  # scored items plus list places of a quick answer
 MOST_ITEMS = 100_000  # items in one answer
+DIVERSITY = 20  # scores of the search that take the time of one similarity, which reads a vector of its own
 LARGEST = 3e38  # largest float32, about
 MOST_NAMED = 5  # names in an answer
 DEEPEST = 5  # lists within lists: a batch of pictures has four
@@ -141,12 +143,12 @@ class ListRequest(NamedTuple):
 
 
 class RecommendEndpoint:
-    """Histories in, lists out; at most `most` histories."""
+    """Histories in, lists out; at most `most` histories, lists of `longest` items, and `scores` scores a request."""
 
     path = "/recommend"
 
-    def __init__(self, policy: Recommender, most: int) -> None:
-        self.policy, self._most = policy, most
+    def __init__(self, policy: Recommender, most: int, longest: int = MOST_ITEMS, scores: int = 2_000_000_000) -> None:
+        self.policy, self._most, self._longest, self._scores = policy, most, longest, scores
 
     def read(self, text: bytes) -> ListRequest:
         """Return the request of a body; RequestError for an invalid one."""
@@ -169,6 +171,7 @@ class RecommendEndpoint:
             )
         choices = {name: body[name] for name in CHOICES if name in body}
         _check_choices(choices, len(histories))
+        self._check_work(len(histories), choices, body.get("because") is True)
         if body.get("events") is not None:
             choices["events"] = _rows(body["events"], "events", single)
         if body.get(fields[2]) is not None:
@@ -182,6 +185,27 @@ class RecommendEndpoint:
         if type(body.get("because", False)) is not bool:
             raise RequestError(UNFIT, "'because' is not true or false. fix: send true")
         return ListRequest(histories, len(histories), single, choices, body.get("because", False))
+
+    def _check_work(self, rows: int, choices: dict[str, Any], because: bool) -> None:
+        """Raise RequestError where the lists are too long, or their computation scores too many items."""
+        k, items = choices.get("k", 10), self.policy.ranker().items
+        if k > self._longest:
+            raise RequestError(
+                MALFORMED, f"'k' is {k:,}, at most {self._longest:,} are allowed here. fix: send a smaller k"
+            )
+        scores, parts = rows * items, ["'histories'"]
+        if because:
+            scores += rows * MOST_REASONS * items
+            parts.append("'because'")
+        if choices.get("diversity"):
+            scores += DIVERSITY * rows * k * min(max(POOL * k, LEAST_POOL), items)
+            parts.append("'k' with 'diversity'")
+        if scores > self._scores:
+            raise RequestError(
+                MALFORMED,
+                f"the request needs {scores:,} scores, at most {self._scores:,} are allowed here. "
+                f"fix: send less of {', '.join(parts)}",
+            )
 
     def quick(self, asked: ListRequest) -> bool:
         """Return whether the computation is faster than a thread switch."""
