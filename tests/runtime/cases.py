@@ -26,6 +26,7 @@ LISTS = {
     "lists, plain": {"memory": 0, "profile": False},
 }
 ONNX = all(importlib.util.find_spec(name) for name in ("jax2onnx", "onnx", "onnxruntime"))
+SCORES = {"rtol": 1e-6, "atol": 2e-6}  # float32 log-likelihoods near 0: differences of numbers up to about 10
 WITHOUT = "the extra [onnx] is not installed"
 SMALL = {"hidden": (8, 8), "embedding": 2}
 NARROW = {**SMALL, "generator_hidden": (8,), "perturbation_hidden": (8,), "samples": 20}

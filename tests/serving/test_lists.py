@@ -9,7 +9,7 @@ import anyio
 import numpy as np
 import pytest
 
-from tests.runtime.cases import listing
+from tests.runtime.cases import SCORES, listing
 from tests.serving.test_app import asked
 from tidelog import runtime
 from tidelog.runtime import stopping
@@ -35,7 +35,7 @@ def test_one_user_and_several_are_answered_as_numpy_answers(plain):
     assert one.json()["items"] == plain.recommend([["i1", "i2"]], 3).items[0].tolist()
     wanted = plain.recommend([["i1", "i2"], []] * 9, 3, exclude=["i4"], exclude_seen=False)
     assert many.json()["items"] == wanted.items.tolist()
-    np.testing.assert_allclose(many.json()["scores"], wanted.scores, rtol=1e-6)
+    np.testing.assert_allclose(many.json()["scores"], wanted.scores, **SCORES)
     told = recommend(plain, {"history": ["i1"], "events": ["buy"], "candidates": ["i2", "i3"], "k": 2}).json()
     assert set(told["items"]) == {"i2", "i3"}
 
@@ -45,9 +45,9 @@ def test_what_is_known_of_users_is_answered_as_numpy_answers(plain):
     wanted = plain.recommend([["i1"], []], 3, users=users)
     many = recommend(plain, {"histories": [["i1"], []], "users": users, "k": 3}).json()
     assert many["items"] == wanted.items.tolist()
-    np.testing.assert_allclose(many["scores"], wanted.scores, rtol=1e-6)
+    np.testing.assert_allclose(many["scores"], wanted.scores, **SCORES)
     one = recommend(plain, {"history": ["i1"], "user": users[0], "k": 3}).json()
-    np.testing.assert_allclose(one["scores"], wanted.scores[0], rtol=1e-6)
+    np.testing.assert_allclose(one["scores"], wanted.scores[0], **SCORES)
     assert np.abs(wanted.scores - plain.recommend([["i1"], []], 3).scores)[0].max() > 1e-3
 
 
@@ -58,7 +58,7 @@ def test_diversity_and_reasons_are_answered_as_numpy_answers(plain):
     assert one["items"] == wanted.items[0].tolist()
     reasons = plain.because([["i1", "i2"]], wanted.items)
     assert one["because"] == reasons.items[0].tolist()
-    np.testing.assert_allclose(one["times_likelier"], reasons.times[0], rtol=1e-6)
+    np.testing.assert_allclose(one["times_likelier"], reasons.times[0], **SCORES)
     many = recommend(plain, {"histories": [["i1", "i2"], []], **body}).json()
     assert many["because"] == [one["because"], [None] * 3]
 
