@@ -267,13 +267,19 @@ def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tupl
     always = np.ones(len(rows), bool)
     position, after = np.asarray(log.position)[rows], np.asarray(log.next_position)[rows]
     columns = _observed(log)
-    reward = np.zeros((len(rows), 1)) if log.reward is None else np.asarray(log.reward, np.float64)[rows, None]
+    reward = _centred_rewards(log)[rows, None]
     ended = np.asarray(log.terminated)[rows, None].astype(np.float64)
     outcomes = [(REWARDS, _unit_scale(reward), done, always)]
     outcomes += [] if ends_by_clock(log) else [(ENDS, ended, done, always)]
     going = (after != position) & ~np.asarray(log.terminated)[rows]
     outcomes.append((NEXT, _unit_scale(columns[after] - columns[position]), done, going))
     return [*outcomes, (LOGGER, _actions(log, rows).values, seen, always)]
+
+
+def _centred_rewards(log: Log) -> Floats:
+    """Rewards [N] minus their mean, 0 without any: beside a large mean, differences would count as rounding."""
+    reward = np.zeros(log.steps) if log.reward is None else np.asarray(log.reward, np.float64)
+    return reward - reward.mean()
 
 
 def _unit_scale(values: Floats) -> Floats:
@@ -303,7 +309,7 @@ def _history(log: Log, rows: Ordinals) -> Named:
     """The episode's history: sums of past actions and rewards, the last step, the number of the step."""
     everything = np.arange(log.steps)
     actions = _actions(log, everything)
-    reward = np.zeros(log.steps) if log.reward is None else np.asarray(log.reward, np.float64)
+    reward = _centred_rewards(log)
     first = np.repeat(log.starts[:-1], np.diff(log.starts))
     step = np.asarray(log.step)
 

@@ -188,7 +188,7 @@ def row(
     note = "no weight is left at some step"
     if np.isfinite(ends.estimate):
         low, high = possible_returns(evidence)
-        slack = 1e-6 * (high - low)
+        slack = evidence.rounding
         possible = low - slack <= ends.estimate <= high + slack
         note = "" if possible else f"{IMPOSSIBLE} ({three_digits(low)} to {three_digits(high)})"
     return Estimate(name, *ends, how, confidence.level, support, evidence.estimated, ratios.contributions, note)

@@ -7,6 +7,7 @@ the longest episode.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from tidelog.errors import SpecError
 
 Floats = NDArray[np.float64]
+MODEL_ROUNDING, SUM_ROUNDING = 1e-6, 1e-12  # of 32-bit models, relative to their targets; of 64-bit sums
 BY_STEP = (  # fields of `Evidence` with one row per step
     "reward", "target", "behaviour", "model", "model_target", "target_all", "behaviour_all", "model_all", "occupancy",
     "action", "supported",
@@ -80,6 +82,18 @@ class Evidence:
     def units(self) -> int:
         """Number of independent units: clusters if there are any, else episodes."""
         return self.episodes if self.clusters is None else int(self.clusters.max()) + 1
+
+    @cached_property
+    def rounding(self) -> float:
+        """The largest difference between returns that rounding may have made.
+
+        Models and weights are 32-bit: their errors are a share of what they are fitted to, the rewards as
+        `centred_rewards` returns them. Sums are 64-bit: their errors are a share of the rewards as they are.
+        """
+        reward, lengths = np.asarray(self.reward, np.float64), self.lengths
+        fitted = reward - reward.mean() if lengths.min() == lengths.max() else reward
+        of_models, of_sums = (np.add.reduceat(np.abs(size), self.starts[:-1]).max() for size in (fitted, reward))
+        return float(MODEL_ROUNDING * of_models + SUM_ROUNDING * of_sums)
 
     @property
     def lengths(self) -> NDArray[np.int64]:

@@ -48,7 +48,6 @@ from tidelog.policies.statistics import Interval
 METHOD = "bca"
 RARE = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
-ROUNDING = 1e-6  # relative to the largest sum of an episode's absolute rewards; models are 32-bit
 SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
 
 
@@ -97,8 +96,7 @@ class Case(NamedTuple):
 
     def _without_rounding(self, *ends: float) -> Interval:
         """An interval in which numbers that rounding may have made are 0."""
-        earned = np.add.reduceat(np.abs(np.asarray(self.policy.reward, np.float64)), self.policy.starts[:-1])
-        least = ROUNDING * float(earned.max())
+        least = self.policy.rounding
         return Interval(*(0.0 if abs(number) <= least else number for number in ends))
 
     def difference(self, name: str) -> Interval:
@@ -170,8 +168,7 @@ class Case(NamedTuple):
         """The effective number of episodes, or clusters, that move an estimate by more than rounding does."""
         ratios = ratios.clustered(self.policy.clusters)
         influences = np.nan_to_num(ratios.contributions - ratios.estimate)
-        least = ROUNDING * float(np.abs(np.nan_to_num(ratios.contributions)).max())
-        return effective_number(np.where(np.abs(influences) <= least, 0.0, influences))
+        return effective_number(np.where(np.abs(influences) <= self.policy.rounding, 0.0, influences))
 
 
 class Outcome(NamedTuple):
@@ -358,7 +355,7 @@ def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
     low, high = float(logged.min()), float(logged.max())
     low = low if limits.lowest_return is None else min(low, limits.lowest_return)
     high = high if limits.highest_return is None else max(high, limits.highest_return)
-    slack = ROUNDING * max(abs(low), abs(high))
+    slack = case.policy.rounding
     return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
 
 
