@@ -327,12 +327,18 @@ class EASE:
 
 def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:
     """The `k` highest positive entries of each row of a sparse [B, N + 1], ties by the lowest item, then zeros."""
-    scores = scores.tocoo()
-    row, item, value = scores.row, scores.col, scores.data
+    scores = scores.tocsr()
+    row, item, value = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr)), scores.indices, scores.data
     eligible = (value > 0) & (item > 0)
     if allowed is not None:
         eligible &= allowed[row, item]
     row, item, value = row[eligible], item[eligible], value[eligible]
+    begins = np.searchsorted(row, np.arange(scores.shape[0] + 1))
+    among = np.ones(len(row), bool)  # only these are sorted: a row has far more entries than its list
+    for begin, end in zip(begins[:-1], begins[1:], strict=True):
+        if end - begin > k:
+            among[begin:end] = value[begin:end] >= np.partition(value[begin:end], end - begin - k)[end - begin - k]
+    row, item, value = row[among], item[among], value[among]
     order = np.lexsort((item, -value, row))
     row, item, value = row[order], item[order], value[order]
     place = np.arange(len(row)) - np.searchsorted(row, row)
