@@ -235,8 +235,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Kostrikov et al. 2021, section 5 and appendix B; the reward scalings are from the reference implementation.
     "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
     "antmaze": {"expectile": 0.9, "temperature": 10.0, "reward_scaling": "minus-one"},
-    "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
-    "kitchen": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
+    "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1, "reward_scaling": "none"},
+    "kitchen": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1, "reward_scaling": "none"},
 }
 
 
@@ -288,7 +288,7 @@ class IQL:
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
-    reward_scaling: RewardScaling = fields.reward_scaling("none")
+    reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
     value_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")

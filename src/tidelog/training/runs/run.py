@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
+from tidelog.algorithms.core.contract import DIFFERENCES, VALUES
 from tidelog.algorithms.names import ranks, shown_name
 from tidelog.disk import tidy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.networks.arrays import duplicate
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
-from tidelog.policies.policy import Policy, load_policy
+from tidelog.policies.policy import Policy, load_policy, value_unit
 from tidelog.sinks.tracker import Tracker
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
@@ -363,7 +364,7 @@ class Run:
             taken = self._advance(pace.chunk, min(boundary, until) - self.done)
             self._check_finite()
             pace.add_chunk(taken)
-            live = self._engine.peek()
+            live = self._in_own_unit(self.members[0], self._engine.peek())
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
                 if self._screen is not None and self._measures:
@@ -501,7 +502,7 @@ class Run:
         rows = []
         failed = {member.index for member, _ in self._engine.failures()}  # with population-based training
         for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
-            before = {**training, **held_out_lists}
+            before = {**self._in_own_unit(member, training), **held_out_lists}
             row = self._processes.on_first(partial(self._measured, member, before, member.index in failed))
             row |= {f"number/{name}": value for name, value in numbers_of(member.algorithm, self._number_names).items()}
             rows.append(row)
@@ -514,6 +515,18 @@ class Run:
                 sink.write(row)
         self.metrics += rows
         return tuple(rows)
+
+    def _in_own_unit(self, member: Member, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Return metrics with values and their differences in the unit of the log's rewards."""
+        unit = value_unit(member.algorithm, self.record.scaler)
+        if unit == (1.0, 0.0):
+            return dict(metrics)
+        constants = {**dict.fromkeys(VALUES, unit.constant), **dict.fromkeys(DIFFERENCES, 0.0)}
+        kinds = {name: name.rpartition("/")[2] for name in metrics}
+        return {
+            name: value * unit.factor + constants[kinds[name]] if kinds[name] in constants else value
+            for name, value in metrics.items()
+        }
 
     def _measured(self, member: Member, before: Mapping[str, float], failed: bool) -> dict[str, Any]:
         """Return the metrics row of a member: those before it, losses on held-out data, and evaluations.
