@@ -189,8 +189,8 @@ def test_every_reader_knows_the_same_users_and_the_others_share_one_vector(tmp_p
     diverse = plain.recommend(histories, 3, user_ids=ids, diversity=0.3)
     assert np.abs(diverse.scores[0] - plain.recommend(histories, 3, diversity=0.3).scores[0]).max() > 1e-4
     listed = recommend_for_table(plain, _table(), user="u", item="i", k=3)
-    np.testing.assert_allclose(listed["score"].to_numpy()[:3], two.scores[0], rtol=1e-6)
-    np.testing.assert_allclose(listed["score"].to_numpy()[3:], two.scores[3], rtol=1e-6)
+    np.testing.assert_allclose(listed["score"].to_numpy()[:3], two.scores[0], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(listed["score"].to_numpy()[3:], two.scores[3], rtol=1e-6, atol=1e-6)
 
 
 def _table():
@@ -216,11 +216,11 @@ def test_http_answers_as_numpy_does(tmp_path):
         return asked(plain, ("POST", "/recommend", {"json": {"k": 3, **body}}))[0]
 
     one = answer(history=["i1", "i2"], user_id="u3", because=True).json()
-    np.testing.assert_allclose(one["scores"], wanted.scores[0], rtol=1e-6)
+    np.testing.assert_allclose(one["scores"], wanted.scores[0], rtol=1e-6, atol=1e-6)
     reasons = plain.because([["i1", "i2"]], wanted.items[:1], user_ids=["u3"])
     np.testing.assert_allclose(one["times_likelier"], reasons.times[0], rtol=1e-6)
     many = answer(histories=[["i1", "i2"]] * 2, user_ids=["u3", None]).json()
-    np.testing.assert_allclose(many["scores"], wanted.scores, rtol=1e-6)
+    np.testing.assert_allclose(many["scores"], wanted.scores, rtol=1e-6, atol=1e-6)
     for wrong in ({"user_ids": "u3"}, {"user_ids": [1.5, None]}, {"user_ids": ["u3"]}):
         found = answer(histories=[["i1", "i2"]] * 2, **wrong)
         assert found.status_code == 422, wrong

@@ -93,12 +93,13 @@ def by_return_deviation(rewards: LoggedRewards) -> RewardScale:
     is subtracted; elsewhere Q and V start at the mean return to come. Rewards in another unit are thus the same to the
     networks. Where all returns are equal, the deviation is that of the rewards of single steps; 1 if these are equal.
     """
-    lengths, steps = np.diff(rewards.starts), rewards.constant_steps
-    unit = _deviation(rewards.returns) / float(lengths.mean()) or _deviation(rewards.total) or 1.0
+    steps, lengths = rewards.constant_steps, np.diff(rewards.starts)
     mean = rewards.reward.mean(axis=0) if steps is not None else np.zeros(rewards.reward.shape[1:])
-    centre = 0.0 - mean / unit
-    shift = tuple(centre.tolist()) if centre.ndim else float(centre)
-    return RewardScale(1.0 / unit, shift, steps, steps is None)
+    centred = rewards._replace(reward=rewards.reward - mean)  # else the lengths of truncated episodes would count
+    of_returns, of_steps = _deviation(centred.returns, rewards.returns), _deviation(centred.total, rewards.total)
+    unit = of_returns / float(lengths.mean()) or of_steps or 1.0
+    shift = 0.0 - mean / unit
+    return RewardScale(1.0 / unit, tuple(shift.tolist()) if shift.ndim else float(shift), steps, steps is None)
 
 
 def by_return_range(rewards: LoggedRewards) -> RewardScale:
@@ -124,9 +125,9 @@ REWARD_SCALINGS: Mapping[str, RewardScaling] = {
 }
 
 
-def _deviation(values: Values) -> float:
-    """The standard deviation; 0 if the values differ by rounding only."""
-    return 0.0 if np.ptp(values) <= _EQUAL * np.abs(values).max() else float(values.std())
+def _deviation(centred: Values, values: Values) -> float:
+    """The standard deviation of centred values; 0 if they differ by the rounding of `values` only."""
+    return 0.0 if np.ptp(centred) <= _EQUAL * np.abs(values).max() else float(centred.std())
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,8 +243,8 @@ class Scaler:
                     f"the scaler of '{name}' is invalid: expected finite numbers, std above 0. fix: write it again"
                 )
         shift = tuple(file.reward_shift) if isinstance(file.reward_shift, list) else file.reward_shift
-        usable = np.isfinite(file.reward_scale) and file.reward_scale > 0 and np.isfinite(shift).all()
-        if not usable or (file.reward_steps is not None and file.reward_steps < 0):
+        finite = bool(np.isfinite(file.reward_scale) and np.isfinite(shift).all())
+        if not finite or file.reward_scale <= 0 or (file.reward_steps is not None and file.reward_steps < 0):
             raise CheckpointError(
                 "the scaler of rewards is invalid: expected finite numbers, a scale above 0. fix: write it again"
             )

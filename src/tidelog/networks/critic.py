@@ -55,7 +55,7 @@ class Value(eqx.Module):
 
     def in_unit(self, factor: float, constant: Any) -> Value:
         """Return the network with values `factor * V + constant`; the constant is a number or [K]."""
-        return eqx.tree_at(lambda value: value.body, self, self.body.with_outputs(factor, constant))
+        return Value(self.encoder, self.body.with_outputs(factor, constant), self.rewards)
 
 
 class Critic(eqx.Module):
@@ -116,7 +116,7 @@ class Critic(eqx.Module):
     def in_unit(self, factor: float, constant: Any) -> Critic:
         """Return the network with values `factor * Q + constant`; the constant is a number or [K]."""
         each = np.repeat(constant, self.actions or 1)  # [K] becomes [K * A], in the order of the outputs
-        return eqx.tree_at(lambda critic: critic.body, self, self.body.with_outputs(factor, each))
+        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards)
 
 
 class Ensemble(eqx.Module):

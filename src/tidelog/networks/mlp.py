@@ -111,7 +111,8 @@ class MLP(eqx.Module):
         """Return layers whose outputs are `factor * output + constant`, the constant a number or [out], in float64."""
         last = self.layers[-1]
         weight, bias = np.asarray(last.weight, np.float64) * factor, np.asarray(last.bias, np.float64) * factor
-        return eqx.tree_at(lambda mlp: mlp.layers[-1], self, Linear(float32(weight), float32(bias + constant)))
+        layers = (*self.layers[:-1], Linear(float32(weight), float32(bias + constant)))
+        return MLP(layers, self.norms, self.activation, self.activate_last)
 
     def __call__(
         self, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None

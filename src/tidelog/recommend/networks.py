@@ -156,8 +156,9 @@ class ItemCritics(eqx.Module):
 
     def in_unit(self, factor: float, constant: Any) -> ItemCritics:
         """Return critics with values `factor * Q + constant`."""
-        bodies = [member.body.with_outputs(factor, constant) for member in self.members]
-        return eqx.tree_at(lambda critics: [member.body for member in critics.members], self, bodies)
+        return ItemCritics(
+            tuple(Pair(one.state, one.item, one.body.with_outputs(factor, constant)) for one in self.members)
+        )
 
 
 class ItemGenerator(eqx.Module):

@@ -116,7 +116,7 @@ class Saved:
     def value_unit(self) -> tuple[float, float]:
         """Return factor and constant of values in the unit of the log's rewards: `value * factor + constant`."""
         unit = self.manifest.get("values", {"factor": 1.0, "constant": 0.0})
-        numbers = [unit.get(name) for name in ("factor", "constant")] if isinstance(unit, Mapping) else []
+        numbers: list[Any] = [unit.get(name) for name in ("factor", "constant")] if isinstance(unit, Mapping) else []
         if len(numbers) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
             raise CheckpointError(
                 f"{self.where}: 'values' is {json.dumps(unit)[:200]}, expected a finite factor and constant. "
