@@ -116,7 +116,8 @@ def actor_loss(
     weight = advantage_weight(advantage, config.temperature, config.max_weight)
     policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
-    metrics = {"capped_share": batch.average(weight >= config.max_weight)}
+    share = jnp.square(batch.average(weight)) / jnp.maximum(batch.average(jnp.square(weight)), 1e-30)
+    metrics = {"capped_share": batch.average(weight >= config.max_weight), "effective_share": share}
     if entropy is not None:
         metrics["entropy"] = batch.average(entropy)
     return batch.mean(weight * policy.imitation_error(row.action)), metrics
@@ -256,7 +257,7 @@ class IQL:
         0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns", group=MAIN
     )
     temperature: float = fields.inverse_temperature(3.0)
-    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
+    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)", role="weight cap")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "target critics move per update")
     target_update_period: int = static(

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
 LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
+NEAR_LOGGER = 0.9  # smallest effective share of the weights of logged actions
 OVERFITTED = 0.1  # nats, or share of a larger loss
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
@@ -283,7 +284,7 @@ class Run:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
-            for note in overfitting(self.metrics):
+            for note in (*overfitting(self.metrics), *near_logger(self.metrics)):
                 screen.note(note)
         self._screen = None
         return self
@@ -634,6 +635,22 @@ def collapsed_metrics(
         if values and row[name] < COLLAPSE_SHARE * max(values) <= values[-1]:
             names.append(name)
     return names
+
+
+def near_logger(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note if the last policy is close to the logger, for the member of which that is least true.
+
+    Its logged actions were then imitated with weights that hardly differ: `effective_share` is their squared mean over
+    the mean of their squares, 1 for equal ones.
+    """
+    last = {row["member"]: row["effective_share"] for row in rows if "effective_share" in row}
+    least = min(last.values(), default=0.0)
+    if any("decisions" in row for row in rows) or not least >= NEAR_LOGGER:
+        return []
+    return [
+        f"this policy is close to the logger: it imitates logged actions with weights that hardly differ (their "
+        f"effective share is {least:.2f}, 1 for equal ones). A higher temperature departs further from the log"
+    ]
 
 
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:
