@@ -216,7 +216,7 @@ OFFLINE: dict[str, tuple[Any, ...]] = {
     "discrete bcq: copies": (
         tl.DiscreteBCQ, "discrete", {"target_rate": None, "copy_period": 5, "double": False, "shared": "always"},
     ),
-    "discrete bcq: normalised": (tl.DiscreteBCQ, "discrete", {"normalise_rewards": True, "n_step": 3}),
+    "discrete bcq: n steps": (tl.DiscreteBCQ, "discrete", {"n_step": 3}),
     "discrete bcq: recurrent": (tl.DiscreteBCQ, "discrete", RECURRENT),
     "discrete bcq: prioritised": (tl.DiscreteBCQ, "discrete", {**PRIORITISED, "layer_norm": True}),
 }  # fmt: skip

@@ -14,7 +14,6 @@ import tidelog as tl
 from tidelog.algorithms.core.contract import Feedback, Phase
 from tidelog.algorithms.core.hyperparameters import hyperparameters
 from tidelog.algorithms.core.optimisation import gradient_step
-from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.recommender_bcq import critic_inputs
@@ -23,11 +22,9 @@ from tidelog.recommend.recommender_bcq import critic_inputs
 def step(h: Any, state: Any, batch: Batch) -> tuple[Any, Feedback]:
     """One update of critics and targets; the items that are rated are those that the target critic likes best."""
     key = jax.random.fold_in(state.key, state.step)
-    if state.rewards is not None:
-        state = state._replace(rewards=add_batch(state.rewards, batch))
     seen = critic_inputs(h, state, batch.data)
     value, chosen = page.values(h, state, seen, key)
-    target = page.target_value(h, state, batch.data, value)
+    target = page.target_value(batch.data, value)
     proposed = seen._replace(vectors=seen.items.vectors[chosen[:, :-1]])
     memory, rate = state.opt_states.critic, h.critic_learning_rate
     critic, memory, loss, _ = gradient_step(

@@ -14,7 +14,7 @@ from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import added, empty
 from tidelog.types import Continuous
 
-SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np.float32)}, 10.0, 1.0)
+SCALES = Scales({"x": np.asarray([1.0], np.float32)}, {"x": np.asarray([2.0], np.float32)}, 10.0, -0.1)
 
 
 def played(numbers, ends=(), cut=()):

@@ -1,7 +1,5 @@
 """Windows of a log: real steps, valid steps, and next observations; against plain NumPy."""
 
-from dataclasses import replace
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,6 @@ from tests.algorithms.worlds import uneven, world
 from tests.data.nstep import n_step
 from tidelog import Log
 from tidelog.algorithms.core.contract import StoreSpec
-from tidelog.algorithms.core.running_statistics import add_batch, empty_statistics
 from tidelog.algorithms.core.sampling import Batch, LoggedAction, NStep, Sampler, Window
 from tidelog.data.scaling import Scaler
 from tidelog.training.engine.stores import stored
@@ -225,13 +222,3 @@ def test_windows_drawn_in_proportion_to_their_steps_count_equally_whatever_their
     errors = np.asarray([[1.0, 2.0, 3.0], [1e9, 10.0, 1e9]], np.float32)
     # ((1 + 2 + 3) / 3 + 10 / 1) / 2
     assert float(jax.jit(batch.mean)(errors)) == pytest.approx(6.0)
-
-
-@pytest.mark.full
-def test_the_spread_of_rewards_counts_every_step_as_often_as_any_other():
-    log = numbered()
-    log = replace(log, reward=(np.arange(log.steps) == log.starts[log.episode]).astype(np.float32))
-    batch = batch_drawn(Sampler("log", 40_000, Window(NStep(1, 0.9), 8)), stored(log, KEEP, Scaler()))
-    assert float(add_batch(empty_statistics(), batch).mean) == pytest.approx(
-        log.reward[log.has_target].mean(), abs=0.01
-    )

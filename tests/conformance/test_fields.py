@@ -172,7 +172,6 @@ EFFECTS = {
         "priority_exponent": (0.6, learnt),
         "priority_correction": (1.0, ranked, None, {"priority_exponent": 0.9}),
         "reward_scaling": ("minus-one", scaled),
-        "normalise_rewards": (True, stepped),
         "critic_network": (own_ratings, stepped),
         "imitator_network": (own_actor, stepped),
     },

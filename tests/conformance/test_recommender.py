@@ -22,6 +22,11 @@ from tidelog.training.runs.q_weight import LISTS, QWeightSelection
 from tidelog.types import Histories
 
 
+def scaled(h, log):
+    """The scaled rewards of a run."""
+    return jax.numpy.array(tl.fit(h, log, 1, train=False).record.scaler.reward_shift)
+
+
 @cache
 def learnt(h, log):
     """The state after two updates."""
@@ -109,7 +114,7 @@ EFFECTS = {  # field: (another value, affected result, other required settings)
     "q_weight": (1.5, built),
     "exclude_seen": (True, chosen, {"threshold": 0.01}),
     "negative_weight": (5.0, learnt, VAE),
-    "normalise_rewards": (False, built),
+    "reward_scaling": ("minus-one", scaled),
     "encoder": ("mean", built),
     "size": (4, built),
     "history": (5, built, {"encoder": "attention", "targets": 3}),

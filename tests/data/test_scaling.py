@@ -8,7 +8,7 @@ import pytest
 from tests.data.test_log import small
 from tests.data.visits import mapping, visits
 from tidelog.data.io.readers import read_log
-from tidelog.data.scaling import Scaler, by_return_range, minus_one, unscaled
+from tidelog.data.scaling import LoggedRewards, RewardScale, Scaler, by_return_range, minus_one, unscaled
 from tidelog.errors import ConfigError
 
 
@@ -31,17 +31,19 @@ def test_constant_columns_are_only_centred() -> None:
 def test_reward_scalings() -> None:
     log = small()  # returns 1, 5, 9
     assert Scaler.fit(log).reward_scale == 1.0
-    ranged = Scaler.fit(log, rewards=by_return_range)
+    rewards = LoggedRewards.of(log)
+    ranged = Scaler.fit(log, rewards=by_return_range(rewards))
     assert (ranged.reward_scale, ranged.reward_shift) == (125.0, 0.0)
-    shifted = Scaler.fit(log, rewards=minus_one)
+    shifted = Scaler.fit(log, rewards=minus_one(rewards))
     np.testing.assert_array_equal(shifted.reward(log.reward), np.arange(6) - 1)
-    assert unscaled(log.statistics()) == (1.0, 0.0)
+    assert unscaled(rewards) == RewardScale()
     with pytest.raises(ConfigError, match="differ"):
-        Scaler.fit(small(reward=np.ones(6)), rewards=by_return_range)
+        by_return_range(LoggedRewards.of(small(reward=np.ones(6))))
 
 
 def test_json_is_exact() -> None:
-    scaler = Scaler.fit(read_log(visits(), mapping()), rewards=by_return_range)
+    log = read_log(visits(), mapping())
+    scaler = Scaler.fit(log, rewards=by_return_range(LoggedRewards.of(log)))
     again = Scaler.from_json(json.loads(json.dumps(scaler.to_json())))
     assert again.mean["numeric"].tobytes() == scaler.mean["numeric"].tobytes()
     assert again.std["numeric"].tobytes() == scaler.std["numeric"].tobytes()

@@ -249,13 +249,15 @@ def test_wrong_interactions_with_right_checksums_are_refused(case: str, tmp_path
     assert caught.value.report.errors[0].check == "unreadable file"
 
 
-SCALES = {"observation": {"x": {"mean": [0.0], "std": [1.0]}}, "reward_scale": 1.0, "reward_shift": 0.0}
+SCALES = {"observation": {"x": {"mean": [0.0], "std": [1.0]}}, "reward_scale": 1.0, "reward_shift": [0.5, 1.0],
+          "reward_steps": 1, "starts_at_mean": False}  # fmt: skip
 SKETCH = {"episodes": 2, "rewards": True, "smallest": "00" * 7 + "01" + "00" * 7 + "02"}
 WRONG_SCALES: list[dict[str, Any]] = [
     {"reward_scale": "\ud800"}, {"\ud800": 1}, {"observation": {"\ud800": {"\ud801": 1}}},
     {"observation": []}, {"observation": {"x": {"mean": [0.0]}}}, {"reward_scale": "1"}, {"reward_shift": None},
     {"observation": {"x": {"mean": [0.0], "std": [0.0]}}}, {"observation": {"x": {"mean": [1e39], "std": [1.0]}}},
     {"observation": {"x": {"mean": [0.0, 1.0], "std": [1.0]}}}, {"more": 1}, {"reward_scale": float("nan")},
+    {"reward_scale": 0.0}, {"reward_shift": ["1"]}, {"reward_steps": -1}, {"reward_steps": 0.5}, {"starts_at_mean": 1},
 ]  # fmt: skip
 WRONG_SKETCHES: list[dict[str, Any]] = [
     {"smallest": "\ud800"}, {"\ud800": 1},

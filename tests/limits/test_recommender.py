@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.algorithms.recommenders import after, batch, compiled, described, fresh, small, unshown
+from tests.algorithms.recommenders import batch, compiled, described, fresh, small, unshown
 from tests.algorithms.worlds import QUICK
 from tests.data.clicks import ROLES, clicks
 from tidelog.algorithms.core.optimisation import descend
@@ -88,7 +88,7 @@ def test_table_and_reader_learn_the_same_with_and_without_the_rest(generator):
 @pytest.mark.sample("likelihood")
 def test_critics_learn_from_logged_items_and_their_rewards(generator):
     """Published ports train the critic on generated actions with the logged reward."""
-    h, log = small(generator=generator, discount=0.0, normalise_rewards=False), described()
+    h, log = small(generator=generator, discount=0.0), described()
     state, row = fresh(h, log), batch(h, log)
     seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
     np.testing.assert_array_equal(seen.vectors, np.asarray(seen.items.vectors)[row.data.chosen])
@@ -185,7 +185,7 @@ def test_with_everything_taken_nothing_is_bootstrapped():
 
 def test_the_target_by_hand():
     """`r + discount * max over supported items of 3/4 min + 1/4 max`, no bootstrap where a session ended."""
-    h, log = small(threshold=0.0, candidates=10, normalise_rewards=False, history=6), described()
+    h, log = small(threshold=0.0, candidates=10, history=6), described()
     state, row = fresh(h, log), batch(h, log)
     seen = compiled(critic_inputs)(as_arrays(h), state, row.data)
     value, _ = values(h, state, seen)
@@ -193,7 +193,7 @@ def test_the_target_by_hand():
     q = np.asarray(rated(state.target_critic, around[:, 1:, None], items[1:][None, None]))
     best = (0.75 * q.min(axis=0) + 0.25 * q.max(axis=0)).max(axis=-1)
     np.testing.assert_allclose(np.asarray(value)[:, 1:], best, atol=1e-5)
-    target = compiled(page.target_value)(as_arrays(h), state, row.data, value)
+    target = compiled(page.target_value)(row.data, value)
     reward, discount = np.asarray(row.data.reward), np.asarray(row.data.discount)
     ended = discount == 0.0
     assert ended.any()
@@ -372,11 +372,3 @@ def test_a_log_of_one_user_has_no_factors_and_random_directions():
     rows = from_factors(read_interactions(frame, **ROLES), 8, 0)
     assert rows.shape == (frame["i"].n_unique(), 8)
     assert (np.linalg.norm(rows, axis=1) > 1e-3).all()
-
-
-def test_rewards_that_are_not_normalised_need_no_statistics():
-    log = described()
-    with_them, without = (after(small(normalise_rewards=flag), log, updates=1) for flag in (True, False))
-    assert float(with_them.rewards.seen) > 0
-    assert without.rewards is None
-    assert int(without.step) == int(with_them.step) == 1

@@ -8,7 +8,6 @@ from benchmarks.mistaken import Mistaken
 from tests.algorithms.recommenders import batch, described, fresh, small
 from tests.conformance.cases import differ, same
 from tidelog.algorithms.core.optimisation import gradient_step
-from tidelog.algorithms.core.running_statistics import add_batch
 from tidelog.recommend import recommender_bcq as page
 from tidelog.recommend.metrics.baselines import Markov, Popularity
 from tidelog.recommend.recommender_bcq import critic_inputs
@@ -77,8 +76,7 @@ def test_the_mistaken_critic_rates_what_is_proposed_and_nothing_else_differs():
     seen = critic_inputs(h, state, row.data)
     _, chosen = page.values(h, state, seen, jax.random.key(0))
     taken = row._replace(data=row.data._replace(chosen=chosen[:, :-1]))
-    target = page.target_value(h, state._replace(rewards=add_batch(state.rewards, row)), row.data, page.values(
-        h, state, seen, jax.random.key(0))[0])  # fmt: skip
+    target = page.target_value(row.data, page.values(h, state, seen, jax.random.key(0))[0])
     vectors = seen._replace(vectors=seen.items.vectors[taken.data.chosen])
     by_hand = gradient_step(
         page.critic_loss, state.critic, state.opt_states.critic, 1e-2, h, row, vectors, target, None

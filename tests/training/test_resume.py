@@ -46,9 +46,7 @@ def test_a_stopped_run_goes_on_bit_equal(kind, stop, origin, tmp_path, monkeypat
 
 STATEFUL = {
     "bcq with a memory": ("bcq", "continuous", {"recurrent_size": 5, "window": 3, "burn_in": 1, "policy_delay": 2}),
-    "discrete bcq with a memory and a running scale": (
-        "discrete-bcq", "discrete", {"recurrent_size": 5, "window": 3, "normalise_rewards": True}
-    ),
+    "discrete bcq with a memory": ("discrete-bcq", "discrete", {"recurrent_size": 5, "window": 3}),
     "iql with a memory, by priority": ("iql", "discrete", {"recurrent_size": 5, "window": 3, "priority_exponent": 0.6}),
 }  # fmt: skip
 BEST = {"bcq": "held_out/critic_loss", "iql": "held_out/critic_loss", "discrete-bcq": "held_out/q_loss"}

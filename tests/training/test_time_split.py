@@ -94,12 +94,12 @@ def test_notes_of_training_name_a_share_of_events_far_from_that_of_the_time():
 
 def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
     periods = TimeSplit(described(), 0.3)
-    stores = periods.stores(small(), None)
-    kept = periods.validation_stores(small(), None)
+    stores = periods.stores(small(), Scaler())
+    kept = periods.validation_stores(small(), Scaler())
     cut = np.float64(periods.held_out_ids[0].removeprefix("from "))
     assert stores["log"].item.shape[0] == (described().time < cut).sum()
     assert int(kept["log"].scored.sum()) == (described().time >= cut).sum()
-    assert TimeSplit(described(), 0.0).validation_stores(small(), None) is None
+    assert TimeSplit(described(), 0.0).validation_stores(small(), Scaler()) is None
     assert TimeSplit(described(), 0.0).q_weight_selection() is None
 
 
@@ -175,7 +175,7 @@ def test_the_users_that_choose_the_policy_are_not_those_that_measure_it():
     assert len(chose) > 0
     assert not np.intersect1d(chose, reported).size
     assert np.array_equal(np.union1d(chose, reported), np.unique(held_out.user[held_out.targets]))
-    kept = apart.validation_stores(small(), None)["log"]
+    kept = apart.validation_stores(small(), Scaler())["log"]
     assert int(kept.scored.sum()) == len(selection.log.targets)
     assert "50% of its users choose the policy, the others measure it" in apart.notes()[0]
     whole = TimeSplit(log, 0.3).q_weight_selection()

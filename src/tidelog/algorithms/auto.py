@@ -13,27 +13,38 @@ judging decides nothing. `benchmarks/auto_preset.py` compares them with the cons
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
   undiscounted returns.
 * In an environment: the preset that an algorithm names for its observations and actions (`preset_for`).
-* Temperature, for logs with few different observations: weights `exp(T A)` of normal advantages with the deviation `d`
-  over episodes of `H` decisions leave `exp(-H T**2 d**2)` of the log's episodes effective. `T` leaves `EFFECTIVE` of
-  the held-out ones: a sharper policy may be better, but the log could not show it. `d` is taken to be `PART` of the
-  returns' deviation over `sqrt(H)`, as on the logs that chose these rules, so that `H` cancels. It only sharpens.
+* Temperature and support threshold of discrete actions: the rung of a ladder from the logger's clone to the greedy
+  policy that earns most on training episodes which its critic never saw, with its error in mind (`sharpness.py`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.algorithms.core.hyperparameters import chosen_preset
+from tidelog.algorithms.core.hyperparameters import checked, chosen_preset
 from tidelog.algorithms.names import check_source, learns_online, ranks
+from tidelog.algorithms.sharpness import (
+    MOST_UPDATES,
+    MOST_UPDATES_OF_ONE_STEP,
+    TEMPERATURES,
+    THRESHOLDS,
+    TRAINED_TEMPERATURES,
+    CrossFit,
+    best_rung,
+    cross_fit,
+    obstacle,
+    population_fit,
+    rungs,
+    some_episodes,
+)
 from tidelog.data.log import Log
-from tidelog.data.states import number_observations
-from tidelog.data.statistics import episode_returns
+from tidelog.data.scaling import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
 from tidelog.recommend.interactions.log import Interactions
@@ -46,15 +57,9 @@ FEWEST_OF_ONE_STEP = 500  # updates on single decisions, where no value has to t
 SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
 SHORT = 100
 ENDED = 0.95  # share of episodes: a log that was collected in training cuts off the last episode of each copy
-EFFECTIVE = 100  # twice what the judge asks for (`ope/verdict/limits.py`)
-LEAST_SHARE, MOST_SHARE = 0.1, 0.5  # of the held-out episodes
-PART = 0.25
-MILDEST = 3.0  # the rule never lowers IQL's default: on a log of satiation 1.2 earned 6.5 and 3 earned 7.6
 EVENT_PASSES, EVENTS_OF_AN_UPDATE = 10, 128 * 10  # of a recommender: batch_size and targets of RecommenderBCQ
 FEWEST_OF_EVENTS, MOST_OF_EVENTS = 500, 10_000  # updates of a recommender
 LISTS, WAITED = "held_out/ndcg@10", 3  # what stops a recommender, and the reports without a better one
-VISITS = 10  # smallest mean visits of an observation
-MOST_NUMBERS, MOST_DECISIONS = 64, 2_000_000  # numbers of an observation and decisions that are searched for equal ones
 
 
 class Facts(NamedTuple):
@@ -66,6 +71,7 @@ class Facts(NamedTuple):
     held_out: int  # number of held-out episodes; of all if none are
     log: Log
     episodes: NDArray[np.int64]  # ordinals of the training episodes
+    by_role: Mapping[str, Any] = {}  # settings of the algorithm by their role
 
 
 class Setting(NamedTuple):
@@ -147,16 +153,23 @@ def suggest(
         return Suggestion(cls(**settings), updates.value, {"steps": updates, **stopped})
     if not isinstance(log, Log):
         raise SpecError(f"{cls.__name__} does not learn from interactions. fix: use tl.RecommenderBCQ")
-    facts = facts_of(log, held_out, split_seed)
+    facts = facts_of(log, held_out, split_seed)._replace(by_role=_by_role(cls, settings))
     changed: dict[str, Setting] = {}
     for field in dataclasses.fields(cls):
-        rule = RULES.get(field.metadata.get("role", ""))
-        setting = None if rule is None or field.name in settings else rule(facts)
-        if setting is not None and setting.value != field.default:
+        role = field.metadata.get("role", "")
+        setting = None if role not in RULES or field.name in settings else RULES[role](facts)
+        if setting is not None and (setting.value != field.default or role in SHARPNESS):
             changed[field.name] = setting
     algorithm = cls(**settings, **{name: one.value for name, one in changed.items()})
     updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
     return Suggestion(algorithm, updates.value, {"steps": updates, **changed})
+
+
+def _by_role(cls: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of an algorithm by their role, own ones or defaults."""
+    fields = [field for field in dataclasses.fields(cls) if field.metadata.get("role")]
+    values = {field.name: settings.get(field.name, field.default) for field in fields}
+    return {field.metadata["role"]: checked(cls.__name__, field, values[field.name]) for field in fields}
 
 
 def _for_environment(cls: type[Any], source: Any, settings: Mapping[str, Any]) -> Suggestion:
@@ -239,18 +252,51 @@ def discount(facts: Facts) -> Setting | None:
 
 
 def temperature(facts: Facts) -> Setting | None:
-    """The sharpest policy whose value the held-out episodes can show, for logs with few different observations."""
-    deviation = return_deviation(facts)
-    if deviation is None:
-        return None
-    share = float(np.clip(EFFECTIVE / facts.held_out, LEAST_SHARE, MOST_SHARE))
-    value = float(f"{math.sqrt(math.log(1.0 / share)) / (PART * deviation):.2g}")
-    if value < MILDEST:
-        return None
-    return Setting(
-        value,
-        f"returns have a standard deviation of {deviation:.2g}; aims at an effective sample size of {share:.0%}",
-    )
+    """The temperature that earns most on training episodes that the critic never saw, in the algorithm's unit."""
+    cap, scaling = (facts.by_role.get(role) for role in ("weight cap", "reward scaling"))
+
+    def policies(fitted: CrossFit) -> Callable[[float], Any]:
+        return lambda value: fitted.tempered(value, math.inf if cap is None else float(cap))
+
+    def in_its_unit(value: float, unit: float) -> float:
+        if scaling is by_return_deviation:
+            return value
+        train = facts.log.take_episodes(facts.episodes)
+        scale = 1.0 if scaling is None else scaling(LoggedRewards.of(train)).scale
+        return float(f"{value / (unit * scale):.3g}")
+
+    return _sharpness(facts, "inverse temperature", TEMPERATURES, policies, in_its_unit)
+
+
+def threshold(facts: Facts) -> Setting | None:
+    """The support threshold that earns most on training episodes that the critic never saw."""
+    return _sharpness(facts, "support threshold", THRESHOLDS, lambda fitted: fitted.supported, lambda value, _: value)
+
+
+def _sharpness(
+    facts: Facts,
+    role: str,
+    ladder: Sequence[float],
+    policies: Callable[[CrossFit], Callable[[float], Any]],
+    in_its_unit: Callable[[float, float], float],
+) -> Setting | None:
+    """The best rung of a ladder, or the default, with the reason."""
+    default = facts.by_role.get(role)
+    why = obstacle(facts.log, facts.longest, len(facts.episodes))
+    if why is not None:
+        return None if facts.log.reward is None else Setting(default, f"the default; no estimate chooses it: {why}")
+    part, future = some_episodes(facts.log, facts.episodes), discount(facts)
+    most = MOST_UPDATES_OF_ONE_STEP if facts.longest == 1 else MOST_UPDATES
+    plan = (0.99 if future is None else future.value, min(updates_of(facts, 256).value, most))
+    if isinstance(facts.log.spec.action, Discrete):
+        fitted = cross_fit(part, *plan)
+        found, unit = rungs(fitted, ladder, policies(fitted)), fitted.unit
+    else:
+        found, unit = population_fit(part, TRAINED_TEMPERATURES, *plan)
+    best = best_rung(found, len(part.episode_ids), facts.held_out)
+    if best is None:
+        return Setting(default, "the default; no estimate chooses it: too few episodes speak for any other policy")
+    return Setting(in_its_unit(best.value, unit), best.reason(unit))
 
 
 RULES: dict[str, Callable[[Facts], Setting | None]] = {
@@ -258,21 +304,9 @@ RULES: dict[str, Callable[[Facts], Setting | None]] = {
     "learning rate": learning_rate,
     "discount": discount,
     "inverse temperature": temperature,
+    "support threshold": threshold,
 }
-
-
-def return_deviation(facts: Facts) -> float | None:
-    """The deviation of the training episodes' returns; None without one reward, discrete actions and few states."""
-    log = facts.log
-    numbers = sum(math.prod(leaf.shape[1:]) for leaf in log.observation.values())
-    if not isinstance(log.spec.action, Discrete) or log.spec.rewards is not None:
-        return None
-    if numbers > MOST_NUMBERS or facts.decisions > MOST_DECISIONS:
-        return None
-    returns = episode_returns(log)
-    if returns is None or number_observations(log).size * VISITS > facts.decisions:
-        return None
-    return float(returns[facts.episodes].std()) or None
+SHARPNESS = ("inverse temperature", "support threshold")  # roles that are reported also where the default is best
 
 
 def _plain(value: Any) -> str:

@@ -21,10 +21,6 @@ Deliberate differences from the reference: the inequality is not strict, so thre
 masks are applied, and forbidden logits are in no loss; a shared trunk for pictures ends in one dense layer; with
 recurrent networks each network has its own hidden state and nothing is shared.
 
-With `normalise_rewards`, rewards in targets are divided by the standard deviation of all rewards drawn so far (sums of
-n with n_step). One positive factor on all rewards keeps the ranking of policies. The mean is not subtracted: that would
-reward or penalise every further step, and change the best policy wherever episodes can end early.
-
 Letters: `B` batch (`B, T` in windows), `A` number of actions.
 """
 
@@ -52,7 +48,6 @@ from tidelog.algorithms.core.optimisation import (
     polyak_update,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
@@ -83,7 +78,6 @@ class State(NamedTuple):
     critic: Critic
     imitator: Actor
     target_critic: Critic | None  # None: the critic is its own target
-    rewards: Running | None  # None: rewards are not normalised
     opt_state: Any  # of the optimiser
     step: jax.Array  # int32: updates taken
     updates: jax.Array  # int32: updates planned, for the schedule
@@ -120,15 +114,14 @@ def step_along(params: PolicyParams, observation: Observation, carry: Any) -> tu
 
 
 def target_value(config: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
-    """`r + discount Qtarget(s', a*)` [B], a* the best supported action; r is scaled with `normalise_rewards`."""
+    """`r + discount Qtarget(s', a*)` [B], a* the best supported action."""
     target_critic = state.critic if state.target_critic is None else state.target_critic
     logits = policy_after(seeing(Networks(state.critic, state.imitator)), row).logits
     rated = ratings_after(target_critic, row)
     values = ratings_after(state.critic, row) if config.double else rated
     following = pick(rated, best(values, supported(logits, config.threshold, row.next_mask)))
     same_shape(reward=row.reward, discount=row.discount, value=following)
-    reward = row.reward if state.rewards is None else row.reward / deviation(state.rewards)
-    return reward + row.discount * following
+    return row.reward + row.discount * following
 
 
 def total_loss(
@@ -162,8 +155,7 @@ def total_loss(
 
 def step(config: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
     """Do one update of critic and imitator together, then of the target."""
-    rewards = None if state.rewards is None else add_batch(state.rewards, batch)
-    target = target_value(config, state._replace(rewards=rewards), batch.data)
+    target = target_value(config, state, batch.data)
     networks = Networks(state.critic, state.imitator)
     rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
     networks, opt_state, _, (metrics, q) = gradient_step(
@@ -173,11 +165,9 @@ def step(config: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedba
     if target_critic is not None:
         target_critic = polyak_update(target_critic, networks.critic, _share(config, state.step + 1))
     updated = state._replace(
-        **networks._asdict(), target_critic=target_critic, rewards=rewards, opt_state=opt_state, step=state.step + 1
+        **networks._asdict(), target_critic=target_critic, opt_state=opt_state, step=state.step + 1
     )
     metrics |= {"target_q": batch.average(target)}
-    if rewards is not None:
-        metrics |= {"reward_deviation": deviation(rewards)}
     return updated, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
 
 
@@ -222,8 +212,7 @@ def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State
         imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
     target = None if config.target_rate is None and config.copy_period is None else copied(critic)
     opt_state = init_opt_state(config.optimiser, Networks(critic, imitator))
-    rewards = empty_statistics() if config.normalise_rewards else None
-    return State(critic, imitator, target, rewards, opt_state, scalar(0), scalar(updates), rest)
+    return State(critic, imitator, target, opt_state, scalar(0), scalar(updates), rest)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -237,6 +226,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "epsilon": 0.001,
         "convolutions": "nature",
         "hidden": (512,),
+        "reward_scaling": "none",
     },
 }
 
@@ -287,8 +277,7 @@ class DiscreteBCQ:
     epsilon: float = fields.epsilon(0.0, "sampling: probability of a random supported action")
     priority_exponent: float | None = fields.priority_exponent(None)
     priority_correction: float = fields.priority_correction(0.4)
-    reward_scaling: RewardScaling = fields.reward_scaling("none")
-    normalise_rewards: bool = static(False, help="divide rewards in targets by their standard deviation so far")
+    reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns a module with all_actions")
     imitator_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
 

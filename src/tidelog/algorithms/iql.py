@@ -116,7 +116,8 @@ def actor_loss(
     weight = advantage_weight(advantage, config.temperature, config.max_weight)
     policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
     entropy = policy.entropy()
-    metrics = {"capped_share": batch.average(weight >= config.max_weight)}
+    share = jnp.square(batch.average(weight)) / jnp.maximum(batch.average(jnp.square(weight)), 1e-30)
+    metrics = {"capped_share": batch.average(weight >= config.max_weight), "effective_share": share}
     if entropy is not None:
         metrics["entropy"] = batch.average(entropy)
     return batch.mean(weight * policy.imitation_error(row.action)), metrics
@@ -235,8 +236,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     # Kostrikov et al. 2021, section 5 and appendix B; the reward scalings are from the reference implementation.
     "locomotion": {"expectile": 0.7, "temperature": 3.0, "reward_scaling": "return-range"},
     "antmaze": {"expectile": 0.9, "temperature": 10.0, "reward_scaling": "minus-one"},
-    "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
-    "kitchen": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1},
+    "adroit": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1, "reward_scaling": "none"},
+    "kitchen": {"expectile": 0.7, "temperature": 0.5, "dropout": 0.1, "reward_scaling": "none"},
 }
 
 
@@ -256,7 +257,7 @@ class IQL:
         0.7, least=0.0, most=1.0, open_ends=True, help="expectile of Q that the value learns", group=MAIN
     )
     temperature: float = fields.inverse_temperature(3.0)
-    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)")
+    max_weight: float = number(100.0, least=0.0, help="cap on exp(temperature * advantage)", role="weight cap")
     discount: float = fields.discount(0.99)
     target_rate: float = fields.target_rate(0.005, "target critics move per update")
     target_update_period: int = static(
@@ -288,7 +289,7 @@ class IQL:
     layer_norm: bool = fields.layer_norm(False)
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
-    reward_scaling: RewardScaling = fields.reward_scaling("none")
+    reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     actor_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")
     critic_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns one critic module")
     value_network: Callable[[Spec, jax.Array], Any] | None = own("function that returns your own module")

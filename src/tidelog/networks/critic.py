@@ -53,6 +53,10 @@ class Value(eqx.Module):
         outputs = self.body(features)
         return outputs[..., 0] if self.rewards is None else outputs
 
+    def in_unit(self, factor: float, constant: Any) -> Value:
+        """Return the network with values `factor * V + constant`; the constant is a number or [K]."""
+        return Value(self.encoder, self.body.with_outputs(factor, constant), self.rewards)
+
 
 class Critic(eqx.Module):
     """Q(s, a): observation and action -> [B]; discrete actions are computed together as [B, A]."""
@@ -109,6 +113,11 @@ class Critic(eqx.Module):
         outputs = self.body(jnp.concatenate([self.encoder(observation, real), action], axis=-1))
         return outputs[..., 0] if self.rewards is None else outputs
 
+    def in_unit(self, factor: float, constant: Any) -> Critic:
+        """Return the network with values `factor * Q + constant`; the constant is a number or [K]."""
+        each = np.repeat(constant, self.actions or 1)  # [K] becomes [K * A], in the order of the outputs
+        return Critic(self.encoder, self.body.with_outputs(factor, each), self.actions, self.rewards)
+
 
 class Ensemble(eqx.Module):
     """Several networks on the same input: -> [E, ...].
@@ -129,6 +138,18 @@ class Ensemble(eqx.Module):
     def all_actions(self, observation: Observation) -> jax.Array:
         """Return the values of every discrete action [E, B, A]."""
         return jnp.stack([member.all_actions(observation) for member in self.members])
+
+
+def with_values(tree: Any, factor: float, constant: Any) -> Any:
+    """Return a tree whose critics and value networks have values `factor * value + constant` instead.
+
+    These are the modules with a method `in_unit`; the constant is a number or [K].
+    """
+
+    def changed(part: Any) -> Any:
+        return part.in_unit(factor, constant) if hasattr(part, "in_unit") else part
+
+    return jax.tree.map(changed, tree, is_leaf=lambda part: hasattr(part, "in_unit"))
 
 
 def value_and_next_value(value: Any, row: Transition) -> tuple[jax.Array, jax.Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -105,6 +106,13 @@ class MLP(eqx.Module):
         hidden = sizes[1:] if activate_last else sizes[1:-1]
         norms = tuple(LayerNorm(float32(np.ones(w)), zeros(w)) for w in hidden) if layer_norm else ()
         return cls(layers, norms, activation, activate_last)
+
+    def with_outputs(self, factor: float, constant: Any) -> MLP:
+        """Return layers whose outputs are `factor * output + constant`, the constant a number or [out], in float64."""
+        last = self.layers[-1]
+        weight, bias = np.asarray(last.weight, np.float64) * factor, np.asarray(last.bias, np.float64) * factor
+        layers = (*self.layers[:-1], Linear(float32(weight), float32(bias + constant)))
+        return MLP(layers, self.norms, self.activation, self.activate_last)
 
     def __call__(
         self, x: jax.Array, *, dropout: jax.Array | float | None = None, key: jax.Array | None = None

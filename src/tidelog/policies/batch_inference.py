@@ -43,7 +43,7 @@ def act_on_table(
     The policy acts in its declared way. If it samples, a column `propensity` has the probabilities or densities of its
     actions, and the same `seed` and rows give the same actions (None: new random numbers). With `probabilities`, every
     discrete action has a column `probability_<action>`, of a sample, and if the policy has a critic a column
-    `q_<action>`, in scaled rewards.
+    `q_<action>`, in the unit of the log's rewards.
 
     Rows of several files (see `tidelog.read_log`) come one file after another. Features of arrays without names are the
     columns `observation_0`, ... of an exported log (`observation` for one). Raises LogError where the table cannot be

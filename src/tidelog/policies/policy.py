@@ -24,8 +24,9 @@ import numpy as np
 from tidelog import hub
 from tidelog.algorithms.core.contract import Portable
 from tidelog.algorithms.core.hyperparameters import from_config, to_config
+from tidelog.algorithms.core.short_form import discount_of
 from tidelog.algorithms.names import algorithm_class, algorithm_name
-from tidelog.data.scaling import Scaler
+from tidelog.data.scaling import Scaler, ValueUnit
 from tidelog.errors import CheckpointError, ConfigError, ExportError, SpecError
 from tidelog.networks.arrays import float32
 from tidelog.networks.keys import fold_in, new_key
@@ -182,7 +183,10 @@ class Policy(Acts):
         return result - (space.log_volume() if isinstance(space, Continuous) else 0.0)
 
     def q_values(self, observation: Any) -> NumpyArray:
-        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
+        """Return the critic's values [A] or [B, A] of discrete actions, in the unit of the log's rewards.
+
+        A mean that training subtracted is added again (`Scaler.value_constant`). SpecError without values.
+        """
         inputs = self._read(observation, None)
         values = self._apply(_q_values, inputs, None if not self.is_recurrent else self.start(inputs.size))
         if values is None:
@@ -190,7 +194,7 @@ class Policy(Acts):
                 f"{type(self.algorithm).__name__} with {type(self.spec.action).__name__} actions has no Q-values. "
                 f"fix: use a policy of discrete actions with a critic"
             )
-        return _unbatched(values, inputs)
+        return _unbatched(value_unit(self.algorithm, self.scaler)(values), inputs)
 
     def recommend(
         self,
@@ -372,6 +376,11 @@ def _changes(schedule: Sequence[Mapping[str, float]]) -> str:
     )
 
 
+def value_unit(algorithm: Any, scaler: Scaler) -> ValueUnit:
+    """Return the unit of an algorithm's values of scaled rewards, in that of the log's rewards."""
+    return scaler.value_unit(discount_of(algorithm), getattr(algorithm, "reward_weights", None))
+
+
 def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
     """Read a saved policy: a folder, a zip, or an address on the Hugging Face Hub, `hf://user/name[@revision]`.
 
@@ -454,6 +463,7 @@ def artefact_contents(policy: Any) -> tuple[dict[str, bytes], dict[str, Any]]:
         "config": to_config(policy.algorithm),
         "spec": policy.spec.to_json(),
         "scaler": policy.scaler.to_json(),
+        "values": value_unit(policy.algorithm, policy.scaler)._asdict(),
         **spec_notes(policy.spec),
         "origin": {**policy.origin, **({"notes": notes} if notes else {})},
         "acting": policy.acting,

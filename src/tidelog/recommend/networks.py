@@ -154,6 +154,12 @@ class ItemCritics(eqx.Module):
         """[E, P, C] of selected items [P, C] out of all [N, D]."""
         return jnp.stack([member.among(state, vectors, chosen)[..., 0] for member in self.members])
 
+    def in_unit(self, factor: float, constant: Any) -> ItemCritics:
+        """Return critics with values `factor * Q + constant`."""
+        return ItemCritics(
+            tuple(Pair(one.state, one.item, one.body.with_outputs(factor, constant)) for one in self.members)
+        )
+
 
 class ItemGenerator(eqx.Module):
     """A conditional variational autoencoder of item vectors [..., D], given states."""

@@ -53,8 +53,8 @@ from tidelog.algorithms.core.optimisation import (
     tree_where,
 )
 from tidelog.algorithms.core.registry import register
-from tidelog.algorithms.core.running_statistics import Running, add_batch, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch, Sampler
+from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError, SpecError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error
@@ -126,7 +126,6 @@ class State(NamedTuple):
     target_perturbation: Any  # a Correction, where there is a generator
     latents: jax.Array | None  # [n, L]: latents of acting
     facts: ItemFacts
-    rewards: Running | None
     weight: jax.Array  # weight of Q in the score
     opt_states: OptStates
     step: jax.Array  # int32: updates taken
@@ -235,12 +234,11 @@ def values(
     return value.reshape(shape), chosen.reshape(shape)
 
 
-def target_value(config: RecommenderBCQ, state: State, windows: HistoryWindows, value: jax.Array) -> jax.Array:
-    """`r + discount V(s')` [B, T]; r over its deviation with `normalise_rewards`."""
-    reward = windows.reward if state.rewards is None else windows.reward / deviation(state.rewards)
+def target_value(windows: HistoryWindows, value: jax.Array) -> jax.Array:
+    """`r + discount V(s')` [B, T]."""
     following = windows.following(value)
-    same_shape(reward=reward, discount=windows.discount, value=following)
-    return reward + windows.discount * following
+    same_shape(reward=windows.reward, discount=windows.discount, value=following)
+    return windows.reward + windows.discount * following
 
 
 class Negatives(NamedTuple):
@@ -376,14 +374,12 @@ def step(config: RecommenderBCQ, state: State, batch: Batch) -> tuple[State, Fee
     keys = jax.random.split(jax.random.fold_in(state.key, state.step), 5)
     due = (state.step + 1) % config.policy_delay == 0
     state, metrics = next_item_step(config, state, batch, keys[0]) if config.joint else (state, {})
-    if state.rewards is not None:
-        state = state._replace(rewards=add_batch(state.rewards, batch))
     inputs = critic_inputs(config, state, windows, targets_of(batch))
     if state.generation is not None:
         state, extra = generator_step(config, state, batch, inputs, keys[1])
         metrics = metrics | extra
     value, chosen = values(config, state, inputs, keys[2], needed_states(config, batch))
-    target = target_value(config, state, windows, value)
+    target = target_value(windows, value)
     negatives = None
     if config.negative_weight is not None:
         negatives = negative_items(config, state, windows, inputs, value, keys[3])
@@ -430,7 +426,7 @@ def losses(config: RecommenderBCQ, state: State, batch: Batch, key: jax.Array) -
     keys = jax.random.split(state.key, 3)
     inputs = critic_inputs(config, state, batch.data)
     value, _ = values(config, state, inputs, keys[0], needed_states(config, batch))
-    loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(config, state, batch.data, value), None)
+    loss, _ = critic_loss(state.critic, config, batch, inputs, target_value(batch.data, value), None)
     results = pretrain_losses(config, state, batch, key) | {"critic_loss": loss}
     if state.generation is not None:
         noise = normal(keys[1], (*batch.data.reward.shape, config.latent_size))
@@ -476,7 +472,7 @@ class RecommenderBCQ:
     negative_weight: float | None = number(
         None, least=0.0, help="weight of negative items: shown but not selected, or sampled; none: off"
     )
-    normalise_rewards: bool = static(True, help="divide rewards in targets by their standard deviation so far")
+    reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")
     encoder: MakeBody = static(
         recurrent, choices=HISTORY_ENCODERS, help="history encoder: mean, gru or attention (SASRec)", group=MAIN
     )
@@ -535,6 +531,11 @@ class RecommenderBCQ:
     watched_metrics: ClassVar[tuple[str, ...]] = tuple(  # a run warns where one of them collapses after the pretraining
         f"{where}/{what}" for where in ("main", "held_out") for what in ("coverage", "entropy")
     )
+
+    @property
+    def absolute_rewards(self) -> bool:
+        """Whether a reward of 0 has a meaning, so that none is subtracted: items that were not selected have it."""
+        return self.negative_weight is not None
 
     @property
     def latent_size(self) -> int:
@@ -639,7 +640,6 @@ class RecommenderBCQ:
             target_perturbation=None if generation is None else copied(generation.perturbation),
             latents=latents,
             facts=item_facts(np.zeros(catalogue.n + 1), none, successors=counted),
-            rewards=empty_statistics() if self.normalise_rewards else None,
             weight=jnp.float32(0.0 if self.q_weight is None else self.q_weight),
             opt_states=OptStates(*(None if one is None else init_opt_state(self.optimiser, one) for one in networks)),
             step=jnp.int32(0),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import shlex
 import stat
 import struct
@@ -35,7 +36,7 @@ FIELDS = (
     *("kind", "schema", "algorithm", "config", "spec", "scaler", "masks", "missing"),
     *("origin", "metrics", "versions", "recipe", "onnx", "parity", "files"),
 )
-OPTIONAL = ("acting", "verdict", "provenance")  # in no policy that an older tidelog wrote
+OPTIONAL = ("acting", "verdict", "provenance", "values")  # in no policy that an older tidelog wrote
 LARGEST_WEIGHT = 1e18  # the square of a larger one has no room in float32
 DATE = (1980, 1, 1, 0, 0, 0)  # equal policies have equal zips
 BROKEN = (zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError, LookupError, EOFError, OSError,
@@ -110,6 +111,18 @@ class Saved:
                 f"{self.where}: the scaler is invalid: {error!r}. fix: export the policy again"
             ) from error
         return scales
+
+    @property
+    def value_unit(self) -> tuple[float, float]:
+        """Return factor and constant of values in the unit of the log's rewards: `value * factor + constant`."""
+        unit = self.manifest.get("values", {"factor": 1.0, "constant": 0.0})
+        numbers: list[Any] = [unit.get(name) for name in ("factor", "constant")] if isinstance(unit, Mapping) else []
+        if len(numbers) != 2 or not all(type(one) in (int, float) and math.isfinite(one) for one in numbers):
+            raise CheckpointError(
+                f"{self.where}: 'values' is {json.dumps(unit)[:200]}, expected a finite factor and constant. "
+                "fix: export the policy again"
+            )
+        return float(numbers[0]), float(numbers[1])
 
     def read(self, name: str) -> bytes:
         """Return a file's bytes after the check of size and checksum."""

@@ -78,7 +78,7 @@ def load_saved(saved: Saved) -> Policy | Recommender:
 
 def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
     spec, scales, act, values = saved.spec, saved.scales, recipe["act"], recipe["values"]
-    kind, noise = KINDS[act["kind"]], noise_of(recipe, spec)
+    kind, noise, (factor, constant) = KINDS[act["kind"]], noise_of(recipe, spec), saved.value_unit
     epsilon = act.get("epsilon") if noise is not None and noise.kind == "normal" else None
 
     def scaled(leaves: Mapping[str, NumpyArray]) -> dict[str, NumpyArray]:
@@ -87,10 +87,13 @@ def _acting_policy(saved: Saved, recipe: Recipe) -> Policy:
     def make(seen: PolicyInputs) -> PolicyOutputs:
         return kind(np, act, seen._replace(leaves=scaled(seen.leaves)))
 
-    rate = None if values is None else lambda leaves: smallest(np, values, scaled(leaves))
-    check_outputs(make, rate, recipe["carry"], spec, saved.where)
+    def rate(leaves: Mapping[str, NumpyArray]) -> NumpyArray:
+        return np.asarray(smallest(np, values, scaled(leaves)), np.float64) * factor + constant
+
+    rated = None if values is None else rate
+    check_outputs(make, rated, recipe["carry"], spec, saved.where)
     chunk = CHUNK_OF_CANDIDATES if act["kind"] == "candidates" else CHUNK
-    return Policy(saved, make, rate, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
+    return Policy(saved, make, rated, noise=noise, epsilon=epsilon, width=recipe["carry"], chunk=chunk)
 
 
 def _ranking_policy(saved: Saved, recipe: Recipe) -> Recommender:

@@ -126,7 +126,10 @@ class Policy(Acts):
         return _unbatched(outputs.probabilities, inputs)
 
     def q_values(self, observation: Any) -> NumpyArray:
-        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
+        """Return the critic's values [A] or [B, A] of discrete actions, in the unit of the log's rewards.
+
+        SpecError without values.
+        """
         if self._rate is None:
             raise SpecError("this policy has no Q-values. fix: use a policy of discrete actions with a critic")
         inputs = self._read(observation, None)

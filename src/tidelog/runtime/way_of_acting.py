@@ -157,7 +157,10 @@ class Acts(ABC):
 
     @abstractmethod
     def q_values(self, observation: Any) -> NDArray[Any]:
-        """Return the critic's values [A] or [B, A] of discrete actions, in scaled rewards; SpecError without them."""
+        """Return the critic's values [A] or [B, A] of discrete actions, in the unit of the log's rewards.
+
+        SpecError without values.
+        """
 
     @abstractmethod
     def act(

@@ -262,9 +262,8 @@ def _check_offline(record: Record) -> None:
 
 
 def _collectors_of(algorithms: list[Any], scaler: Scaler, tuning: FinetuneConfig, steps: int) -> list[Any]:
-    scales = Scales(
-        dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(scaler.reward_shift)
-    )
+    centre = 0.0 - np.asarray(scaler.reward_shift, np.float64) / scaler.reward_scale
+    scales = Scales(dict(scaler.mean), dict(scaler.std), np.float32(scaler.reward_scale), np.float32(centre))
     rounds = -(-steps // tuning.collect_every)
     if not tuning.restart_schedules:
         algorithms = [with_constant_rates(algorithm) for algorithm in algorithms]

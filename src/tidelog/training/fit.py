@@ -7,14 +7,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tidelog.algorithms.core.contract import Ranking
 from tidelog.algorithms.core.hyperparameters import same_program
 from tidelog.algorithms.core.optimisation import copied
+from tidelog.algorithms.core.short_form import discount_of
 from tidelog.algorithms.names import as_algorithms, check_fit, check_source
 from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError
+from tidelog.networks.critic import with_values
 from tidelog.policies.named_arrays import fill, named_arrays
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
@@ -153,10 +157,14 @@ def begin(
     parts = parts_of(log, options)
     if isinstance(parts, TimeSplit):
         parts.check_periods()
-    scaler = parts.scaler(options.scale == "standard", getattr(algorithms[0], "reward_scaling", None))
+    scaler = parts.scaler(options.scale == "standard", algorithms[0])
     members = as_members(algorithms, options.seeds)
     stores = parts.stores(algorithms[0], scaler)
     learners = fresh_learners(members, spec, stores, options.steps)
+    if scaler.starts_at_mean:
+        rewards = parts.rewards(algorithms[0])
+        starts = (scaler.initial_value(rewards, discount_of(member.algorithm)) for member in members)
+        learners = [with_initial_values(learner, start) for learner, start in zip(learners, starts, strict=True)]
     if isinstance(parts, TimeSplit):
         learners = [
             add_item_facts(member, learner, parts.train) for member, learner in zip(members, learners, strict=True)
@@ -164,7 +172,10 @@ def begin(
     else:
         check_differences(algorithms[0], parts.log)
     if options.warm_start:
-        learners = [load_warm_start(algorithms[0], learner, options.warm_start) for learner in learners]
+        learners = [
+            load_warm_start(member.algorithm, learner, options.warm_start, scaler)
+            for member, learner in zip(members, learners, strict=True)
+        ]
     check_environments(
         Policy(algorithms[0], spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
     )
@@ -271,14 +282,31 @@ def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Pa
     return sketches
 
 
-def load_warm_start(algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path]) -> LearnerState:
+def with_initial_values(learner: LearnerState, start: Any) -> LearnerState:
+    """Return a fresh learner whose critics and value networks, targets too, start at a number or [K]."""
+    state = learner.state
+    networks = {name: getattr(state, name) for name in state._fields if not name.startswith("opt_state")}
+    changed = {name: with_values(part, 1.0, start) for name, part in networks.items()}
+    return learner._replace(state=state._replace(**changed))
+
+
+def load_warm_start(
+    algorithm: Any, learner: LearnerState, warm_start: Mapping[str, str | Path], scaler: Scaler
+) -> LearnerState:
     """Load the named parts of a fresh learner from the last checkpoints of other runs.
 
-    A target network that is not named starts as a copy of its online network, if that network is named. Raises
-    ConfigError, CheckpointError.
+    Values are converted from the scaled rewards of their run to those of `scaler`. A target network that is not named
+    starts as a copy of its online network, if that network is named. Raises ConfigError, CheckpointError.
     """
+    discount = discount_of(algorithm)
     for part, source in warm_start.items():
         learner = _load_part(learner, part, source)
+        theirs = Record.read(Path(source)).scaler
+        factor = scaler.reward_scale / theirs.reward_scale
+        constant = (theirs.value_constant(discount) - scaler.value_constant(discount)) * scaler.reward_scale
+        if factor != 1.0 or np.any(constant):
+            loaded = with_values(getattr(learner.state, part), factor, constant)
+            learner = learner._replace(state=learner.state._replace(**{part: loaded}))
     state = learner.state
     unnamed = [target for target in target_names(state) if target not in warm_start]
     for target, path in online_network_paths(algorithm, state, unnamed).items():

@@ -23,10 +23,18 @@ PolicyParams = Any  # a pytree: the part of the state that acting reads and that
 
 
 class Feedback(NamedTuple):
-    """The output of a step: scalar metrics, and new priorities [B] where the order of the sampler needs them."""
+    """The output of a step: scalar metrics, and new priorities [B] where the order of the sampler needs them.
+
+    Metrics named in `VALUES` and `DIFFERENCES` are in scaled rewards; reports show them in the log's unit.
+    """
 
     metrics: dict[str, jax.Array]
     priority: jax.Array | None = None
+
+
+# metrics in the unit of scaled rewards, which reports show in the log's unit; losses stay in scaled rewards
+VALUES = frozenset({"q_mean", "v_mean", "target_q"})
+DIFFERENCES = frozenset({"advantage_mean", "advantage_std", "target_gap", "td_error"})  # of values
 
 
 @dataclass(frozen=True)

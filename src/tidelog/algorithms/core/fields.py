@@ -42,9 +42,9 @@ def target_rate(default: float | None, of: str) -> Any:
 
 
 def reward_scaling(default: str) -> Any:
-    """The scaling of the log's rewards before training."""
+    """The scaling of the log's rewards before training; with `return-deviation` their unit has no effect."""
     how = "scaling of the log's rewards before training"
-    return static(REWARD_SCALINGS[default], choices=REWARD_SCALINGS, help=how, group="value")
+    return static(REWARD_SCALINGS[default], choices=REWARD_SCALINGS, help=how, group="value", role="reward scaling")
 
 
 def inverse_temperature(default: float) -> Any:

@@ -66,12 +66,12 @@ class FinetuneConfig:
 
 
 class Scales(eqx.Module):
-    """The log's scaling as arrays: `(observation - mean) / std`, `reward * scale + shift`."""
+    """The log's scaling as arrays: `(observation - mean) / std`, `(reward - centre) * scale`."""
 
     mean: dict[str, Any]
     std: dict[str, Any]
     scale: Any
-    shift: Any
+    centre: Any  # subtracted first: a product in float32 loses the digits of a reward far from 0
 
     def observation(self, observation: Observation) -> Observation:
         """Return leaves [..., size] in the units of the networks."""
@@ -82,7 +82,7 @@ class Scales(eqx.Module):
 
     def reward(self, reward: jax.Array) -> jax.Array:
         """Return rewards of any shape in the units of the networks."""
-        scaled: jax.Array = reward * self.scale + self.shift
+        scaled: jax.Array = (reward - self.centre) * self.scale
         return scaled
 
 

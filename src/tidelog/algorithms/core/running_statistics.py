@@ -1,7 +1,7 @@
 """Running mean and variance during training: part of the state, so a resumed run continues them.
 
 Chan, Golub, LeVeque 1979: batches are merged exactly. The state holds the variance, not the sum of squares, to avoid
-drift when the count exceeds the precision of float32. Letters: `B` batch.
+drift when the count exceeds the precision of float32.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-
-from tidelog.algorithms.core.sampling import Batch
 
 
 class Running(NamedTuple):
@@ -25,17 +23,6 @@ class Running(NamedTuple):
 def empty_statistics() -> Running:
     """Return the statistics of no numbers."""
     return Running(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
-
-
-def add_batch(running: Running, batch: Batch) -> Running:
-    """Add the rewards of one batch [B], or of the valid steps of its windows."""
-    reward = batch.data.reward
-    weight = jnp.ones_like(reward) if batch.weight is None else batch.weight
-    if batch.valid is None:
-        return add_values(running, reward, weight)
-    if batch.valid_steps is not None:  # windows are drawn in proportion to them, so every step counts equally
-        weight = weight / batch.valid_steps[:, None]
-    return add_values(running, reward, jnp.where(batch.valid, weight, 0.0))
 
 
 def add_values(running: Running, values: jax.Array, weight: jax.Array) -> Running:
@@ -53,6 +40,6 @@ def add_values(running: Running, values: jax.Array, weight: jax.Array) -> Runnin
 
 
 def deviation(running: Running) -> jax.Array:
-    """Return the standard deviation, or 1 while all numbers are equal."""
+    """Return the standard deviation, or 1 while all numbers are equal, as far as float32 tells them apart."""
     std = jnp.sqrt(running.variance)
-    return jnp.where(std > 1e-8, std, 1.0)
+    return jnp.where(std > 1e-6 * jnp.abs(running.mean), std, 1.0)

@@ -73,6 +73,11 @@ def setting(config: Any, name: str) -> Any:
     return getattr(config, name, DEFAULTS[name])
 
 
+def discount_of(algorithm: Any) -> float:
+    """Return the discount per step of an algorithm's values."""
+    return float(setting(algorithm, "discount"))
+
+
 # Learning.
 
 

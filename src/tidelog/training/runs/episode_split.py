@@ -7,6 +7,7 @@ are read into memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +18,7 @@ from tidelog.algorithms.core.contract import Algorithm
 from tidelog.algorithms.core.sampling import Stored
 from tidelog.data.log import Log
 from tidelog.data.overlap import Sketch
-from tidelog.data.scaling import RewardScaling, Scaler
+from tidelog.data.scaling import LoggedRewards, RewardScaling, Scaler
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import Stores
 from tidelog.training.engine.log_streaming import Stream, is_mapped
@@ -65,15 +66,18 @@ class EpisodeSplit:
             else {**sketches, "held_out": Sketch.of(self.log, self._validation).to_json()}
         )
 
-    def scaler(self, observations: bool, rewards: RewardScaling | None) -> Scaler:
-        """Fit scales on the training episodes only."""
+    def scaler(self, observations: bool, algorithm: Any) -> Scaler:
+        """Fit scales on the training episodes only, of rewards by the algorithm's `reward_scaling` if it has one."""
+        rule: RewardScaling | None = getattr(algorithm, "reward_scaling", None)
+        scale = None if rule is None or self.log.reward is None else rule(self.rewards(algorithm))
         if not self.mapped:
-            return Scaler.fit(self._in_memory, observations=observations, rewards=rewards)
-        fitted = Scaler.fit(self.log, observations=observations, episodes=self._train)
-        if rewards is None or self.log.reward is None:
-            return fitted
-        scale, shift = rewards(self._without_observations.statistics())
-        return replace(fitted, reward_scale=float(scale), reward_shift=float(shift))
+            return Scaler.fit(self._in_memory, observations=observations, rewards=scale)
+        return Scaler.fit(self.log, observations=observations, rewards=scale, episodes=self._train)
+
+    def rewards(self, algorithm: Any) -> LoggedRewards:
+        """Return the rewards of the training episodes, with the weights of an algorithm for several rewards."""
+        weights: Sequence[float] | None = getattr(algorithm, "reward_weights", None)
+        return LoggedRewards.of(self._without_observations, weights)
 
     def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
         """Return the stores that training reads."""

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 
+from tidelog.algorithms.core.contract import DIFFERENCES, VALUES
 from tidelog.algorithms.names import ranks, shown_name
 from tidelog.disk import tidy
 from tidelog.errors import CheckpointError, ConfigError, DivergenceError, EnvironmentFailure
 from tidelog.networks.arrays import duplicate
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
-from tidelog.policies.policy import Policy, load_policy
+from tidelog.policies.policy import Policy, load_policy, value_unit
 from tidelog.sinks.tracker import Tracker
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 COLLAPSE_SHARE = 0.25  # share of its best value; below it, the coverage has collapsed
 LIKELIHOODS = ("held_out/imitation_loss", "held_out/actor_loss")  # in nats a decision; the second one weighs decisions
+NEAR_LOGGER = 0.9  # smallest effective share of the weights of logged actions
 OVERFITTED = 0.1  # nats, or share of a larger loss
 CHUNK_SECONDS = 0.5  # target length of a chunk: short enough for a live line and a fast reaction to signals
 
@@ -282,7 +284,7 @@ class Run:
                     announce, unmeasured = math.inf, now.unmeasured_reports
                     if now.left >= LONG_SECONDS:
                         screen.note(now.expected())
-            for note in overfitting(self.metrics):
+            for note in (*overfitting(self.metrics), *near_logger(self.metrics)):
                 screen.note(note)
         self._screen = None
         return self
@@ -363,7 +365,7 @@ class Run:
             taken = self._advance(pace.chunk, min(boundary, until) - self.done)
             self._check_finite()
             pace.add_chunk(taken)
-            live = self._engine.peek()
+            live = self._in_own_unit(self.members[0], self._engine.peek())
             rows: tuple[dict[str, Any], ...] = ()
             if self.done >= boundary:
                 if self._screen is not None and self._measures:
@@ -501,7 +503,7 @@ class Run:
         rows = []
         failed = {member.index for member, _ in self._engine.failures()}  # with population-based training
         for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
-            before = {**training, **held_out_lists}
+            before = {**self._in_own_unit(member, training), **held_out_lists}
             row = self._processes.on_first(partial(self._measured, member, before, member.index in failed))
             row |= {f"number/{name}": value for name, value in numbers_of(member.algorithm, self._number_names).items()}
             rows.append(row)
@@ -514,6 +516,18 @@ class Run:
                 sink.write(row)
         self.metrics += rows
         return tuple(rows)
+
+    def _in_own_unit(self, member: Member, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Return metrics with values and their differences in the unit of the log's rewards."""
+        unit = value_unit(member.algorithm, self.record.scaler)
+        if unit == (1.0, 0.0):
+            return dict(metrics)
+        constants = {**dict.fromkeys(VALUES, unit.constant), **dict.fromkeys(DIFFERENCES, 0.0)}
+        kinds = {name: name.rpartition("/")[2] for name in metrics}
+        return {
+            name: value * unit.factor + constants[kinds[name]] if kinds[name] in constants else value
+            for name, value in metrics.items()
+        }
 
     def _measured(self, member: Member, before: Mapping[str, float], failed: bool) -> dict[str, Any]:
         """Return the metrics row of a member: those before it, losses on held-out data, and evaluations.
@@ -621,6 +635,22 @@ def collapsed_metrics(
         if values and row[name] < COLLAPSE_SHARE * max(values) <= values[-1]:
             names.append(name)
     return names
+
+
+def near_logger(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a note if the last policy is close to the logger, for the member of which that is least true.
+
+    Its logged actions were then imitated with weights that hardly differ: `effective_share` is their squared mean over
+    the mean of their squares, 1 for equal ones.
+    """
+    last = {row["member"]: row["effective_share"] for row in rows if "effective_share" in row}
+    least = min(last.values(), default=0.0)
+    if any("decisions" in row for row in rows) or not least >= NEAR_LOGGER:
+        return []
+    return [
+        f"this policy is close to the logger: it imitates logged actions with weights that hardly differ (their "
+        f"effective share is {least:.2f}, 1 for equal ones). A higher temperature departs further from the log"
+    ]
 
 
 def overfitting(rows: Sequence[Mapping[str, Any]]) -> list[str]:

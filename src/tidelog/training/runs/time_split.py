@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from tidelog.algorithms.core.contract import Algorithm, StoreSpec
-from tidelog.data.scaling import Scaler
+from tidelog.data.scaling import LoggedRewards, RewardScaling, Scaler
 from tidelog.errors import ConfigError, LogError
+from tidelog.networks.arrays import float32
 from tidelog.recommend.interactions.held_out import split_users
 from tidelog.recommend.interactions.log import OTHER_SHARE, UNEVEN, Interactions
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
@@ -70,17 +71,26 @@ class TimeSplit:
         """Return no sketches, because lists are not judged as decisions are."""
         return {}
 
-    def scaler(self, observations: bool, rewards: Any) -> Scaler:
-        """Return a scaler without scales; an algorithm may scale its rewards itself."""
-        return Scaler()
+    def scaler(self, observations: bool, algorithm: Any) -> Scaler:
+        """Fit the scale of rewards on the training period, by the algorithm's `reward_scaling` if it has one."""
+        rule: RewardScaling | None = getattr(algorithm, "reward_scaling", None)
+        return Scaler() if rule is None else Scaler({}, {}, *rule(self.rewards(algorithm)))
+
+    def rewards(self, algorithm: Any) -> LoggedRewards:
+        """Return the rewards of the training period; its episodes are sessions."""
+        log, ends = self.train, self.train.episodes
+        absolute = bool(getattr(algorithm, "absolute_rewards", False))
+        return LoggedRewards(
+            log.reward.astype(np.float64), np.append(0, ends + 1), log.terminated[ends], absolute=absolute
+        )
 
     def stores(self, algorithm: Algorithm, scaler: Scaler) -> Stores:
         """Return the stores that training reads."""
-        return self._stores(algorithm, self.train)
+        return self._stores(algorithm, self.train, scaler)
 
     def validation_stores(self, algorithm: Algorithm, scaler: Scaler) -> dict[str, StoredInteractions] | None:
         """Return the stores that validation reads, or None if nothing is held out."""
-        return None if self._choosing is None else self._stores(algorithm, self._choosing)
+        return None if self._choosing is None else self._stores(algorithm, self._choosing, scaler)
 
     def q_weight_selection(self) -> QWeightSelection | None:
         """Return the selection of the weight of Q, or None if nothing is held out."""
@@ -88,15 +98,16 @@ class TimeSplit:
             return None
         return QWeightSelection(self._choosing, self.notes(), self.train, self._reported)
 
-    def _stores(self, algorithm: Algorithm, log: Interactions) -> dict[str, StoredInteractions]:
-        return {name: _stored(log, store_spec) for name, store_spec in algorithm.stores(self.log.spec).items()}
+    def _stores(self, algorithm: Algorithm, log: Interactions, scaler: Scaler) -> dict[str, StoredInteractions]:
+        return {name: _stored(log, store_spec, scaler) for name, store_spec in algorithm.stores(self.log.spec).items()}
 
 
-def _stored(log: Interactions, store_spec: StoreSpec) -> StoredInteractions:
+def _stored(log: Interactions, store_spec: StoreSpec, scaler: Scaler) -> StoredInteractions:
     if len(log) < 2:
         raise LogError(f"the log has {len(log)} event(s), expected at least 2. fix: use a longer log", log.report)
     slates, users, gaps, user_ids = (name in store_spec.columns for name in ("slate", "user", "time", "user_id"))
-    return store_interactions(log, store_spec.targets, slates, users, gaps, user_ids)
+    stored = store_interactions(log, store_spec.targets, slates, users, gaps, user_ids)
+    return stored._replace(reward=float32(scaler.reward(log.reward)))
 
 
 def user_selection_share(share: float | None, best: str | None, held_out: float, log: Interactions) -> float:
