@@ -144,7 +144,7 @@ class Columns:
             if getattr(self, name) is None:
                 raise ConfigError(f"{name} is not set. fix: name a column of the log")
         for field in fields(self):
-            value = _frozen(getattr(self, field.name))
+            value = frozen(getattr(self, field.name))
             if field.name != "propensity" or declaration_of(value) is None:
                 _check_names(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
@@ -365,11 +365,11 @@ def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -
         raise ConfigError(f"{source}: {message}")
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """Convert lists and mappings to tuples, which compare by value and can be hashed."""
     if isinstance(value, Mapping):
-        return tuple(sorted(((name, _frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+        return tuple(sorted(((name, frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _pairs(field: str, value: Any, kind: type) -> None:

@@ -9,9 +9,9 @@ has mean 0, variance 1, and no correlation with the others, whatever the probabi
 observations gives features `X`: its levels, or the rank of its numbers and the square of it. Under balance
 `tr(s' (X'X)^+ s)` with `s = X'z` is chi-squared with `rank(X) (A - 1)` degrees of freedom. Where shares of actions
 stand for unknown probabilities, residuals and features are centred in each stratum, as in the generalised test of
-Cochran, Mantel and Haenszel (Landis, Heyman & Koch 1978, "Average partial association in three-way contingency tables").
-Dependent rows divide it by their design effect (Rao & Scott 1981, "The analysis of categorical data from complex sample
-surveys"). All columns together are one more candidate, and one p-value holds for all candidates (Bonferroni).
+Cochran, Mantel and Haenszel (Landis, Heyman & Koch 1978, "Average partial association in three-way contingency
+tables"). Dependent rows divide it by their design effect (Rao & Scott 1981, "The analysis of categorical data from
+complex sample surveys"). All columns together are one more candidate, and one p-value holds for all candidates (Bonferroni).
 
 How much better the action is predicted than by its probabilities is cross-fitted, leaving one row out: the share of the
 residuals' squares that a linear regression on the features explains in rows that it did not see.
@@ -87,6 +87,11 @@ class Balance(NamedTuple):
     def is_broken(self) -> bool:
         """Whether the action is predicted for certain, and materially better than by its probabilities."""
         return self.p_value < SURE and self.explained >= MATERIAL
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: the p-value, the named predictors, and the imbalance that could have been found."""
+        named = [one._asdict() for one in self.named]
+        return {"p_value": self.p_value, "named": named, "explained": self.explained, "detectable": self.detectable}
 
     @property
     def p_text(self) -> str:

@@ -211,7 +211,7 @@ def _mean_weights(
     # each candidate's p-value counts its own tests, so that one factor is right for all
     scale = len(tests) / len(best)
     predictors = sorted(
-        (Predictor(name, min(1.0, p_value * scale), excess_mean) for name, (p_value, excess_mean) in best.items()),
+        (Predictor(name, min(1.0, p_value * scale), excess_mean**2) for name, (p_value, excess_mean) in best.items()),
         key=lambda one: one.p_value,
     )
     return Balance(min(1.0, len(best) * predictors[0].p_value), tuple(predictors), 1.0, rows, len(best))
@@ -242,4 +242,14 @@ def _observed(raw: RawLog, without: Sequence[Column] = ()) -> list[Observed]:
             for place in range(min(wide.shape[1], MOST_COLUMNS)):
                 name = column.name if wide.shape[1] == 1 else f"{column.name}[{place}]"
                 columns.append(Observed(name, wide[:, place], feature.kind == "codes"))
+    if raw.time is not None and raw.time.usable.all():
+        when = as_number(raw.time.values)
+        columns += [Observed(raw.time.name, when, False)] * bool(np.isfinite(when).all())
     return columns[:MOST_COLUMNS]
+
+
+def as_number(time: NDArray[Any]) -> NDArray[np.float64]:
+    """Times [N] as numbers, NaN for those that are none."""
+    if time.dtype.kind != "M":
+        return np.asarray(time, np.float64)
+    return np.where(np.isnat(time), np.nan, time.astype("datetime64[us]").astype(np.int64).astype(np.float64))
