@@ -11,7 +11,8 @@ observations gives features `X`: its levels, or the rank of its numbers and the 
 stand for unknown probabilities, residuals and features are centred in each stratum, as in the generalised test of
 Cochran, Mantel and Haenszel (Landis, Heyman & Koch 1978, "Average partial association in three-way contingency
 tables"). Dependent rows divide it by their design effect (Rao & Scott 1981, "The analysis of categorical data from
-complex sample surveys"). All columns together are one more candidate, and one p-value holds for all candidates (Bonferroni).
+complex sample surveys"). All columns together are one more candidate, and one p-value holds for all candidates
+(Bonferroni).
 
 How much better the action is predicted than by its probabilities is cross-fitted, leaving one row out: the share of the
 residuals' squares that a linear regression on the features explains in rows that it did not see.
@@ -92,6 +93,11 @@ class Balance(NamedTuple):
         """Plain values: the p-value, the named predictors, and the imbalance that could have been found."""
         named = [one._asdict() for one in self.named]
         return {"p_value": self.p_value, "named": named, "explained": self.explained, "detectable": self.detectable}
+
+    @property
+    def points(self) -> str:
+        """The difference of shares that would have been found, as text."""
+        return f"{max(100.0 * self.detectable, 1.0):.0f} percentage points"
 
     @property
     def p_text(self) -> str:

@@ -61,13 +61,12 @@ def doubtful_propensities(raw: RawLog) -> Iterable[Finding]:
     found = _declared_balance(raw)
     if found is not None and not found.is_broken and found.p_value < DOUBTFUL:
         yield _finding(raw, found)
-    fit = None if raw.propensity is None else _recorded_fit(raw)
-    if fit is not None and fit.p_value < DOUBTFUL:
-        found_text = f"{sentence(fit, 'recorded')}"
-        advice = "record the probability that the logged action had when it was drawn, before any later change"
-        yield Finding(
-            raw.propensity.name if raw.propensity else None, None, found_text, "actions as often as they say", advice
-        )
+    fit = _recorded_fit(raw)
+    if raw.propensity is not None and fit is not None and fit.p_value < DOUBTFUL:
+        advice = "record the probability that the logged action had when it was drawn"
+        if [one.name for one in fit.named] not in ([TOTALS], [EVERYTHING]):
+            advice = f"if an outcome is among the observations, drop it; else {advice}"
+        yield Finding(raw.propensity.name, None, sentence(fit, "recorded"), "actions as often as they say", advice)
 
 
 def _finding(raw: RawLog, found: Balance) -> Finding:

@@ -151,9 +151,10 @@ def propensities_of(
 ) -> Propensities:
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
-    `source`: None uses recorded, or declared, propensities if there are any; "logged" requires them, "estimated" ignores
-    them; "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better than the
-    default model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are used unchanged.
+    `source`: None uses recorded, or declared, propensities if there are any; "logged" requires them, "estimated"
+    ignores them; "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better
+    than the default model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
+    used unchanged.
     Raises ConfigError for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):

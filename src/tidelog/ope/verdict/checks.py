@@ -280,7 +280,7 @@ def randomised_finding(balance: Balance | None) -> Finding:
     if balance is not None:
         test = (
             f": no observation predicts them ({balance.p_text}), but where an action's share differs by less than "
-            f"{balance.detectable:.0%} between two halves of the episodes, a log of this size may not show it"
+            f"{balance.points} between two halves of the episodes, a log of this size may not show it"
         )
     sentence = (
         "the policy is better if nothing unrecorded decided who got what; the log has no propensities, and its "

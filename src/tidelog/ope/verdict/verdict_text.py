@@ -187,9 +187,9 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFact
         return " ".join([f"{gap}.", *_sentences(findings)]) if findings else f"{gap}, which chance alone can explain."
     if decision == IF_RANDOMISED:
         return (
-            f"If nothing unrecorded decided who got what, the policy would earn about "
-            f"{amount(abs(facts.difference.estimate), facts.unit)} more {per} than the logger did (difference {number}). "
-            f"{' '.join(_sentences(findings))}"
+            "If nothing unrecorded decided who got what, the policy would earn about "
+            f"{amount(abs(facts.difference.estimate), facts.unit)} more {per} than the logger did (difference "
+            f"{number}). {' '.join(_sentences(findings))}"
         )
     return (
         f"The policy would earn about {amount(abs(facts.difference.estimate), facts.unit)} {sides[decision]} {per} "
@@ -223,7 +223,7 @@ def _fitting(balance: Balance | None) -> str:
     if balance is None:
         return ""
     return (
-        f"; the logged actions do not contradict this ({balance.p_text}; a difference of {balance.detectable:.0%} in an "
+        f"; the logged actions do not contradict this ({balance.p_text}; a difference of {balance.points} in an "
         "action's share between two halves of the episodes would probably have been noticed)"
     )
 
@@ -346,11 +346,11 @@ def _rare_outcome(case: Case, outcome: Outcome) -> str:
 def _assumptions(case: Case, outcome: Outcome) -> str:
     """Assumptions that no log can test."""
     units = "episodes" if case.policy.clusters is None else "clusters"
-    known = "declared" if case.declared else "recorded"
-    propensities = "" if case.policy.estimated else f"the {known} propensities are right, "
-    propensities = (
-        propensities if outcome.decision != IF_RANDOMISED else "decisions were drawn with each action's share, "
-    )
+    propensities = f"the {'declared' if case.declared else 'recorded'} propensities are right, "
+    if outcome.decision == IF_RANDOMISED:
+        propensities = "decisions were drawn with each action's share, "
+    elif case.policy.estimated:
+        propensities = ""
     return (
         f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
         f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "
