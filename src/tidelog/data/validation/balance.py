@@ -22,7 +22,7 @@ Letters: `N` rows, `A` actions, `D` features, `C` clusters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ MATERIAL = 0.01  # smallest explained share of the residuals' squares that matte
 MOST_ROWS = 50_000
 MOST_ACTIONS, MOST_LEVELS, MOST_TOGETHER, MOST_COLUMNS = 12, 60, 120, 60
 FEWEST = 20  # rows of an action, or of a level, below which it is joined to others
+EXPECTED, INFLATED = 5.0, 0.15  # rows of the rarest action in a level; larger variance than that of chi-squared
 FEW_VALUES = 10  # different numbers that count as levels
 POWER = 0.8  # chance to find the imbalance that is named
 EXACT = 1e-9
@@ -140,8 +141,8 @@ def balance_of(
         probabilities = (table / table.sum(1, keepdims=True))[stratum]
     else:
         probabilities = np.broadcast_to(np.asarray(chances, np.float64), (rows, actions))
-    codes, probabilities = _common_actions(action, probabilities, counts)
-    residuals = _residuals(codes, probabilities)
+    codes, probabilities = _common_actions(action, probabilities)
+    residuals, kurtosis = _residuals(codes, probabilities)
     shares = chances is None
     units = None if clusters is None else np.unique(clusters, return_inverse=True)[1]
     if units is not None and int(units.max()) + 1 == rows:
@@ -149,15 +150,24 @@ def balance_of(
     free = 1.0 - (int(stratum.max()) + 1) / rows if shares else 1.0
     if before is not None and (before >= 0).any():
         columns = [*columns, Observed(BEFORE, np.asarray(before, np.int64) + 1, True)]
-    groups = [(one.name, _features(one, MOST_LEVELS)) for one in columns[:MOST_COLUMNS]]
-    if len(groups) > 1:
-        several = [_features(one, MOST_TOGETHER // 10)[:, : MOST_TOGETHER // 4] for one in columns[:MOST_COLUMNS]]
-        groups.append((EVERYTHING, np.concatenate(several, axis=1)[:, :MOST_TOGETHER]))
-    centred = [(name, _centred(x, stratum if shares else np.zeros(rows, np.int64))) for name, x in groups]
+    within = stratum if shares else np.zeros(rows, np.int64)
+    least = max(FEWEST, int(np.ceil(EXPECTED / probabilities.mean(axis=0).min())))
+    bases, parts = list[tuple[str, Floats]](), list[Floats]()
+    for one in columns[:MOST_COLUMNS]:
+        for features in _features(one, MOST_LEVELS, least):
+            basis = _basis(_centred(features, within)) if features.shape[1] else None
+            if basis is not None and _inflation(basis, kurtosis) <= INFLATED:
+                bases.append((one.name, basis))
+                parts.append(basis[:, : MOST_TOGETHER // 10])
+                break
+    if len(parts) > 1:
+        together = _basis(np.concatenate(parts, axis=1)[:, :MOST_TOGETHER])
+        if together is not None and _inflation(together, kurtosis) <= INFLATED:
+            bases.append((EVERYTHING, together))
     if not shares:
-        centred.append((TOTALS, np.ones((rows, 1))))
-    tested = [_predictor(name, x, residuals, units, free) for name, x in centred]
-    predictors = sorted((one for one in tested if one is not None), key=lambda one: (one.p_value, -one.explained))
+        bases.append((TOTALS, np.full((rows, 1), 1.0 / np.sqrt(rows))))
+    tested = [_predictor(name, basis, residuals, units, free) for name, basis in bases]
+    predictors = sorted(tested, key=lambda one: (one.p_value, -one.explained))
     if not predictors:
         return None
     effect = max(1.0, _design_effect(residuals, units))
@@ -171,43 +181,58 @@ def balance_of(
     )
 
 
-def _common_actions(action: NDArray[Any], probabilities: Floats, counts: NDArray[Any]) -> tuple[NDArray[Any], Floats]:
-    """Codes of the common actions in order, the most frequent first, and one last code for all others."""
-    order = np.argsort(-counts, kind="stable")
-    common = order[: MOST_ACTIONS - 1][counts[order[: MOST_ACTIONS - 1]] >= FEWEST]
-    if len(common) == len(counts):
+def _common_actions(action: NDArray[Any], probabilities: Floats) -> tuple[NDArray[Any], Floats]:
+    """Codes of the probable actions in order, the most probable first, and one last code for all others.
+
+    Probabilities decide, not counts: the most frequent ones are those that chance favoured.
+    """
+    expected = probabilities.sum(axis=0)
+    order = np.argsort(-expected, kind="stable")
+    common = order[: MOST_ACTIONS - 1][expected[order[: MOST_ACTIONS - 1]] >= FEWEST]
+    if len(common) == len(expected):
         common = common[:-1]  # the last one is the only other action
     if not len(common):
         common = order[:1]
-    place = np.full(len(counts), len(common))
+    place = np.full(len(expected), len(common))
     place[common] = np.arange(len(common))
     known = probabilities[:, common]
     return place[action], np.concatenate([known, np.maximum(1.0 - known.sum(1, keepdims=True), 0.0)], axis=1)
 
 
-def _residuals(action: NDArray[Any], probabilities: Floats) -> Floats:
-    """[N, A - 1]: residuals with variance 1 and no correlation; 0 where nothing was to be drawn."""
+def _residuals(action: NDArray[Any], probabilities: Floats) -> tuple[Floats, float]:
+    """[N, A - 1]: residuals with variance 1 and no correlation, 0 where nothing was to be drawn; their kurtosis."""
     left = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1]
-    parts = []
+    parts, fourth = [], []
     for one in range(probabilities.shape[1] - 1):
         share = probabilities[:, one] / np.maximum(left[:, one], EXACT)
         variance = left[:, one] * share * (1.0 - share)
         raw = (action == one) - share * (action >= one)
-        parts.append(np.where(variance > EXACT, raw / np.sqrt(np.maximum(variance, EXACT)), 0.0))
-    return np.stack(parts, axis=1)
+        drawn = variance > EXACT
+        parts.append(np.where(drawn, raw / np.sqrt(np.maximum(variance, EXACT)), 0.0))
+        moment = variance * ((1.0 - share) ** 3 + share**3)
+        fourth.append(float((moment[drawn] / np.square(variance[drawn])).mean()) if drawn.any() else 0.0)
+    return np.stack(parts, axis=1), float(np.mean(fourth))
 
 
-def _features(column: Observed, most: int) -> Floats:
-    """[N, D]: the levels of a column of words, or the rank of its numbers from -1 to 1 and the square of it."""
+def _features(column: Observed, most: int, least: int) -> Iterator[Floats]:
+    """[N, D]: the levels of words; of numbers the rank and its square, else whether they are the most frequent one.
+
+    Levels of fewer rows than `least` are joined to one, and left out if they are still too few.
+    """
     distinct, codes, count = np.unique(column.values, return_inverse=True, return_counts=True)
     if column.is_words or len(distinct) <= FEW_VALUES:
         order = np.argsort(-count, kind="stable")[: most - 1]
-        common = order[count[order] >= FEWEST]
+        common = order[count[order] >= least]
         place = np.full(len(distinct), len(common))
         place[common] = np.arange(len(common))
-        return np.asarray(np.eye(len(common) + 1)[place[codes]])
+        levels = np.eye(len(common) + 1)[place[codes]]
+        yield np.asarray(levels if levels[:, -1].sum() >= least else levels[:, :-1])
+        return
     rank = (np.cumsum(count) - 0.5 * (count + 1.0)) / max(len(codes) - 1, 1) * 2.0 - 1.0
-    return np.stack([rank, np.square(rank)], axis=1)[codes]
+    yield np.stack([rank, np.square(rank)], axis=1)[codes]
+    usual = codes == count.argmax()
+    if min(int(usual.sum()), int((~usual).sum())) >= least:
+        yield usual[:, None].astype(np.float64)
 
 
 def _centred(x: Floats, stratum: NDArray[Any]) -> Floats:
@@ -217,23 +242,30 @@ def _centred(x: Floats, stratum: NDArray[Any]) -> Floats:
     return np.asarray(x - means[stratum])
 
 
-def _predictor(name: str, x: Floats, residuals: Floats, units: NDArray[Any] | None, free: float) -> Predictor | None:
-    """The test of one group of features; None if they are constant. `free` is the share of free rows."""
+def _basis(x: Floats) -> Floats | None:
+    """[N, rank]: orthonormal columns that span features; None if they are constant, or as many as the rows."""
     values, vectors = np.linalg.eigh(x.T @ x)
     used = values > EXACT * max(float(values.max(initial=0.0)), 1.0)
-    rank, rows = int(used.sum()), len(x)
-    if rank == 0 or rank >= rows - 1:
+    if not used.any() or int(used.sum()) >= len(x) - 1:
         return None
-    basis = x @ (vectors[:, used] / np.sqrt(values[used]))  # [N, rank], orthonormal
-    weights = basis.T @ residuals
-    size = rank * residuals.shape[1]
+    return np.asarray(x @ (vectors[:, used] / np.sqrt(values[used])))
+
+
+def _inflation(basis: Floats, kurtosis: float) -> float:
+    """How much larger the variance of the statistic is than that of chi-squared, because few rows carry features."""
+    leverage = np.square(basis).sum(axis=1)
+    return float(np.square(leverage).sum() * max(kurtosis - 3.0, 0.0) / (2.0 * basis.shape[1]))
+
+
+def _predictor(name: str, basis: Floats, residuals: Floats, units: NDArray[Any] | None, free: float) -> Predictor:
+    """The test of one group of features; `free` is the share of free rows."""
+    rows, weights = len(basis), basis.T @ residuals
+    size = weights.size
     statistic, left = float(np.square(weights).sum()) * free, rows - 1
     if units is not None:
-        sums = np.stack(
-            [np.bincount(units, b * r) for b in basis.T for r in residuals.T], axis=1
-        )  # [C, rank * (A - 1)]
-        statistic /= max(1.0, float(np.square(sums).sum()) / size)
-        left = max(len(sums) - 1, 1)
+        products = [np.bincount(units, b * r) for b in basis.T for r in residuals.T]  # [C] each
+        statistic /= max(1.0, float(np.square(products).sum()) / size)
+        left = max(len(products[0]) - 1, 1)
     p_value = float(f_distribution.sf(statistic / size, size, left))
     leverage = np.square(basis).sum(axis=1, keepdims=True)
     misses = np.square((residuals - basis @ weights) / np.maximum(1.0 - leverage, EXACT)).sum()
