@@ -132,9 +132,7 @@ def test_probabilities_of_all_actions_follow_from_those_of_two_or_from_constant_
     constant = known_probabilities(action, np.array([0.5, 0.3, 0.2] * 2), 3)
     assert constant is not None and constant[0] == pytest.approx([0.5, 0.3, 0.2])
     words = np.array([0, 0, 0, 1, 1, 0])
-    by_word = known_probabilities(
-        np.array([0, 1, 2, 0, 1, 2]), np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.2]), 3, [words]
-    )
+    by_word = known_probabilities(np.array([0, 1, 2, 0, 1, 2]), np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.2]), 3, [words])
     assert by_word is not None and by_word[3] == pytest.approx([0.6, 0.4, 0.0])
 
 

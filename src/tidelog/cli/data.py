@@ -48,7 +48,8 @@ class ReadFlags(RandomisedFlag, OutputFlags):
     overwrite: bool = False
     """replace the files that are written here, if they exist"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)
-    """for tables of interactions, in place of a mapping; with --columns, --propensity is that of `tidelog train`"""
+    """for tables of interactions, in place of a mapping; beside --columns, the flag of propensities declares them, as
+    in `tidelog train`"""
 
 
 @dataclass

@@ -24,7 +24,7 @@ from tidelog.data.core.declared import (
     probabilities_of,
     strata_of,
 )
-from tidelog.data.core.design import known_probabilities
+from tidelog.data.core.design import EQUAL, known_probabilities
 from tidelog.data.core.raw import Column, Finding, RawLog
 from tidelog.data.core.registry import check
 from tidelog.data.validation.balance import (
@@ -44,6 +44,7 @@ from tidelog.data.validation.errors import action_count, action_labels, action_n
 DOUBTFUL = 0.01  # p-value below which propensities are said to be doubtful
 BALANCED = 0.05  # p-value from which decisions look as if they had been drawn
 MOST_BALANCED = 20  # actions of a log that looks so
+MOST_STATED, STATED = 3, "the size of the probabilities"  # recorded probabilities of so many actions are tested
 BINS = 4  # of numbers, in which mean weights are compared
 
 
@@ -64,7 +65,7 @@ def doubtful_propensities(raw: RawLog) -> Iterable[Finding]:
     fit = _recorded_fit(raw)
     if raw.propensity is not None and fit is not None and fit.p_value < DOUBTFUL:
         advice = "record the probability that the logged action had when it was drawn"
-        if [one.name for one in fit.named] not in ([TOTALS], [EVERYTHING]):
+        if [one.name for one in fit.named] not in ([TOTALS], [EVERYTHING], [STATED]):
             advice = f"if an outcome is among the observations, drop it; else {advice}"
         yield Finding(raw.propensity.name, None, sentence(fit, "recorded"), "actions as often as they say", advice)
 
@@ -79,7 +80,8 @@ def sentence(balance: Balance, what: str) -> str:
     names = [one.name for one in balance.named]
     if names == [TOTALS]:
         return f"actions are not logged as often as {what} propensities say ({balance.p_text})"
-    listed = ", ".join(one if one in (BEFORE, EVERYTHING) else f"'{one}'" for one in names[:5])
+    listed = ", ".join(one if one in (BEFORE, EVERYTHING, STATED) else f"'{one}'" for one in dict.fromkeys(names[:5]))
+    listed = listed.replace(STATED, f"the size of {what} probabilities")
     listed += f" and {len(names) - 5} more" if len(names) > 5 else ""
     verb = "predicts" if len(names) == 1 and names != [EVERYTHING] else "predict"
     return (
@@ -115,9 +117,8 @@ def raw_balance(raw: RawLog, declaration: Declaration) -> Balance | None:
         return None
     if any(not column.usable.all() or column.values.ndim != 1 for column in raw.strata):
         return None
-    codes = clip_finite(action.values[:, 0]).astype(np.int64)
-    count = action_count(raw)
-    if not len(codes) or codes.min() < 0 or codes.max() >= count:
+    codes, count = _codes(raw), action_count(raw)
+    if codes is None:
         return None
     try:
         chances = probabilities_of(declaration, action_labels(raw))[0]
@@ -142,6 +143,13 @@ def raw_balance(raw: RawLog, declaration: Declaration) -> Balance | None:
     )
 
 
+def _codes(raw: RawLog) -> NDArray[np.int64] | None:
+    """[N]: the discrete actions, None if one of them is out of range."""
+    values = clip_finite(raw.action.values[:, 0]) if raw.action is not None else np.zeros(0)
+    inside = len(values) and values.min() >= 0 and values.max() < min(action_count(raw), 2**31)
+    return values.astype(np.int64) if inside else None
+
+
 def _declared_balance(raw: RawLog) -> Balance | None:
     return None if raw.declared is None else raw_balance(raw, raw.declared)
 
@@ -153,8 +161,8 @@ def _recorded_fit(raw: RawLog) -> Balance | None:
     values = recorded.values
     if not recorded.usable.all() or values.ndim != 1 or not ((values > 0) & (values <= 1)).all():
         return None
-    codes, count = clip_finite(action.values[:, 0]).astype(np.int64), action_count(raw)
-    if not len(codes) or codes.min() < 0 or codes.max() >= count:
+    codes, count = _codes(raw), action_count(raw)
+    if codes is None:
         return None
     return fit_of(
         _observed(raw), codes, np.asarray(values, np.float64), count, _clusters(raw), masked=raw.action_mask is not None
@@ -178,8 +186,10 @@ def fit_of(
         clusters = None if clusters is None else clusters[chosen]
     words = [one.values for one in columns if one.is_words]
     known = None if masked else known_probabilities(action, recorded, actions, words)
-    if known is not None:
-        return balance_of(columns, action, actions, chances=known, clusters=clusters)
+    if known is not None:  # where the probability of an action is high, it must be taken that often
+        frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
+        stated = [Observed(STATED, known[:, one], False) for one in frequent if np.ptp(known[:, one]) > EQUAL]
+        return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
     return _mean_weights(columns, action, recorded, actions, clusters)
 
 
