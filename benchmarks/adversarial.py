@@ -242,8 +242,9 @@ def table(made: Sequence[dict[str, Any]]) -> str:
         said = row["decisions"]
         where = f"{row['world']} / {row['variant']} / {row['episodes']}"
         lines.append(
-            f"{where:62} {row['truth']:+8.3f} {row['logs']:4d} {said['better']:7d} {said['better if randomised']:7d} {said['worse']:5d} "
-            f"{said['no difference shown']:7d} {said['unsupported']:5d}  {row['promise']}"
+            f"{where:62} {row['truth']:+8.3f} {row['logs']:4d} {said['better']:7d} "
+            f"{said['better if randomised']:7d} {said['worse']:5d} {said['no difference shown']:7d} "
+            f"{said['unsupported']:5d}  {row['promise']}"
         )
     return "\n".join(lines)
 

@@ -69,8 +69,9 @@ def test_the_columns_that_predict_the_action_are_named() -> None:
     seen = columns(generator, 1_000)
     often = generator.uniform(0.2, 0.8, 8)[seen[2].values]
     found = balance_of(seen, (generator.random(1_000) < often).astype(int), 2)
-    assert found is not None and found.is_broken
-    assert [one.name for one in found.named][0] == "village"
+    assert found is not None
+    assert found.is_broken
+    assert next(one.name for one in found.named) == "village"
     assert found.explained > 0.03
 
 
@@ -79,7 +80,8 @@ def test_a_small_imbalance_of_a_large_log_is_no_material_one() -> None:
     age = generator.normal(size=40_000)
     action = (generator.random(40_000) < 0.5 + 0.02 * np.sign(age)).astype(int)
     found = balance_of([Observed("age", age, False)], action, 2)
-    assert found is not None and found.p_value < 0.001
+    assert found is not None
+    assert found.p_value < 0.001
     assert not found.is_broken
 
 
@@ -88,10 +90,12 @@ def test_shares_that_differ_from_the_declared_ones_are_named() -> None:
     action = (generator.random(500) < 0.7).astype(int)
     seen = [Observed("age", generator.normal(size=500), False)]
     found = balance_of(seen, action, 2, chances=np.array([0.5, 0.5]))
-    assert found is not None and found.is_broken
+    assert found is not None
+    assert found.is_broken
     assert [one.name for one in found.named] == [TOTALS]
     fitting = balance_of(seen, action, 2, chances=np.array([0.3, 0.7]))
-    assert fitting is not None and fitting.p_value > 0.05
+    assert fitting is not None
+    assert fitting.p_value > 0.05
 
 
 def test_a_decision_that_was_drawn_for_a_whole_episode_shows_in_the_decision_before() -> None:
@@ -99,7 +103,8 @@ def test_a_decision_that_was_drawn_for_a_whole_episode_shows_in_the_decision_bef
     action = np.repeat(generator.integers(0, 2, 100), 4)
     before = np.where(np.arange(400) % 4 == 0, -1, np.roll(action, 1))
     found = balance_of([Observed("age", generator.normal(size=400), False)], action, 2, before=before)
-    assert found is not None and found.is_broken
+    assert found is not None
+    assert found.is_broken
     assert [one.name for one in found.named] == [BEFORE]
 
 
@@ -116,7 +121,24 @@ def test_the_imbalance_that_a_log_would_have_shown_is_found_as_often_as_it_says(
         hits += found is not None and found.p_value < 0.05
     assert 0.7 < hits / 200 < 0.9
     larger = balance_of([Observed("half", np.tile(half, 4), True)], generator.integers(0, 2, 2_400), 2)
-    assert larger is not None and larger.detectable == pytest.approx(quiet.detectable / 2, rel=0.02)
+    assert larger is not None
+    assert larger.detectable == pytest.approx(quiet.detectable / 2, rel=0.02)
+
+
+def test_an_action_that_cannot_be_taken_and_rare_ones_hide_no_imbalance() -> None:
+    generator = np.random.default_rng(6)
+    village = generator.integers(0, 4, 1_000)
+    often = np.array([0.2, 0.4, 0.6, 0.8])[village]
+    action = (generator.random(1_000) < often).astype(int)
+    action[:3] = 2  # very rare
+    for known in (None, np.array([0.499, 0.499, 0.002, 0.0])):
+        found = balance_of([Observed("village", village, True)], action, 4, chances=known)
+        assert found is not None
+        assert found.is_broken
+        right = np.stack([1.0 - often, often, 0.0 * often, 0.0 * often], axis=1)
+    fitting = balance_of([Observed("village", village, True)], np.minimum(action, 1), 4, chances=right)
+    assert fitting is not None
+    assert fitting.p_value > 0.01
 
 
 def test_nothing_is_tested_with_one_action_or_without_columns_that_vary() -> None:
@@ -127,13 +149,16 @@ def test_nothing_is_tested_with_one_action_or_without_columns_that_vary() -> Non
 
 def test_probabilities_of_all_actions_follow_from_those_of_two_or_from_constant_ones() -> None:
     two = known_probabilities(np.array([0, 1, 0]), np.array([0.9, 0.2, 0.5]), 2)
-    assert two is not None and two == pytest.approx(np.array([[0.9, 0.1], [0.8, 0.2], [0.5, 0.5]]))
+    assert two is not None
+    assert two == pytest.approx(np.array([[0.9, 0.1], [0.8, 0.2], [0.5, 0.5]]))
     action = np.array([0, 1, 2, 0, 1, 2])
     constant = known_probabilities(action, np.array([0.5, 0.3, 0.2] * 2), 3)
-    assert constant is not None and constant[0] == pytest.approx([0.5, 0.3, 0.2])
+    assert constant is not None
+    assert constant[0] == pytest.approx([0.5, 0.3, 0.2])
     words = np.array([0, 0, 0, 1, 1, 0])
     by_word = known_probabilities(np.array([0, 1, 2, 0, 1, 2]), np.array([0.5, 0.3, 0.2, 0.6, 0.4, 0.2]), 3, [words])
-    assert by_word is not None and by_word[3] == pytest.approx([0.6, 0.4, 0.0])
+    assert by_word is not None
+    assert by_word[3] == pytest.approx([0.6, 0.4, 0.0])
 
 
 def test_probabilities_of_all_actions_are_not_known_where_one_may_be_hidden() -> None:

@@ -37,13 +37,14 @@ def table(rows: int = 600, seed: int = 0, **columns: Any) -> pl.DataFrame:
 
 def errors(frame: pl.DataFrame, propensity: Any, **roles: Any) -> list[Any]:
     report = tl.validate(frame, tl.Columns(propensity=propensity, **{**ROLES, **roles}))
-    return [one for one in report.errors]
+    return list(report.errors)
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> None:
     log = tl.read_log(table(), Columns(propensity=FORMS[form], **ROLES))
-    assert log.declared is not None and log.propensity is not None
+    assert log.declared is not None
+    assert log.propensity is not None
     assert (log.stratum is not None) == (form == "strata")
     first, second = log.split(0.5, seed=0)
     assert first.declared == second.declared == tl.concat([first, second]).declared == log.declared
@@ -55,7 +56,8 @@ def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> 
     read = tl.read_log(tmp_path / "log.parquet", mapping)
     arrays = tl.Log.from_arrays(**log.to_arrays())
     for one in (*again, read, arrays):
-        assert one.declared is not None and one.declared.probabilities == log.declared.probabilities
+        assert one.declared is not None
+        assert one.declared.probabilities == log.declared.probabilities
         assert np.array_equal(np.asarray(one.propensity), np.asarray(log.propensity))
         assert (one.stratum is None) == (log.stratum is None)
     assert "declared" in log.facts()["propensities"]
@@ -75,7 +77,8 @@ def test_a_mapping_reads_a_declaration_from_its_file_and_from_a_record(tmp_path:
         'observation = ["age"]\naction = "arm"\npropensity = { A = 0.5, B = 0.3, C = 0.2 }\n'
     )
     read = Columns.from_file(tmp_path / "c.toml")
-    assert read.declared is not None and dict(read.declared.each) == {"A": 0.5, "B": 0.3, "C": 0.2}
+    assert read.declared is not None
+    assert dict(read.declared.each) == {"A": 0.5, "B": 0.3, "C": 0.2}
     for form in (*FORMS.values(), {"shares_by": 0.5, "other": 0.5}):
         mapping = Columns(propensity=form, **ROLES)
         assert Columns.from_mapping(parse_json(json.dumps(asdict(mapping)))) == mapping
@@ -103,7 +106,8 @@ def test_declarations_that_cannot_be_meant(wrong: Any) -> None:
 )
 def test_a_declaration_that_does_not_fit_the_actions_is_an_error(propensity: Any, found: str, fix: str) -> None:
     (problem,) = errors(table(), propensity)
-    assert found in problem.found and fix in problem.fix
+    assert found in problem.found
+    assert fix in problem.fix
     with pytest.raises(LogError, match="declared propensities"):
         tl.read_log(table(), Columns(propensity=propensity, **ROLES))
 
@@ -112,7 +116,8 @@ def test_an_action_that_was_never_drawn_may_be_declared_in_the_vocabulary() -> N
     frame = table(arm=["A", "B"] * 300)
     vocabulary = {"vocabularies": {"arm": ["A", "B", "C"]}}
     log = tl.read_log(frame, Columns(propensity={"A": 0.5, "B": 0.499, "C": 0.001}, **ROLES, **vocabulary))
-    assert log.declared is not None and log.declared.probabilities == pytest.approx((0.5, 0.499, 0.001))
+    assert log.declared is not None
+    assert log.declared.probabilities == pytest.approx((0.5, 0.499, 0.001))
 
 
 def test_rounded_probabilities_are_divided_by_their_sum_with_a_note() -> None:
@@ -135,10 +140,12 @@ def test_a_mask_and_actions_that_are_not_one_choice_have_no_declared_propensitie
 def test_a_column_called_shares_needs_a_clear_word() -> None:
     frame = table(shares=[0.5] * 600)
     (problem,) = errors(frame, "shares")
-    assert "a column of that name" in problem.found and "shares_by = []" in problem.fix
+    assert "a column of that name" in problem.found
+    assert "shares_by = []" in problem.fix
     assert not errors(frame, {"shares_by": []})
     renamed = tl.read_log(frame.rename({"shares": "p"}), Columns(propensity="p", **ROLES))
-    assert renamed.declared is None and renamed.propensity is not None
+    assert renamed.declared is None
+    assert renamed.propensity is not None
 
 
 def test_a_missing_column_of_strata_and_an_empty_cell_there_are_errors() -> None:
@@ -154,7 +161,8 @@ def test_a_declaration_that_observations_contradict_is_an_error_that_names_them(
     frame = table(2_000, arm=arm, village=[f"v{one}" for one in village])
     for propensity in (0.5, "shares"):
         (problem,) = errors(frame, propensity)
-        assert problem.check == "contradicted propensities" and "'village' predicts" in problem.found
+        assert problem.check == "contradicted propensities"
+        assert "'village' predicts" in problem.found
         assert 'shares_by = ["village"]' in problem.fix
     assert not errors(frame, {"shares_by": ["village"]})
 
@@ -164,7 +172,8 @@ def test_a_weak_imbalance_is_a_warning() -> None:
     age = generator.normal(size=4_000)
     arm = np.where(generator.random(4_000) < 0.5 + 0.04 * np.sign(age), "A", "B")
     report = tl.validate(table(4_000, age=age, arm=arm), Columns(propensity=0.5, **ROLES))
-    assert report.ok and [one.check for one in report.warnings] == ["doubtful propensities"]
+    assert report.ok
+    assert [one.check for one in report.warnings] == ["doubtful propensities"]
 
 
 def test_one_draw_for_a_whole_episode_is_told_from_a_draw_for_each_decision() -> None:
@@ -173,7 +182,8 @@ def test_one_draw_for_a_whole_episode_is_told_from_a_draw_for_each_decision() ->
         patient=pl.Series(np.repeat(np.arange(100), 4)), visit=pl.Series(np.tile(np.arange(4), 100))
     )
     (problem,) = errors(frame, 0.5, episode="patient", step="visit")
-    assert "the decision before" in problem.found and "one row for each episode" in problem.fix
+    assert "the decision before" in problem.found
+    assert "one row for each episode" in problem.fix
     each = frame.with_columns(arm=pl.Series(generator.choice(["A", "B"], 400)))
     assert not errors(each, 0.5, episode="patient", step="visit")
 

@@ -27,7 +27,7 @@ from tidelog.data.io.shards import save_shards
 from tidelog.data.io.storage import save
 from tidelog.data.parsing.arrays import from_arrays
 from tidelog.data.statistics import Statistics, describe
-from tidelog.data.validation import randomisation, warnings  # noqa: F401 (importing them registers every check)
+from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
 from tidelog.data.validation.errors import action_count
 from tidelog.errors import LogError
 from tidelog.notebooks import facts_table

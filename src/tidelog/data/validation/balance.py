@@ -151,7 +151,8 @@ def balance_of(
     if before is not None and (before >= 0).any():
         columns = [*columns, Observed(BEFORE, np.asarray(before, np.int64) + 1, True)]
     within = stratum if shares else np.zeros(rows, np.int64)
-    least = max(FEWEST, int(np.ceil(EXPECTED / probabilities.mean(axis=0).min())))
+    rarest = max(float(probabilities.mean(axis=0).min()), EXPECTED / rows)
+    least = max(FEWEST, int(np.ceil(EXPECTED / rarest)))
     bases, parts = list[tuple[str, Floats]](), list[Floats]()
     for one in columns[:MOST_COLUMNS]:
         for features in _features(one, MOST_LEVELS, least):
@@ -189,10 +190,9 @@ def _common_actions(action: NDArray[Any], probabilities: Floats) -> tuple[NDArra
     expected = probabilities.sum(axis=0)
     order = np.argsort(-expected, kind="stable")
     common = order[: MOST_ACTIONS - 1][expected[order[: MOST_ACTIONS - 1]] >= FEWEST]
-    if len(common) == len(expected):
-        common = common[:-1]  # the last one is the only other action
-    if not len(common):
-        common = order[:1]
+    while len(common) > 1 and expected.sum() - expected[common].sum() < FEWEST:
+        common = common[:-1]  # all others together would be too rare
+    common = common if len(common) else order[:1]
     place = np.full(len(expected), len(common))
     place[common] = np.arange(len(common))
     known = probabilities[:, common]

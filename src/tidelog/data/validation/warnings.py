@@ -11,6 +11,7 @@ from tidelog.data.core.declared import DeclarationError, probabilities_of
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding, RawLog, side_by_side
 from tidelog.data.core.registry import check
+from tidelog.data.validation import randomisation  # noqa: F401 (its checks)
 from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
 from tidelog.data.validation.duplicates import find_copies
 from tidelog.data.validation.errors import action_count, action_labels, action_name, clip_finite, first_values
