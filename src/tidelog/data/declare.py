@@ -36,6 +36,11 @@ def is_declaration(value: Any) -> bool:
     return isinstance(value, str | int | float | dict) and declaration_of(frozen(value)) is not None
 
 
+def with_declaration(log: Log, propensities: Any) -> tuple[Log, Any]:
+    """The log with the propensities that a call declares, and None in their place; else both unchanged."""
+    return (declare(log, propensities), None) if is_declaration(propensities) else (log, propensities)
+
+
 def declare(log: Log, value: Any) -> Log:
     """The log with declared propensities, as `propensity` of `Columns` declares them, in place of its own.
 

@@ -20,7 +20,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tidelog.data.declare import declare, is_declaration
+from tidelog.data.declare import is_declaration, with_declaration
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
 from tidelog.errors import ConfigError, SpaceError
@@ -204,10 +204,9 @@ def judge(
         check_fit(known, log)
     _check_memory(log, len(policies))
     kind = model_of(model, needed=True)
-    propensities = with_file_read(propensities, log)
     declaration = propensities if is_declaration(propensities) else None
-    judged_log = log if declaration is None else declare(log, declaration)
-    propensities = propensities if declaration is None else None
+    judged_log, propensities = with_declaration(log, propensities)
+    propensities = with_file_read(propensities, log)
     if first_steps is not None:
         propensities = cut_propensities(propensities, log, first_steps)
     settings = Settings(
