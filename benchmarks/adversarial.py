@@ -43,7 +43,7 @@ SINGLE = {  # one core a process
     "OPENBLAS_NUM_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-DECISIONS = ("better", "worse", "no difference shown", "unsupported")
+DECISIONS = ("better", "better if randomised", "worse", "no difference shown", "unsupported")
 
 
 def judged(cell: Cell, seed: int) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def judged(cell: Cell, seed: int) -> dict[str, Any]:
 
 def favour(verdict: Any) -> tuple[int, float]:
     """How much a verdict speaks for a policy: by what it decides, then by the lower end of the difference."""
-    order = ("unsupported", "worse", "no difference shown", "better")
+    order = ("unsupported", "worse", "no difference shown", "better if randomised", "better")
     return order.index(verdict.decision), float(np.nan_to_num(verdict.difference.low, nan=-np.inf))
 
 
@@ -237,13 +237,14 @@ def study(
 
 def table(made: Sequence[dict[str, Any]]) -> str:
     """A line a cell."""
-    lines = [f"{'cell':62} {'truth':>8} {'logs':>4}  better worse no-diff unsup  promise"]
+    lines = [f"{'cell':62} {'truth':>8} {'logs':>4}  better if-rand worse no-diff unsup  promise"]
     for row in made:
         said = row["decisions"]
         where = f"{row['world']} / {row['variant']} / {row['episodes']}"
         lines.append(
-            f"{where:62} {row['truth']:+8.3f} {row['logs']:4d} {said['better']:7d} {said['worse']:5d} "
-            f"{said['no difference shown']:7d} {said['unsupported']:5d}  {row['promise']}"
+            f"{where:62} {row['truth']:+8.3f} {row['logs']:4d} {said['better']:7d} "
+            f"{said['better if randomised']:7d} {said['worse']:5d} {said['no difference shown']:7d} "
+            f"{said['unsupported']:5d}  {row['promise']}"
         )
     return "\n".join(lines)
 

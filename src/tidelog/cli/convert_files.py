@@ -59,7 +59,7 @@ def _check_while_written(plan: ManyFiles) -> Callable[[], None]:
 
 
 def convert_files(
-    source: Source, target: str, columns: str | None, flags: FolderFlags, overwrite: bool, quiet: bool
+    source: Source, target: str, columns: str | Columns | None, flags: FolderFlags, overwrite: bool, quiet: bool
 ) -> str:
     """Convert tables to the shards of one log, by several processes; return a description of what was written.
 
@@ -79,7 +79,12 @@ def convert_files(
         raise ConfigError(f"{out} exists, nothing was written. fix: choose another name, or add --overwrite")
     if out.exists() and not is_saved_log(out):
         raise ConfigError(f"{out} is not a saved log, it is not replaced. fix: choose another name")
-    mapping, unfinished = Columns.from_file(columns), out.with_name(f"{out.name}.unfinished")
+    mapping, unfinished = Columns.of(columns), out.with_name(f"{out.name}.unfinished")
+    if mapping.declared is not None and mapping.declared.by is not None:
+        raise ConfigError(
+            "propensities are declared as shares of the whole log, but each file is read alone. fix: drop --workers "
+            "and --on, or declare the probability of each action"
+        )
     settings: dict[str, Any] = {MAPPING: json.loads(json.dumps(asdict(mapping)))}  # as it is read back
     names = [shard_name(number) for number in range(len(files.paths))]
     with ManyFiles.begin(unfinished, settings, files.paths, overwrite, names) as plan:

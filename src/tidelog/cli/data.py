@@ -9,11 +9,13 @@ from typing import Annotated, Any, cast
 
 import polars as pl
 
+from tidelog.cli.declared import DeclaredFlags, RandomisedFlag, declared_value, with_declared
 from tidelog.cli.flags import File, FolderFlags, OutputFlags, Sources, parse, source_of
 from tidelog.cli.folders import FAILURES
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
+from tidelog.data.core.columns import Columns
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import Description, describe_table, inspect_log, training_command
 from tidelog.data.io.readers import Source, convert, is_table, read_any, validate
@@ -35,7 +37,7 @@ COMMANDS = {
 
 
 @dataclass
-class ReadFlags(OutputFlags):
+class ReadFlags(RandomisedFlag, OutputFlags):
     """The log or the interactions that a command reads, and how it prints what it found."""
 
     data: Sources
@@ -46,7 +48,8 @@ class ReadFlags(OutputFlags):
     overwrite: bool = False
     """replace the files that are written here, if they exist"""
     interactions: InteractionFlags = field(default_factory=InteractionFlags)
-    """for tables of interactions, in place of a mapping"""
+    """for tables of interactions, in place of a mapping; beside --columns, the flag of propensities declares them, as
+    in `tidelog train`"""
 
 
 @dataclass
@@ -79,7 +82,7 @@ class Validate(ReadFlags):
 
 
 @dataclass
-class Convert(OutputFlags):
+class Convert(DeclaredFlags, OutputFlags):
     """Write a log in another format; the suffix of --out names it."""
 
     data: Sources
@@ -108,6 +111,15 @@ def run(words: list[str]) -> int:
     return {"inspect": _inspect, "validate": _validate, "convert": _convert}[words[0]](words[1:])
 
 
+def _mapping(options: Inspect | Validate) -> str | Columns | None:
+    """The mapping, with the propensities that flags declare; `--propensity` is not one of interactions then."""
+    if options.columns is None and not options.randomised:
+        return None
+    value = declared_value(options.interactions.propensity, options.randomised)
+    options.interactions.propensity = None
+    return with_declared(options.columns, value)
+
+
 def _inspect(words: list[str]) -> int:
     options = parse(Inspect, words, "data inspect")
     source = source_of(options.data, "--data")
@@ -116,6 +128,7 @@ def _inspect(words: list[str]) -> int:
 
 
 def _inspect_source(options: Inspect, source: Source) -> int:
+    mapping = _mapping(options)
     if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
@@ -127,7 +140,7 @@ def _inspect_source(options: Inspect, source: Source) -> int:
             read_any(source)  # what cannot be read has its own error
         unwanted = "--write" if options.columns is None else "--columns or --write"
         raise ConfigError(f"--write needs a table without a mapping. fix: drop {unwanted}")
-    log = read_any(source, options.columns)
+    log = read_any(source, mapping)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
     contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log)}"
@@ -182,6 +195,7 @@ def _validate(words: list[str]) -> int:
 
 
 def _validate_source(options: Validate, source: Source) -> int:
+    mapping = _mapping(options)
     roles = roles_of(options.interactions)
     if options.keep is not None and options.quarantine is None:
         raise ConfigError("--keep writes what --quarantine leaves of a table. fix: add --quarantine FILE")
@@ -190,16 +204,14 @@ def _validate_source(options: Validate, source: Source) -> int:
             raise ConfigError("--columns is not for interactions (--user, --item). fix: drop --columns")
         report = validate_by_roles(source, roles, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     elif options.quarantine is not None:
-        if options.columns is None:
+        if mapping is None:
             raise ConfigError("--quarantine writes rows of a table. fix: add --columns, or --user and --item")
-        report = quarantine(
-            source, options.columns, options.quarantine, options.csv_safe, options.overwrite, options.keep
-        )
+        report = quarantine(source, mapping, options.quarantine, options.csv_safe, options.overwrite, options.keep)
     else:
-        report = _report(source, options.columns)
+        report = _report(source, mapping)
     written = []
     if options.html is not None:
-        log = read_any(source, options.columns) if report.ok and roles is None else None
+        log = read_any(source, mapping) if report.ok and roles is None else None
         written += _page(options, report, log)
     if options.quarantine is not None:
         rows = Path(options.quarantine).exists()
@@ -217,15 +229,16 @@ def _validate_source(options: Validate, source: Source) -> int:
 def _convert(words: list[str]) -> int:
     options = parse(Convert, words, "data convert")
     source = source_of(options.data, "--data")
+    mapping = with_declared(options.columns, declared_value(options.propensity, options.randomised))
     if options.folder_options == FolderFlags():
-        written = convert(source, options.out, options.columns, options.overwrite, options.shards)
+        written = convert(source, options.out, mapping, options.overwrite, options.shards)
     elif options.shards is not None:
         raise ConfigError("--shards is set with --workers or --on, where each file is a shard. fix: drop one of them")
     else:
         from tidelog.cli.convert_files import convert_files
 
         flags = options.folder_options
-        written = convert_files(source, options.out, options.columns, flags, options.overwrite, options.quiet)
+        written = convert_files(source, options.out, mapping, flags, options.overwrite, options.quiet)
     if options.json:
         print_json({"written": str(written)})
     else:
@@ -256,7 +269,7 @@ def _print_contents(
         print_line(f"written: {what}")
 
 
-def _report(source: Source, columns: str | None) -> Report:
+def _report(source: Source, columns: str | Columns | None) -> Report:
     """The report on any source; ConfigError for a table without a mapping."""
     if is_saved_interactions(source):
         return open_interactions(str(source)).report

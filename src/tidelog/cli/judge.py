@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
+from tidelog.cli.declared import DeclaredFlags, declared_value
 from tidelog.cli.environment_flags import SinkName
 from tidelog.cli.flags import File, JobFlags, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.named_policies import open_policy
@@ -20,6 +21,7 @@ from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.output import json_only, print_line, table
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import chosen_way
+from tidelog.data.declare import is_declaration
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
@@ -48,7 +50,7 @@ NEGATIVE = 3  # the exit code of a gate that stays closed
 
 
 @dataclass
-class Judge:
+class Judge(DeclaredFlags):
     """Decide: better than the logged decisions, worse, no difference, or unsupported."""
 
     policies: tyro.conf.Positional[tuple[RunOrPolicy, ...]]
@@ -242,6 +244,14 @@ def _check(options: Judge, sources: list[_Source]) -> None:
         raise ConfigError("there is no policy to judge. fix: name a run folder or a saved policy")
     if len({source.path.resolve() for source in sources}) < len(sources):
         raise ConfigError("a policy appears twice. fix: name each run folder or saved policy once")
+    declared = declared_value(options.propensity, options.randomised)
+    if declared is not None and options.propensities is not None:
+        raise ConfigError("--propensities and a declaration are both set. fix: set only one of them")
+    if declared is not None and not is_declaration(declared):
+        raise ConfigError(
+            f"--propensity {options.propensity}: a column of the judged log is named in its mapping. fix: name it "
+            "there, or declare how decisions were drawn, such as --propensity 0.5"
+        )
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
     saved = [source.path for source in sources if source.record is None]
@@ -307,12 +317,12 @@ def _judge_policies(
     if len(named_policies) == 1:
         context["name"] = named_policies[0].name
         several = named_policies[0].policy
-    way = chosen_way(options.sample, options.mode)
+    way, declared = chosen_way(options.sample, options.mode), declared_value(options.propensity, options.randomised)
     result: Verdict | Verdicts = judge(
         several,
         log,
         None if way is None else way == "sample",
-        options.propensities,
+        options.propensities if declared is None else declared,
         options.seed,
         discount=options.discount,
         first_steps=options.first_steps,

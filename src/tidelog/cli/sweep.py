@@ -19,6 +19,7 @@ import tyro
 from tidelog.algorithms.auto import suggest
 from tidelog.algorithms.core.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
+from tidelog.cli.declared import DeclaredFlags
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import File, Folder, OnEngine, Sources, options_in, parse, peek, read_config, verb_flags
 from tidelog.cli.output import json_only, print_line, table
@@ -38,7 +39,7 @@ Axes: TypeAlias = Annotated[tuple[tuple[Axis, ...], ...], tyro.conf.UseAppendAct
 
 
 @dataclass(kw_only=True)
-class SweepFlags:
+class SweepFlags(DeclaredFlags):
     """Train with many settings, each in a run folder of its own, and compare them."""
 
     algorithms: tyro.conf.Positional[Annotated[str, "ALGORITHM[,ALGORITHM]"]]

@@ -12,6 +12,7 @@ import tyro
 from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
+from tidelog.cli.declared import DeclaredFlags, declared_value, with_declared
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
     OPTIONS,
@@ -80,6 +81,11 @@ class LogFlags:
 
 
 @dataclass(kw_only=True)
+class DecisionFlags(DeclaredFlags, LogFlags):
+    """Learn a policy from a log. Every hyper-parameter is a flag."""
+
+
+@dataclass(kw_only=True)
 class RankingFlags(LogFlags):
     """Learn to rank items from interactions. Every hyper-parameter is a flag."""
 
@@ -122,7 +128,7 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     elif ranks(algorithm):
         flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
     else:
-        flags = verb_flags("fit", LogFlags, settings, held_out=0.2)
+        flags = verb_flags("fit", DecisionFlags, settings, held_out=0.2)
     groups = [(f"{name}{OPTIONS}", group, field(default_factory=group)) for name, group in last.items()]
     whole: type[Any] = make_dataclass(flags.__name__, groups, bases=(flags,), kw_only=True)
     whole.__doc__ = flags.__doc__
@@ -267,7 +273,8 @@ def log_of(options: Any) -> Log | Interactions:
     """Read the log or the interactions that the flags name."""
     source = source_of(options.data, "--data")
     if not isinstance(options, RankingFlags):
-        return read_any(source, options.columns, memory_map=options.memory_map)
+        declared = declared_value(options.propensity, options.randomised)
+        return read_any(source, with_declared(options.columns, declared), memory_map=options.memory_map)
     if options.columns is not None or options.memory_map:
         raise ConfigError("interactions use --user, --item and --time. fix: drop --columns and --memory-map")
     return read_from_flags(source, options.interactions)

@@ -58,6 +58,9 @@ def concat(logs: Sequence[Log]) -> Log:
         columns["cluster"] = np.concatenate(
             [(log.clusters + start)[log.episode].astype(np.int32) for log, start in zip(logs, before, strict=True)]
         )
+    if first.stratum is not None:  # strata have no names in a log: those of different logs are different strata
+        before = np.cumsum([0, *(int(log.stratum.max()) + 1 for log in logs[:-1] if log.stratum is not None)])
+        columns["stratum"] = _shifted(logs, "stratum", np.diff(before, append=before[-1]).tolist())
     stored = [len(next(iter(log.observation.values()))) for log in logs]
     columns |= {name: _shifted(logs, name, stored) for name in ("position", "next_position")}
     return replace(first, **columns, report=joined_report(logs, notes), origin=None)
@@ -85,7 +88,8 @@ def _facts(log: Log) -> dict[str, Any]:
     kinds = {f"extra column '{name}'": _kind(values) for name, values in log.extra.items()}
     time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
     unit = "absent" if log.reward_unit is None else log.reward_unit
-    return {"spec": log.spec.to_json(), **optional, **time, **kinds, "reward_unit": unit}
+    declared = "not declared" if log.declared is None else log.declared.to_json()
+    return {"spec": log.spec.to_json(), **optional, **time, **kinds, "reward_unit": unit, "propensity": declared}
 
 
 def _kind(values: Values) -> str:
@@ -112,6 +116,8 @@ def _short(value: Any) -> str:
 def _fix(name: str, together: str) -> str:
     if name == "reward_unit":
         return "declare the same reward_unit= in both mappings"
+    if name.startswith("propensity"):
+        return "declare the same propensity= in both mappings"
     if not name.startswith("spec."):
         return "give both logs this column, or neither"
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",

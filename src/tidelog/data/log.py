@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidelog.data.core.declared import (
+    DeclaredPropensities,
+    labels_of,
+    probabilities_of,
+    propensity_column,
+    strata_of,
+)
 from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.raw import Column, Feature, RawLog, side_by_side
@@ -90,7 +97,8 @@ class Log(LogColumns):
         mappings become leaves "outer/inner"; `action` is `[N]` integers, `[N, D]` integers or `[N, A]` floats.
         `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated at its end.
         `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
-        every row of an episode.
+        every row of an episode. `propensity` is `[N]`, or declared: a probability of every action, a mapping from each
+        action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`.
         `followed` [N] bool: rows with a known `next_observation`; None: all rows. `reward_unit`: the unit of rewards,
         such as "EUR", which verdicts and reports show.
         """
@@ -115,7 +123,7 @@ class Log(LogColumns):
             "mean reward of a step": "no rewards"
             if means is None
             else ", ".join(map(three_digits, means)) + in_unit(self.reward_unit),
-            "propensities": "none" if self.propensity is None else "logged",
+            "propensities": "none" if self.propensity is None else self.declared.text if self.declared else "logged",
             "warnings": f"{len(self.report.warnings):,}",
         }
 
@@ -201,18 +209,26 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
     components = reward.shape[1] if reward is not None and reward.ndim == 2 else None
     leaves = {name: _leaf_spec(raw, name) for name in raw.observation}
     mask = _masks(raw, position, stored_last)
+    propensity = None if raw.propensity is None else _own(raw, raw.propensity.values, np.float32)
+    action, space, declared, stratum = _action(raw), _action_space(raw), None, None
+    if raw.declared is not None and isinstance(space, Discrete):
+        declared = DeclaredPropensities(probabilities_of(raw.declared, labels_of(space))[0], raw.declared.by or ())
+        stratum = strata_of([raw.order.sort(column.values) for column in raw.strata]) if raw.strata else None
+        propensity = propensity_column(declared, action, stratum, space.n)
     return {
-        "spec": Spec(leaves, _action_space(raw), components, raw.action_mask is not None),
+        "spec": Spec(leaves, space, components, raw.action_mask is not None),
         "observation": {name: _leaf(raw, name, position, stored_last) for name in raw.observation},
         "position": position,
         "next_position": next_position.astype(np.int32, copy=False),
-        "action": _action(raw),
+        "action": action,
         "reward": reward,
         "terminated": flags.terminated,
         "truncated": flags.truncated,
         "episode": order.episode,
         "step": order.step,
-        "propensity": None if raw.propensity is None else _own(raw, raw.propensity.values, np.float32),
+        "propensity": propensity,
+        "declared": declared,
+        "stratum": stratum,
         "action_mask": mask,
         "weight": None if raw.weight is None else _own(raw, raw.weight.values, np.float32),
         "time": None if raw.time is None else order.sort(raw.time.values),

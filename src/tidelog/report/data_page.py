@@ -95,7 +95,8 @@ def _log_sections(log: Log) -> list[str]:
     if log.propensity is None:
         propensities = figure("propensities", "", "none logged: the probabilities of the logged actions are unknown")
     else:
-        propensities = _numbers("propensity of the logged action", log.propensity)
+        how = "" if log.declared is None else f", {log.declared.text}"
+        propensities = _numbers(f"propensity of the logged action{how}", log.propensity)
     lengths = _numbers("length of an episode", np.diff(log.starts), "episodes")
     return [
         section(

@@ -36,6 +36,7 @@ from tidelog.report.saved import SavedRun, evaluate_command, file_name, plain, s
 # decision -> class of the style sheet, sign, label
 WORDS = {
     "better": ("better", "▲", "Better"),
+    "better if randomised": ("same", "△", "Better if randomised"),
     "worse": ("worse", "▼", "Worse"),
     "no difference shown": ("same", "≈", "No difference shown"),
     "unsupported": ("unknown", "?", "Unsupported"),

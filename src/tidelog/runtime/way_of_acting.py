@@ -26,11 +26,21 @@ Actions: TypeAlias = NDArray[Any] | LabelledActions
 DOES: Mapping[str, str] = {"mode": "always takes its most likely action", "sample": "samples its actions"}
 ADVICE: Mapping[str, str] = {
     "better": "Use it: it is better than the logged decisions if it {does}.",
+    "better if randomised": (
+        "Use it only if nothing unrecorded decided who got what: then it is better than the logged decisions if it "
+        "{does}."
+    ),
     "worse": "Do not use it: it is worse than the logged decisions if it {does}.",
     "no difference shown": "No difference was shown: keep what you have.",
     "unsupported": "Do not use it yet: the log cannot show how good it is if it {does}.",
 }
-RANK: Mapping[str, int] = {"unsupported": 0, "worse": 1, "no difference shown": 2, "better": 3}
+RANK: Mapping[str, int] = {
+    "unsupported": 0,
+    "worse": 1,
+    "no difference shown": 2,
+    "better if randomised": 3,
+    "better": 4,
+}
 KEEPS: Mapping[bool, str] = {
     True: "an unsupported verdict says nothing against it",
     False: "a verdict on another way of acting replaces it only if it is at least as good",
@@ -276,6 +286,8 @@ def advice_on(decision: Any, acting: Any, known_overlap: bool = True, first_step
     use += (
         "" if known_overlap else f"{', and' if first_steps else ''} only if it did not learn from the judged episodes"
     )
+    if not known_overlap and decision == "better if randomised":
+        return text.replace("who got what:", "who got what, and if it did not learn from the judged episodes:", 1)
     return text.replace("Use it:", f"{use}:" if known_overlap else f"{use}: then", 1)
 
 

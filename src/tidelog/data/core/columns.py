@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from tidelog.data.core.declared import Declaration, declaration_of
 from tidelog.errors import ConfigError, nearest
 from tidelog.input_files import parse_json, read_text
 
@@ -66,6 +67,9 @@ class Columns:
     its last row, and no column marks it. `action` and `reward` may be several columns. A mask is one column per action,
     or one column of lists, of flags such as `1,0,1` or of names of actions. `actions`: the number of actions (a list
     for several choices at once).
+    `propensity`: the column with the probability of the logged action; or, for an experiment without one, a
+    declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}), "shares" (each action's own
+    share), or {"shares_by": ["village"]} (its share among rows with the same village).
     `cluster`: groups of dependent episodes (of one person, store or day).
     `bounds`: `(low, high)`, numbers or one per dimension. `terminations="ignore"`: the task has a fixed length, and
     terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
@@ -103,7 +107,7 @@ class Columns:
     step: str | None = None
     terminated: str | bool | None = None
     truncated: str | None = None
-    propensity: str | None = None
+    propensity: str | float | Mapping[str, Any] | tuple[tuple[str, Any], ...] | None = None
     action_mask: Names | None = None
     next_action_mask: Names | None = None
     next_observation: Names | None = None
@@ -140,8 +144,10 @@ class Columns:
             if getattr(self, name) is None:
                 raise ConfigError(f"{name} is not set. fix: name a column of the log")
         for field in fields(self):
-            _check_names(field.name, getattr(self, field.name))
-            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
+            value = frozen(getattr(self, field.name))
+            if field.name != "propensity" or declaration_of(value) is None:
+                _check_names(field.name, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
         observed = names(self.observation)
         if not isinstance(self.missing, str):
             _pairs("missing", self.missing, str)
@@ -180,6 +186,16 @@ class Columns:
     def text_form(self) -> TextForm:
         """How text files are divided into rows and fields."""
         return TextForm(self.header, self.separator, self.decimal, self.explode)
+
+    @property
+    def declared(self) -> Declaration | None:
+        """How the decisions were drawn, if no column says it."""
+        return declaration_of(self.propensity)
+
+    @property
+    def recorded(self) -> str | None:
+        """The column of recorded propensities."""
+        return self.propensity if self.declared is None and isinstance(self.propensity, str) else None
 
     def _check_reading(self) -> None:
         if not isinstance(self.header, bool):
@@ -279,6 +295,8 @@ class Columns:
     def used(self) -> dict[str, list[str]]:
         """Role -> the names of the columns it reads."""
         roles = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.declared is not None:
+            roles["propensity"] = self.declared.by or ()
         named = {
             role: names(value)
             for role, value in roles.items()
@@ -347,11 +365,11 @@ def _refuse_unknown(options: Mapping[str, Any], known: list[str], source: str) -
         raise ConfigError(f"{source}: {message}")
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """Convert lists and mappings to tuples, which compare by value and can be hashed."""
     if isinstance(value, Mapping):
-        return tuple(sorted(((name, _frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+        return tuple(sorted(((name, frozen(one)) for name, one in value.items()), key=lambda pair: str(pair[0])))
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _pairs(field: str, value: Any, kind: type) -> None:

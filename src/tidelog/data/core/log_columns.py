@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, overload
 import msgspec
 import numpy as np
 
+from tidelog.data.core.declared import DeclaredPropensities
 from tidelog.data.core.order import Values, number_by_appearance
 from tidelog.data.core.report import Report
 from tidelog.data.core.sharded_array import ShardedArray
@@ -23,7 +24,7 @@ from tidelog.schema import Count, Share, typed
 from tidelog.types import Spec
 
 STORED = ("observation", "action_mask")  # these have M rows, indexed by position; all other columns have N
-OPTIONAL = ("reward", "propensity", "action_mask", "weight", "time", "cluster")
+OPTIONAL = ("reward", "propensity", "stratum", "action_mask", "weight", "time", "cluster")
 MOST_LISTED = 100_000  # episodes that an origin lists; a larger selection has no origin
 PLAIN = ("position", "next_position", "action", "terminated", "truncated", "episode", "step", "episode_ids", *OPTIONAL)
 
@@ -54,7 +55,7 @@ class LogColumns:
     truncated: Values  # [N] bool
     episode: Values  # [N] int32: 0 .. E-1, sorted
     step: Values  # [N] int32: 0 .. within the episode
-    propensity: Values | None  # [N] float32
+    propensity: Values | None  # [N] float32; declared ones are those of the whole log, also in a part of it
     action_mask: Values | None  # [M, A] bool, stored by position
     weight: Values | None  # [N] float32
     time: Values | None  # [N] float64 or datetime64[us]
@@ -63,6 +64,8 @@ class LogColumns:
     episode_ids: Values  # [E]: the episode names of the source
     report: Report
     reward_unit: str | None = None  # for people; it changes no number and no fingerprint
+    declared: DeclaredPropensities | None = None  # how decisions were drawn, if `propensity` was declared
+    stratum: Values | None = None  # [N] int32: the stratum of the row, if shares were declared in strata
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tidelog.data.core.columns import Bounds
+from tidelog.data.core.declared import Declaration
 from tidelog.data.core.order import Order, Values, episode_order, number_by_appearance
 
 Kind: TypeAlias = Literal["vector", "codes", "image"]
@@ -141,6 +142,8 @@ class RawLog:
     terminated: Column | None = None
     truncated: Column | None = None
     propensity: Column | None = None
+    declared: Declaration | None = None  # how decisions were drawn, in place of a column of propensities
+    strata: tuple[Column, ...] = ()  # columns of its strata
     weight: Column | None = None
     action_mask: Column | None = None
     next_action_mask: Column | None = None
@@ -164,7 +167,7 @@ class RawLog:
         named = (self.episode, self.step, self.time, self.terminated, self.truncated, self.propensity, self.weight)
         others = (self.cluster, self.action_mask, self.next_action_mask)
         yield from (column for column in (*named, *others) if column is not None)
-        yield from self.extra
+        yield from (*self.strata, *self.extra)
 
     @cached_property
     def order(self) -> Order:

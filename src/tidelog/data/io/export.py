@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidelog.data.core.declared import SHARES_BY, DeclaredPropensities
 from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
 from tidelog.disk import stream_to, write_file
@@ -44,6 +45,8 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
         arrays["actions"] = space.n if isinstance(space, Discrete) else list(space.sizes)
     arrays |= {"terminated": log.terminated, "truncated": log.truncated, "episode": log.episode_ids[log.episode]}
     arrays |= {name: getattr(log, name) for name in ONE_BY_ONE if getattr(log, name) is not None}
+    if log.declared is not None:
+        arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
     arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
     return arrays | ({"extra": log.extra} if log.extra else {})
 
@@ -55,6 +58,10 @@ def save_npz(log: LogColumns, path: str | Path, overwrite: bool = False) -> None
     if "extra" in arrays:
         raise LogError(
             f"an npz file does not support extra columns ({', '.join(log.extra)}). fix: save the log as a folder"
+        )
+    if log.declared is not None:
+        raise LogError(
+            "an npz file does not support declared propensities. fix: save the log as a folder, or write it to Parquet"
         )
     flat = {name: value for name, value in arrays.items() if value is not None and not isinstance(value, dict)}
     for role in ("observation", "next_observation"):
@@ -87,6 +94,20 @@ def to_parquet(log: LogColumns, path: str | Path, overwrite: bool = False) -> Pa
     return mapping_path
 
 
+def _declaration(
+    log: LogColumns, declared: DeclaredPropensities, labels: Sequence[str], name_of: Callable[[Values], Any]
+) -> Any:
+    """What `propensity` declares: shares, shares by what `name_of` makes of the strata, or probabilities.
+
+    `labels` are those of the actions, () for their numbers.
+    """
+    if log.stratum is not None:
+        return {SHARES_BY: name_of(log.stratum)}
+    if declared.probabilities is None:
+        return {SHARES_BY: []}
+    return dict(zip(labels or map(str, range(len(declared.probabilities))), declared.probabilities, strict=True))
+
+
 class _Sheet:
     """The columns and the mapping of a log during export."""
 
@@ -106,8 +127,15 @@ class _Sheet:
         self.mapping["terminated"] = self.add("terminated", log.terminated)
         self.mapping["truncated"] = self.add("truncated", log.truncated)
         self.mapping |= {
-            name: self.add(name, getattr(log, name)) for name in ONE_BY_ONE if getattr(log, name) is not None
+            name: self.add(name, getattr(log, name))
+            for name in ONE_BY_ONE
+            if getattr(log, name) is not None and not (name == "propensity" and log.declared)
         }
+        if log.declared is not None:
+            labels = getattr(log.spec.action, "names", ())
+            self.mapping["propensity"] = _declaration(
+                log, log.declared, labels, lambda stratum: [self.add("stratum", stratum)]
+            )
         self._masks()
         if log.extra:
             self.mapping["extra"] = [self._extra(name, values) for name, values in log.extra.items()]
@@ -268,7 +296,8 @@ def to_minari(log: LogColumns, dataset_id: str, overwrite: bool = False) -> None
     """Write a data set under Minari's folder; LogError if it exists, or a truncated episode has no final observation.
 
     A terminated episode with an unknown final observation repeats its last one. Masks, propensities, weights and
-    clusters are stored in `infos`; episode names, times, extra columns and the unit of rewards are not stored.
+    clusters are stored in `infos`, declared propensities as numbers; episode names, times, extra columns and the unit
+    of rewards are not stored.
     """
     import minari
 

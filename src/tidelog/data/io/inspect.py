@@ -15,6 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from tidelog.data.core.columns import Columns, TextForm
+from tidelog.data.core.declared import SHARES, Declaration
+from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import examine, unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.io.infer_columns import infer_columns
@@ -29,6 +31,8 @@ from tidelog.data.sources import SOURCES, table_of
 from tidelog.data.sources.separated_text import has_decimal_commas, unusual_separator
 from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
+from tidelog.data.validation.errors import action_count, action_name
+from tidelog.data.validation.randomisation import BALANCED, MOST_BALANCED, raw_balance
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -51,6 +55,7 @@ class Inspection:
         summaries = ((name, statistics[name]) for name in ("lengths", "returns", "rewards", "propensities"))
         body = [f"{name}: {_measures(values)}" for name, values in summaries if values]
         missing = f"missing propensities: {statistics['missing_propensities']:.0%} of rows"
+        missing = f"propensities {self.data['declared']}" if "declared" in self.data else missing
         return "\n".join([*head, *body, missing, *_action_lines(statistics["actions"]), *_feature_lines(statistics)])
 
     def to_json(self) -> dict[str, Any]:
@@ -61,7 +66,8 @@ class Inspection:
 def inspect_log(log: Log) -> Inspection:
     """Measure a log: episodes, lengths, returns, actions, propensities, features, and the report of its checks."""
     data = {"spec": log.spec.to_json(), "statistics": log.statistics().to_json(), "report": log.report.to_json()}
-    return Inspection({**data, "fingerprint": log.fingerprint()})
+    declared = {} if log.declared is None else {"declared": log.declared.text}
+    return Inspection({**data, **declared, "fingerprint": log.fingerprint()})
 
 
 def training_command(source: Any, columns: str | None, log: Log) -> str:
@@ -315,7 +321,10 @@ def describe_table(source: Any) -> Description:
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
     source_name = str(Path(source)) if isinstance(source, str | Path) else table.source
     several = map(str, source) if isinstance(source, list | tuple) else [source_name] * isinstance(source, str | Path)
-    report = None if proposed is None else examine(from_table(table, proposed))
+    raw = None if proposed is None else from_table(table, proposed)
+    report = None if raw is None else examine(raw)
+    if raw is not None and report is not None and report.ok and not proposal.interactions:
+        proposal.hints += _randomised_hints(raw)
     notes, named = tuple(proposal.notes), tuple(several)
     return Description(
         source_name,
@@ -330,6 +339,19 @@ def describe_table(source: Any) -> Description:
         named,
         explode=settings.get("explode"),
     )
+
+
+def _randomised_hints(raw: RawLog) -> list[str]:
+    """Comment lines that propose each action's share as its propensity, for a log that looks randomised; else none."""
+    balance = raw_balance(raw, Declaration(by=())) if raw.propensity is None else None
+    if balance is None or balance.p_value < BALANCED or action_count(raw) > MOST_BALANCED:
+        return []
+    action = action_name(raw)
+    return [
+        f'propensity = "{SHARES}"   # only if {action} was drawn at random: no observation predicts it '
+        f"({balance.p_text});",
+        f"  a log of this size would have shown a difference of {balance.points} in its share between two halves",
+    ]
 
 
 def _counts_rows(rows: pl.DataFrame) -> bool:

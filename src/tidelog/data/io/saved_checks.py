@@ -10,18 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.data.core.declared import DeclaredPropensities
 from tidelog.data.core.order import Values
 from tidelog.errors import LogError
 from tidelog.types import Codes, Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 
 _KINDS = {  # of the columns [N]
     "position": "i", "next_position": "i", "episode": "i", "step": "i", "terminated": "b", "truncated": "b",
-    "propensity": "f", "weight": "f", "time": "iufM", "cluster": "i",
+    "propensity": "f", "stratum": "i", "weight": "f", "time": "iufM", "cluster": "i",
 }  # fmt: skip
 Plain = Mapping[str, Values | None]
+MOST_STRATA = 2**24
 
 
-def check_structure(spec: Spec, observation: Mapping[str, Values], plain: Plain, extra: Mapping[str, Values]) -> None:
+def check_structure(
+    spec: Spec,
+    observation: Mapping[str, Values],
+    plain: Plain,
+    extra: Mapping[str, Values],
+    declared: DeclaredPropensities | None = None,
+) -> None:
     """Raise LogError unless every column has the type and the number of rows of its role; reads no contents."""
     count, stored = len(_of(plain, "position")), len(next(iter(observation.values())))
     if not count:
@@ -40,6 +48,8 @@ def check_structure(spec: Spec, observation: Mapping[str, Values], plain: Plain,
         expect_array("action", _of(plain, "action"), "f", (count, action.size))
     else:
         raise LogError(f"actions of kind {type(action).__name__} in a log")
+    if declared is not None:
+        _check_declared(declared, spec, plain)
     if plain.get("reward") is not None:
         expect_array("reward", _of(plain, "reward"), "f", (count,) if spec.rewards is None else (count, spec.rewards))
     if spec.masked != (plain.get("action_mask") is not None):
@@ -58,6 +68,17 @@ def check_structure(spec: Spec, observation: Mapping[str, Values], plain: Plain,
             expect_array(name, observation[name], "u", (stored, leaf.height, leaf.width, leaf.channels))
         else:
             raise LogError(f"observations of kind {type(leaf).__name__} in a log")
+
+
+def _check_declared(declared: DeclaredPropensities, spec: Spec, plain: Plain) -> None:
+    """Raise LogError unless declared propensities fit the actions and have their columns."""
+    chances, action = declared.probabilities, spec.action
+    if not isinstance(action, Discrete) or plain.get("propensity") is None:
+        raise LogError("propensities are declared, but actions are not discrete or have none")
+    if chances is not None and not (len(chances) == action.n and min(chances) > 0 and abs(sum(chances) - 1) < 1e-6):
+        raise LogError(f"declared propensities of {action.n} actions are {list(chances)}")
+    if bool(declared.by) != (plain.get("stratum") is not None):
+        raise LogError("declared strata and the column of strata differ")
 
 
 def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) -> None:
@@ -95,6 +116,8 @@ def check_contents(spec: Spec, observation: Mapping[str, Values], plain: Plain) 
     propensity, cluster = plain.get("propensity"), plain.get("cluster")
     _expect(propensity is None or bool((propensity > 0).all()), "propensities are not positive")
     _expect(cluster is None or bool((cluster >= 0).all()), "clusters are negative")
+    stratum = plain.get("stratum")
+    _expect(stratum is None or bool(((stratum >= 0) & (stratum < MOST_STRATA)).all()), "strata are out of range")
 
 
 def expect_array(name: str, values: Values, kinds: str, shape: tuple[int, ...]) -> None:

@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 
 from tidelog.data.core.columns import declared_unit
+from tidelog.data.core.declared import DeclaredPropensities
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.order import Values
 from tidelog.data.core.registry import unreadable
 from tidelog.data.core.report import Report
 from tidelog.data.core.sharded_array import ShardedArray
 from tidelog.data.io.saved_checks import check_structure
-from tidelog.data.io.storage import LOG, SHARDED, refuse_target, save, saved_columns
+from tidelog.data.io.storage import LOG, SHARDED, described, refuse_target, save, saved_columns
 from tidelog.disk import Content, write_folder
 from tidelog.errors import ConfigError, LogError
 from tidelog.folders import MANIFEST, checksum
@@ -52,6 +53,7 @@ class ShardsManifest(msgspec.Struct):
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
+    declared: DeclaredPropensities | None = None
     numbered: bool = False  # whether episodes have their numbers as names, counted over all shards
 
 
@@ -78,7 +80,7 @@ def save_shards(log: LogColumns, path: Path, shards: int, overwrite: bool = Fals
         shard_name(number): partial(save, _piece(log, int(cuts[number]), int(cuts[number + 1])))
         for number in range(shards)
     }
-    body = {"spec": log.spec.to_json(), "report": log.report.to_json(), "reward_unit": log.reward_unit}
+    body = {"spec": log.spec.to_json(), "report": log.report.to_json(), **described(log)}
     write_folder(path, folders, lambda aside: {MANIFEST: manifest_of(aside, list(folders), body)}, LogError)
 
 
@@ -152,10 +154,11 @@ def sharded_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any
         "extra": {name: columns[f"extra/{name}"] for name in shards[0]["extra"]},
         **{name: columns.get(name) for name in PLAIN},
     }
-    check_structure(spec, joined["observation"], joined, joined["extra"])
+    check_structure(spec, joined["observation"], joined, joined["extra"], about.declared)
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     unit = declared_unit(about.reward_unit)
-    return {**joined, "spec": spec, "report": report, "reward_unit": unit, "origin": origin}
+    known = {"spec": spec, "report": report, "reward_unit": unit, "declared": about.declared, "origin": origin}
+    return {**joined, **known}
 
 
 def _check_shards(folder: Path, shards: Sequence[ShardEntry]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from tidelog.data.core.columns import declared_unit
+from tidelog.data.core.declared import DeclaredPropensities
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.npy import read_array, read_header
 from tidelog.data.core.order import Values
@@ -42,7 +43,13 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
         entries.append({"column": name, "file": file, "dtype": values.dtype.str, "shape": list(values.shape)})
     counts = {"steps": log.steps, "episodes": len(log.episode_ids)}
     body = {"counts": counts, "spec": log.spec.to_json(), "columns": entries, "report": log.report.to_json()}
-    LOG.write(path, files, body if log.reward_unit is None else {**body, "reward_unit": log.reward_unit})
+    LOG.write(path, files, {**body, **described(log)})
+
+
+def described(log: LogColumns) -> dict[str, Any]:
+    """The fields of a manifest that only some logs have: the unit of rewards, and declared propensities."""
+    unit = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    return unit | ({} if log.declared is None else {"declared": log.declared.to_json()})
 
 
 def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | None = None) -> dict[str, Any]:
@@ -61,7 +68,7 @@ def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | Non
         plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
         observation = {name: columns[f"observation/{name}"] for name in spec.observation}
         extra = {name.removeprefix(_EXTRA): values for name, values in columns.items() if name.startswith(_EXTRA)}
-        check_structure(spec, observation, plain, extra)
+        check_structure(spec, observation, plain, extra, about.declared)
         if verify:
             check_contents(spec, observation, plain)
     except (KeyError, ConfigError) as error:
@@ -72,7 +79,7 @@ def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | Non
         raise unreadable(folder, str(error).partition(". fix: ")[0], _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
-    return {**known, **plain, "reward_unit": unit}
+    return {**known, **plain, "reward_unit": unit, "declared": about.declared}
 
 
 class ColumnEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -91,6 +98,7 @@ class LogManifest(msgspec.Struct):
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
+    declared: DeclaredPropensities | None = None
 
 
 def is_saved_log(path: Path) -> bool:

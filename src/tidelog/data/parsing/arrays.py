@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tidelog.data.core.columns import declared_actions, declared_unit
+from tidelog.data.core.declared import SHARES_BY, Declaration, declaration_of
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, Finding, RawAction, RawLog
 from tidelog.data.parsing.actions import decide_action, widened
@@ -107,6 +108,8 @@ def from_arrays(
     arrays = _ArrayFindings(action)
     always = single.get("terminated") is True
     fields = single | {"terminated": None} if always else single
+    declared, strata = _declared(arrays, fields.get("propensity"))
+    fields = fields if declared is None else fields | {"propensity": None}
     columns: dict[str, Any] = {name: arrays.column(name, fields.get(name)) for name in SINGLE}
     rewards = arrays.column("reward", reward, 2)
     observed = _features(arrays, "observation", observation, categorical, sizes)
@@ -127,11 +130,24 @@ def from_arrays(
         extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
         terminations=terminations,
         reward_unit=declared_unit(reward_unit),
+        declared=declared,
+        strata=strata,
         always_terminated=always,
         from_table=False,
         found=tuple(arrays.found),
         **columns,
     )
+
+
+def _declared(arrays: _ArrayFindings, value: Any) -> tuple[Declaration | None, tuple[Column, ...]]:
+    """What `propensity` declares, and the strata of shares; None for an array of recorded propensities."""
+    if isinstance(value, Mapping) and list(value) == [SHARES_BY] and len(np.shape(value[SHARES_BY])) == 1:
+        if not len(value[SHARES_BY]):
+            return Declaration(by=()), ()
+        column = arrays.column("stratum", value[SHARES_BY], 1, "biufU")
+        return Declaration(by=("stratum",)), () if column is None else (column,)
+    is_declared = isinstance(value, str | Mapping | int | float)
+    return (declaration_of(value), ()) if is_declared else (None, ())
 
 
 def _features(

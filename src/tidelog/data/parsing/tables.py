@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
+from tidelog.data.core.declared import SHARES, SHARES_BY, Declaration
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
@@ -121,7 +122,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
-    found += lacking(table, roles)
+    found += [*lacking(table, roles), *_two_meanings(table, columns)]
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -136,7 +137,9 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         time=time,
         terminated=_one(table, None if columns.terminated is True else columns.terminated, parse.flag),
         truncated=_one(table, columns.truncated, parse.flag),
-        propensity=_one(table, columns.propensity, parse.narrow),
+        propensity=_one(table, columns.recorded, parse.narrow),
+        declared=columns.declared,
+        strata=tuple(parse.identity(_single(one)) for one in _present(table, (columns.declared or NOT_DECLARED).by)),
         weight=_one(table, columns.weight, parse.narrow),
         cluster=cluster,
         action_mask=masks[0],
@@ -203,6 +206,19 @@ def _labels(action: RawAction | None) -> tuple[str, ...]:
 
 
 MOST_MASKED = 10_000  # numbered actions of a mask
+NOT_DECLARED = Declaration()
+
+
+def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+    """A finding if "shares" could be the column of that name, or each action's own share."""
+    if columns.propensity != SHARES or SHARES not in table.columns:
+        return []
+    found = f'propensity = "{SHARES}", which means each action\'s own share, and a column of that name'
+    fix = (
+        f"write propensity = {{ {SHARES_BY} = [] }} for each action's own share; if the column holds recorded "
+        "probabilities, rename it"
+    )
+    return [("bad mapping", Finding(SHARES, None, found, "one of them", fix))]
 
 
 def _rewards(table: Table, columns: Columns) -> list[Column]:

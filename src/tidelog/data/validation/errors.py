@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tidelog.data.core.declared import DeclarationError, check_strata, probabilities_of, strata_of
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding, RawLog
 from tidelog.data.core.registry import check
@@ -267,6 +268,33 @@ def propensity_out_of_range(raw: RawLog) -> Iterable[Finding]:
         yield Finding(raw.propensity.name, np.flatnonzero(bad), first_values(values[bad]), expected, advice)
 
 
+@check("declared propensities", "error")
+def declared_propensities(raw: RawLog) -> Iterable[Finding]:
+    """Declared propensities do not fit the actions, do not sum to 1, or are shares in strata of fewer than ten rows."""
+    if raw.declared is None or raw.action is None or raw.rows == 0:
+        return
+    recorded = "record the probability of each decision in a column"
+    if raw.action.kind != "discrete":
+        found, fix = f"declared propensities of {raw.action.kind} actions", recorded
+        if raw.action.kind == "multi":
+            fix = f"join the columns of the action to one, or {recorded}"
+        yield Finding("propensity", None, found, "one discrete action", fix)
+    elif raw.action_mask is not None:
+        found = "declared propensities and a mask, which changes the probabilities of a decision"
+        yield Finding("propensity", None, found, "one of them", f"drop the mask, or {recorded}")
+    elif raw.action.usable.all() and not any(map(_unusable, raw.strata)):
+        try:
+            probabilities_of(raw.declared, action_labels(raw))
+            if raw.strata:
+                check_strata(strata_of([column.values for column in raw.strata]), raw.declared.by or ())
+        except DeclarationError as error:
+            yield Finding("propensity", None, error.found, error.expected, error.fix)
+
+
+def _unusable(column: Column) -> bool:
+    return column.values.ndim != 1 or not column.usable.all()
+
+
 @check("negative weight", "error")
 def negative_weight(raw: RawLog) -> Iterable[Finding]:
     """A row's weight is below 0."""
@@ -364,6 +392,12 @@ def action_count(raw: RawLog) -> int:
         return int(raw.action_mask.values.shape[1])
     words = action.columns[0].vocabulary
     return len(words) if words is not None else int(clip_finite(action.values).max(initial=0)) + 1
+
+
+def action_labels(raw: RawLog) -> tuple[str, ...]:
+    """The labels of discrete actions; of numbered ones the numbers."""
+    words = None if raw.action is None else raw.action.columns[0].vocabulary
+    return words or tuple(map(str, range(action_count(raw))))
 
 
 def _ended_early(raw: RawLog, column: Column | None, flags: Values) -> Iterable[Finding]:

@@ -7,12 +7,14 @@ from datetime import timedelta
 
 import numpy as np
 
+from tidelog.data.core.declared import DeclarationError, probabilities_of
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding, RawLog, side_by_side
 from tidelog.data.core.registry import check
+from tidelog.data.validation import randomisation  # noqa: F401 (its checks)
 from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
 from tidelog.data.validation.duplicates import find_copies
-from tidelog.data.validation.errors import action_count, action_name, clip_finite, first_values
+from tidelog.data.validation.errors import action_count, action_labels, action_name, clip_finite, first_values
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
@@ -24,6 +26,7 @@ _RARE_SHARE = 0.001
 _LONG = 10.0
 _ENOUGH = 10
 _SAMPLE = 1_000
+_ROUNDING = 1e-9
 
 
 @check("duplicated rows", "warning")
@@ -260,6 +263,20 @@ def unbalanced_actions(raw: RawLog) -> Iterable[Finding]:
         codes = known[(known >= 0) & (known < min(size, _MOST_ACTIONS))].astype(np.int64)
         if len(codes) and codes.min() < codes.max():
             yield from _unbalanced(name, *np.unique(codes, return_counts=True), size, raw.action.columns[0].vocabulary)
+
+
+@check("rounded propensities", "note")
+def rounded_propensities(raw: RawLog) -> Iterable[Finding]:
+    """Declared propensities sum to nearly 1, as rounded numbers do; they are divided by their sum."""
+    if raw.declared is None or raw.action is None or raw.action.kind != "discrete" or not raw.action.usable.all():
+        return
+    try:
+        total = probabilities_of(raw.declared, action_labels(raw))[1]
+    except DeclarationError:
+        return  # an error, which another check reports
+    if abs(total - 1.0) > _ROUNDING:
+        found = f"declared propensities that sum to {total:.6g} and are divided by this sum"
+        yield Finding("propensity", None, found, "a sum of 1", "nothing, if they are rounded")
 
 
 @check("few episodes", "warning")

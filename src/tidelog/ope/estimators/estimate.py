@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.data.declare import with_declaration
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.number_text import three_digits
@@ -148,6 +149,7 @@ def estimate(
     check_kind(log)
     needed = {part for name in chosen or ESTIMATORS for part in ESTIMATORS[name].needs}
     known = as_policy(policy, log.spec)
+    log, propensities = with_declaration(log, propensities)
     evidence = evidence_of(
         known,
         log,

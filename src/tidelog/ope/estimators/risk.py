@@ -283,17 +283,18 @@ def _picture_levels(sample: Sample, bad: int | None) -> Integers:
 
 def tail_sentence(decision: str, risk: Risk | None) -> str:
     """Sentence on the worst episodes if they disagree with the verdict on the mean; else empty."""
-    if risk is None or decision not in ("better", "no difference shown"):
+    is_better = decision in ("better", "better if randomised")
+    if risk is None or not (is_better or decision == "no difference shown"):
         return ""
     difference = risk.cvar.difference
-    mean = "The policy is better on average" if decision == "better" else "No difference of means is shown"
+    mean = "The policy is better on average" if is_better else "No difference of means is shown"
     worst = f"its worst {100 * risk.alpha:.4g}% of episodes"
     earn = f"{worst} earn {with_ends(difference, risk.reward_unit, sign=True)} compared with the logger's"
     if difference.high < 0:
         return f"{mean}, but its bad episodes are worse: {earn}."
-    if difference.low > 0 and decision != "better":
+    if difference.low > 0 and not is_better:
         return f"{mean}, but its bad episodes are better: {earn}."
-    if difference.estimate < 0 and decision == "better":
+    if difference.estimate < 0 and is_better:
         number = with_ends(difference, risk.reward_unit, sign=True)
         return f"{mean}, but {worst} may be worse: the difference there is {number}."
     return ""

@@ -18,8 +18,12 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tidelog.data.core.declared import SHARES
+from tidelog.data.declare import declare, log_balance, recorded_fit
 from tidelog.data.log import Log
 from tidelog.data.states import States, is_tabular, number_observations
+from tidelog.data.validation.balance import Balance
+from tidelog.data.validation.randomisation import BALANCED, MOST_BALANCED
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.memory import release_memory
 from tidelog.number_text import three_digits
@@ -33,7 +37,14 @@ from tidelog.ope.assumptions.independence import (
 from tidelog.ope.evidence.episodes import Ordinals, centred_rewards, check_log, clusters_of, episode_folds, out_of_fold
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats, Target
-from tidelog.ope.evidence.propensities import Fit, Propensities, estimates_by_classifier, propensities_of, with_time
+from tidelog.ope.evidence.propensities import (
+    Fit,
+    Propensities,
+    declared_propensities,
+    estimates_by_classifier,
+    propensities_of,
+    with_time,
+)
 from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.shrinkage import shrunk
 from tidelog.ope.evidence.target import target_of
@@ -67,6 +78,9 @@ class PolicyEvidence:
     history: tuple[Dependence, ...] = ()  # whether the episode's history adds information to the observation
     drift: tuple[Dependence, ...] = ()  # whether the time of the row adds information to the observation
     without_support: bool = False  # whether weights alone show that the log cannot judge it: no value was modelled
+    declared: str | None = None  # how propensities were declared, if they were
+    balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
+    if_randomised: Evidence | None = None  # if a log without propensities looks randomised: with shares as propensities
 
 
 @dataclass(frozen=True)
@@ -213,6 +227,22 @@ def evidence_from(
         prepared.logger.history,
         prepared.logger.drift,
         prepared.without_support,
+        known.declared,
+        prepared.logger.balance,
+        None if prepared.logger.shares is None else with_propensities(evidence[0], log, plan, prepared.logger.shares),
+    )
+
+
+def with_propensities(evidence: Evidence, log: Log, plan: ModelChoice, known: Propensities) -> Evidence:
+    """The evidence with declared propensities in place of estimated ones; without occupancy ratios."""
+    shown = [one.supported for one in known.clones if one.supported is not None]
+    return replace(
+        evidence,
+        behaviour=known.logged,
+        behaviour_all=known.all_actions,
+        supported=out_of_fold(log, plan.folds, shown, log.position),
+        estimated=False,
+        occupancy=None,
     )
 
 
@@ -222,10 +252,26 @@ class LoggerModel(NamedTuple):
     propensities: Propensities
     history: tuple[Dependence, ...]
     drift: tuple[Dependence, ...]
+    balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
+    shares: Propensities | None = None  # of a log without propensities that looks randomised
 
 
 def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool = True) -> LoggerModel:
-    """Propensities and tests of assumptions; models read the time if the logger changed with it."""
+    """Propensities and tests of assumptions; one test says whether the log as a whole fits its propensities."""
+    model = _logger_model(log, plan, source, seed, tests=tests)
+    known = model.propensities
+    if not tests or not isinstance(log.spec.action, Discrete):
+        return model
+    if not known.estimated:
+        return model._replace(balance=recorded_fit(log, known.logged) if known.declared is None else log_balance(log))
+    balance = log_balance(replace(log, declared=None, stratum=None))
+    model = model._replace(balance=balance)
+    drawn = balance is not None and balance.p_value >= BALANCED and log.spec.action.n <= MOST_BALANCED
+    return model if not drawn else model._replace(shares=declared_propensities(declare(log, SHARES), plan.folds))
+
+
+def _logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool) -> LoggerModel:
+    """Propensities and tests of independence; models read the time if the logger changed with it."""
     history = tuple(history_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     drift = tuple(time_dependence(log, plan.folds, plan.states, seed=seed) if tests else ())
     if isinstance(source, FilePropensities) and source.estimated:  # their model may have read what ours would miss
@@ -309,6 +355,7 @@ def _evidence(
     chances = [one.probabilities for one in targets if one.probabilities is not None]
     everything = out_of_fold(log, plan.folds, chances, log.position) if chances else None
     shown = [clone.supports(target, log.spec.action) for clone, target in zip(known.clones, targets, strict=False)]
+    supported = out_of_fold(log, plan.folds, shown, log.position) if shown else None
     return Evidence(
         starts=np.asarray(log.starts, np.int64),
         reward=np.asarray(log.reward, np.float64),
@@ -323,7 +370,7 @@ def _evidence(
         estimated=known.estimated,
         occupancy=ratios,
         action=np.asarray(log.action, np.int64) if isinstance(log.spec.action, Discrete) else None,
-        supported=out_of_fold(log, plan.folds, shown, log.position) if shown else None,
+        supported=supported if known.shown is None or supported is None else supported | known.shown,
         clusters=clusters_of(log),
     )
 

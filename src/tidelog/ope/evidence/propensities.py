@@ -1,7 +1,8 @@
 """Propensities: the logger's probabilities of its actions, recorded or estimated by cross-fitted models.
 
-Recorded propensities are used if there are any; the probabilities of all actions are always estimated. Otherwise each
-fold of episodes gets a model of the logger, fitted on the other folds:
+Recorded propensities are used if there are any; the probabilities of all actions are then estimated, unless they follow
+from them (`known_probabilities`). Declared ones are used as they are, or as shares of the other folds' episodes.
+Otherwise each fold of episodes gets a model of the logger, fitted on the other folds:
 
 * counts, for few different observations. Weights divide by the propensity, and one over an estimated share is too large
   on average, most of all for rare actions. For an action taken `k` times in `n`, `(n + 1) / (k + 1)` has the mean
@@ -37,6 +38,7 @@ from scipy.special import log_softmax
 
 from tidelog.algorithms.bc import BC
 from tidelog.algorithms.core.optimisation import cosine
+from tidelog.data.core.design import known_probabilities
 from tidelog.data.log import Log
 from tidelog.data.sources import SOURCES, ending_of
 from tidelog.data.states import States
@@ -44,6 +46,7 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.independence import time_basis
+from tidelog.ope.estimators.support import RARE
 from tidelog.ope.evidence.classifiers import BEST, SMALLEST, TREES, check_classifier, is_classifier, log_chances
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
 from tidelog.ope.evidence.estimator_policy import estimator_name, is_estimator
@@ -52,7 +55,7 @@ from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensi
 from tidelog.ope.evidence.target import DRAWS, common_bounds, with_kernel
 from tidelog.policies.policy import CHUNK, Policy
 from tidelog.training.fit import fit
-from tidelog.types import Continuous, Discrete, Vector
+from tidelog.types import Codes, Continuous, Discrete, Vector
 
 By = Literal["counts", "network", "trees", "classifier", "file"]
 _WORDS = ("logged", "estimated", TREES, BEST)
@@ -128,12 +131,14 @@ class Propensities:
     """Probabilities of the logger's actions, and the clones behind them, one per fold."""
 
     logged: Floats  # [N]
-    all_actions: Floats | None  # [N, A]: of all discrete actions, always estimated
+    all_actions: Floats | None  # [N, A]: of all discrete actions, estimated where they are not known
     estimated: bool  # whether `logged` was estimated
     clones: tuple[Clone, ...]
     by: By | None = None  # the kind of model that estimated `logged`
     fit: Fit | None = None  # how well it predicts discrete actions
     classifier: str | None = None  # its name if it is a classifier of the user
+    declared: str | None = None  # the declaration in words, if `logged` was declared
+    shown: NDArray[np.bool_] | None = None  # [N, A]: known probabilities that are high enough to show an action
 
 
 def propensities_of(
@@ -146,15 +151,18 @@ def propensities_of(
 ) -> Propensities:
     """Recorded or estimated propensities; with `states` by tables of counts, None: by networks.
 
-    `source`: None uses recorded propensities if there are any; "logged" requires them, "estimated" ignores them;
-    "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better than the default
-    model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are used unchanged.
+    `source`: None uses recorded, or declared, propensities if there are any; "logged" requires them, "estimated"
+    ignores them; "trees" and a classifier estimate by it, and "best" by trees if they predict other episodes better
+    than the default model; numbers [N], those of a file and earlier `Propensities` of this log with the same folds are
+    used unchanged.
     Raises ConfigError for anything else, SpecError if it is not possible.
     """
     if isinstance(source, Propensities):
         return source
     if estimates_by_classifier(source):
         return _by_classifier(log, folds, source, states, seed)
+    if log.declared is not None and (source is None or (isinstance(source, str) and source == "logged")):
+        return declared_propensities(log, folds)
     of_file = source if isinstance(source, FilePropensities) else None
     recorded = _recorded(log, source) if of_file is None else of_file.values
     able = isinstance(log.spec.action, Discrete | Continuous)
@@ -166,10 +174,63 @@ def propensities_of(
     count = int(folds.max()) + 1
     clones = () if not able else _clones(log, folds, range(count), states, seed)
     found = _of_clones(log, folds, clones, recorded, "network" if states is None else "counts")
+    found = found if recorded is None or (of_file is not None and of_file.estimated) else _with_known(log, found)
     if of_file is None or not of_file.estimated:
         return found
     fit_of = _fit_of(log, folds, of_file.values, of_file.values) if isinstance(log.spec.action, Discrete) else None
     return replace(found, estimated=True, by="file", fit=fit_of)
+
+
+def declared_propensities(log: Log, folds: Ordinals) -> Propensities:
+    """Declared probabilities of the actions, or their shares among other folds' rows of the same stratum.
+
+    The clones have these probabilities: they are the logger.
+    """
+    declared, space = log.declared, log.spec.action
+    if declared is None or not isinstance(space, Discrete):
+        raise TypeError("declared propensities need a declaration, and discrete actions")
+    stored = len(next(iter(log.observation.values())))
+    if declared.probabilities is not None:
+        chances = np.tile(np.asarray(declared.probabilities, np.float64), (stored, 1))
+        logged = chances[0][np.asarray(log.action)]
+        clone = Clone(logged, chances, supported=_is_shown(chances, space.n), rows=log.steps)
+        clones = (clone,) * (int(folds.max()) + 1)
+    else:
+        strata = np.zeros(stored, np.int64)
+        if log.stratum is not None:
+            strata[np.asarray(log.next_position)] = log.stratum
+            strata[np.asarray(log.position)] = log.stratum
+        states = States(strata, int(strata.max()) + 1)
+        drawn = (clone_by_counts(log, states, without(folds, fold)) for fold in range(int(folds.max()) + 1))
+        clones = tuple(replace(one, supported=_is_shown(_of_discrete(one), space.n)) for one in drawn)
+    found = _of_clones(log, folds, clones, out_of_fold(log, folds, [one.logged for one in clones]), "counts")
+    return replace(found, declared=declared.text)
+
+
+def _of_discrete(clone: Clone) -> Floats:
+    if clone.probabilities is None:
+        raise TypeError("a clone of discrete actions has probabilities")
+    return clone.probabilities
+
+
+def _is_shown(chances: Floats, actions: int) -> NDArray[np.bool_]:
+    """Whether known probabilities [.., A] are at least a tenth of uniform ones: the log shows the action by design."""
+    return np.asarray(chances * actions >= RARE)
+
+
+def _with_known(log: Log, found: Propensities) -> Propensities:
+    """Recorded propensities with the probabilities of all actions, where they follow from them."""
+    space, position = log.spec.action, np.asarray(log.position)
+    if not isinstance(space, Discrete) or log.action_mask is not None:
+        return found
+    words = [
+        np.asarray(log.observation[name])[position, place]
+        for name, leaf in log.spec.observation.items()
+        if isinstance(leaf, Codes)
+        for place in range(len(leaf.sizes))
+    ]
+    known = known_probabilities(np.asarray(log.action), found.logged, space.n, words)
+    return found if known is None else replace(found, all_actions=known, shown=_is_shown(known, space.n))
 
 
 def estimates_by_classifier(source: Any) -> bool:
@@ -284,8 +345,8 @@ def with_file_read(source: Any, log: Log) -> Any:
 def _check_word(source: str | None) -> None:
     if source not in (None, *_WORDS):
         raise ConfigError(
-            f"propensities = {source!r}: expected None, {', '.join(map(repr, _WORDS))}, a classifier, the path of "
-            f"a table, or one number per step; {nearest(source, _WORDS)}"
+            f"propensities = {source!r}: expected None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', "
+            f"a classifier, the path of a table, or one number per step; {nearest(source, (*_WORDS, 'shares'))}"
         )
 
 

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from tidelog.data.log import Log
 from tidelog.data.overlap import Overlap, Sketch
+from tidelog.data.validation.balance import Balance
+from tidelog.data.validation.randomisation import sentence as predicted
 from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.independence import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
 from tidelog.ope.assumptions.partial_identification import ActionCount
@@ -32,6 +34,9 @@ from tidelog.types import Continuous, MultiDiscrete
 
 SAMPLED = "judge the policy with sampled actions (sample=True, --sample), which stays closer to the log"
 RECORDED = "record the probability of each decision (the `propensity` column)"
+DECLARE = (
+    'if decisions were drawn at random, say so (propensity = "shares" in the mapping, or --randomised) and judge again'
+)
 CHECKED = "check the propensity column against the logger's code"
 SHORTER = (
     "give less weight to late rewards, about which the log says little (discount=0.9, --discount 0.9): this asks "
@@ -49,6 +54,8 @@ FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
 LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
 UPPER_95 = 1.645  # standard errors to the one-sided upper 95% confidence limit of a share
+TESTED = 1.65  # factor on the limit for the mean weight where the log's propensities were tested once, for all policies
+FIT_LEVEL, FIT_LEAST = 0.01, 1e-3  # of that test: p-value, and explained share of the actions' residuals
 HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
 
 
@@ -230,13 +237,16 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
     """Whether the mean weight is 1; for estimated propensities the odds ratio sets the tolerance."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
+    most = limits.mean_weight_errors
     lost = mean < 1.0 - LOST and (support.unsupported_mass or 0.0) > 0.5 * off  # weight of actions not in the log
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
-    if off <= HARMLESS or off <= limits.mean_weight_errors * error or forgiven:
+    if not (estimated or visits or lost):  # recorded ones were tested once, with all actions
+        most *= TESTED
+    if off <= HARMLESS or off <= most * error or forgiven:
         return []
     chance = math.erfc(off / error / math.sqrt(2.0)) if error > 0 else 0.0
     away = f"{off / error:.1f} standard errors away" if error > 0 else "with a standard error of 0"
-    limit = f"at most {limits.mean_weight_errors:g}"
+    limit = f"at most {most:g}"
     limit = f"{limit}, or a factor of {odds:g} where propensities are estimated" if estimated else limit
     check = RECORDED if estimated else CHECKED
     wrong = "the logger's probabilities are wrong, or the policy takes actions that the logger never took"
@@ -252,6 +262,31 @@ def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool
         return [Finding("mean_weight", sentence, f"{check}; {SHORTER}")]
     sentence = f"the episodes' mean weight is {three_digits(mean)} (expected 1.00), {away} ({limit}): {wrong}"
     return [Finding("mean_weight", sentence, check)]
+
+
+def propensity_findings(balance: Balance | None, declared: bool, estimated: bool) -> list[Finding]:
+    """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy."""
+    if balance is None or estimated or not (balance.p_value < FIT_LEVEL and balance.explained >= FIT_LEAST):
+        return []
+    what = "declared" if declared else "recorded"
+    wrong = f"the {what} probabilities of the decisions do not fit the logged actions: {predicted(balance, what)}"
+    fix = "correct the declaration; `tidelog data validate` says how" if declared else CHECKED
+    return [Finding("propensities_fit", wrong, fix)]
+
+
+def randomised_finding(balance: Balance | None) -> Finding:
+    """Why a verdict holds only if the log was randomised, and what settles it."""
+    test = ""
+    if balance is not None:
+        test = (
+            f": no observation predicts them ({balance.p_text}), but where an action's share differs by less than "
+            f"{balance.points} between two halves of the episodes, a log of this size may not show it"
+        )
+    sentence = (
+        "the policy is better if nothing unrecorded decided who got what; the log has no propensities, and its "
+        f"decisions look as if they were drawn at random{test}"
+    )
+    return Finding("randomised", sentence, DECLARE)
 
 
 def excess_finding(

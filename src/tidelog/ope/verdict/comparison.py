@@ -61,6 +61,7 @@ class Settings(NamedTuple):
     alpha: float = ALPHA  # share of worst episodes whose mean return is reported
     bad_outcome: float | None = None  # a return at or below this is bad
     first_steps: int | None = None  # number of judged decisions of an episode; None: all
+    declared: str | None = None  # propensities that the call declared, in place of those of the log
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +101,9 @@ class Comparison:
             drift=self.gathered.drift,
             widening=widening,
             without_support=self.gathered.without_support,
+            declared=self.gathered.declared is not None,
+            balance=self.gathered.balance,
+            if_randomised=self.gathered.if_randomised,
         )
         clone = case.cloning
         copied = clone is None or not support_findings(Supports(clone).of(case.deciding), settings.limits)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidelog.data.validation.balance import Balance
 from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.independence import Dependence
 from tidelog.ope.assumptions.partial_identification import (
@@ -37,6 +38,8 @@ from tidelog.ope.verdict.checks import (
     few_episodes_finding,
     habit_finding,
     overlap_finding,
+    propensity_findings,
+    randomised_finding,
     range_finding,
     support_findings,
     unshown_finding,
@@ -49,6 +52,7 @@ METHOD = "bca"
 RARE = 0.1  # share of episodes (effective number) whose returns differ from most: below it, rewards are rare
 NOTHING = Interval(np.nan, np.nan, np.nan)
 SIDE: dict[Decision, float] = {"better": 1.0, "worse": -1.0}
+IF_RANDOMISED: Decision = "better if randomised"
 
 
 class Case(NamedTuple):
@@ -66,6 +70,9 @@ class Case(NamedTuple):
     closer: str = CLOSER  # advice to train the policy closer to the logger
     widening: float = 1.0  # of the deciding intervals, for earlier looks and other policies (`simultaneous`)
     without_support: bool = False  # whether no values were modelled, because no weights have support (`has_no_support`)
+    declared: bool = False  # whether propensities were declared
+    balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
+    if_randomised: Evidence | None = None  # if a log without propensities looks randomised: with shares as propensities
 
     @property
     def deciding(self) -> str:
@@ -232,6 +239,23 @@ def decide(case: Case) -> Outcome:
     )
 
 
+def decide_if_randomised(case: Case, outcome: Outcome) -> tuple[Case, Outcome]:
+    """The case and its outcome; *better if randomised* where only declared shares in place of estimates would decide.
+
+    The log has no propensities, and observations do not predict its actions. If nothing unrecorded decided either, each
+    action's share is its propensity, and the verdict is that of a log that declares it.
+    """
+    if case.if_randomised is None or outcome.decision not in ("no difference shown", "unsupported"):
+        return case, outcome
+    drawn = case._replace(policy=case.if_randomised, if_randomised=None)
+    if drawn.deciding != "wdr" or not drawn.able:
+        return case, outcome
+    found = decide(drawn)
+    if found.decision != "better":
+        return case, outcome
+    return drawn, found._replace(decision=IF_RANDOMISED, findings=[randomised_finding(case.balance)])
+
+
 def evaluate(case: Case, supports: Supports) -> Undecided:
     """Everything that a decision depends on except the limits; `apply_limits` applies any limits to it."""
     difference = case.difference(case.deciding) if case.able else NOTHING
@@ -245,7 +269,7 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
     assumed = assumption_findings(
         case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
     )
-    unable = [*_unable(case, difference), *assumed]
+    unable = [*_unable(case, difference), *assumed, *propensity_findings(case.balance, case.declared, estimated)]
     unable += habit_finding(unusual_action_count(case.policy), estimated=estimated) if visits else []
     support, unshown = supports.of(case.deciding), unshown_share(case.policy)
     return Undecided(

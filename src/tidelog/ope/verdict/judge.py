@@ -20,6 +20,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.data.declare import is_declaration, with_declaration
 from tidelog.data.log import Log
 from tidelog.data.sources.files import source_text
 from tidelog.errors import ConfigError, SpaceError
@@ -40,7 +41,7 @@ from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import overlap_finding
 from tidelog.ope.verdict.comparison import Comparison, Progress, Settings, comparisons_of
-from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decide
+from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decide, decide_if_randomised
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.look import LookResult, look_at
@@ -154,8 +155,10 @@ def judge(
       these; or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. A list of
       policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
     - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
-      or the path of a table of them, by episode and step (docs/judging.md). "trees" (extra `trees`) or a classifier of
-      scikit-learn estimates them by it, "best" by trees where these predict other episodes better.
+      or the path of a table of them, by episode and step (docs/judging.md). A probability of every action, a mapping
+      from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does. "trees"
+      (extra `trees`) or a classifier of scikit-learn estimates them by it, "best" by trees where these predict other
+      episodes better.
     - `first_steps`: judge the return of that many first decisions of an episode, another quantity than the whole
       return.
     - `bandwidth`: a share of half of each action's range; adds noise to deterministic continuous actions.
@@ -201,17 +204,21 @@ def judge(
         check_fit(known, log)
     _check_memory(log, len(policies))
     kind = model_of(model, needed=True)
+    declaration = propensities if is_declaration(propensities) else None
+    judged_log, propensities = with_declaration(log, propensities)
     propensities = with_file_read(propensities, log)
     if first_steps is not None:
         propensities = cut_propensities(propensities, log, first_steps)
     settings = Settings(
         sample, propensities, seed, float(discount), limits, bandwidth, kind, cvar, bad_outcome, first_steps
     )
+    if declaration is not None and judged_log.declared is not None:
+        settings = settings._replace(declared=f"{judged_log.declared.text} ({declaration!r})")
     counting = _ledger(ledger, log)
     fingerprint = log.fingerprint() if counting is None else counting.fingerprint
     source = log.report.source if log.origin is None else source_text(log.origin)
     facts = {"fingerprint": fingerprint, "source": source, "steps": log.steps, "episodes": len(log.episode_ids)}
-    whole, dependence = with_detected_clusters(log)
+    whole, dependence = with_detected_clusters(judged_log)
     log = whole if first_steps is None else cut_log(whole, first_steps)
     factors = float(discount) ** np.asarray(log.step, np.float64)
     returns = np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1])
@@ -267,13 +274,17 @@ def _context(one: Comparison, facts: Mapping[str, Any], settings: Settings) -> d
     if gathered is None:
         return entries
     entries |= {"notes": list(gathered.notes), "smoothing": gathered.smoothing, "bandwidth": gathered.bandwidth}
-    entries |= {"propensities": "estimated" if gathered.policy.estimated else "recorded", "model": gathered.model}
+    known = "estimated" if gathered.policy.estimated else "recorded" if gathered.declared is None else "declared"
+    entries |= {"propensities": known, "model": gathered.model}
+    entries |= {} if gathered.declared is None else {"declared": gathered.declared}
+    entries |= {} if gathered.balance is None else {"balance": gathered.balance.to_json()}
     entries |= {"history": [test._asdict() for test in gathered.history]}
     entries |= {"drift": [test._asdict() for test in gathered.drift]}
     fit = gathered.propensities_fit
     entries |= {} if fit is None else {"propensities_fit": fit._asdict()}
     entries |= {} if gathered.classifier is None else {"propensities_classifier": gathered.classifier}
-    return entries | {"propensities_by": gathered.propensities_by}
+    by = None if gathered.declared is not None else gathered.propensities_by
+    return entries | {"propensities_by": by}
 
 
 def _check_memory(log: Log, policies: int) -> None:
@@ -310,7 +321,8 @@ def _verdict(
         outcome, deciding = _without_numbers(returns, findings, log, limits, settings.seed), "none"
     else:
         case = one.case(settings, widening)
-        outcome, deciding = decide(case), case.deciding
+        case, outcome = decide_if_randomised(case, decide(case))
+        deciding = case.deciding
         assumed = caveats(case, outcome)
         outcome = outcome._replace(findings=with_shorter_question(outcome.findings, case))
         risk, risk_reason = verdict_risk(
@@ -354,6 +366,8 @@ def _verdict(
         unit=unit,
         first_steps=first,
         left_out=context["log"]["steps"] - log.steps,
+        declared=context.get("declared"),
+        balance=None if one.gathered is None else one.gathered.balance,
     )
     cut = int(np.asarray(log.truncated)[log.starts[1:] - 1].sum())
     return Verdict(

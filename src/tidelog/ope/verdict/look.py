@@ -124,7 +124,9 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
 def _look_settings(settings: Settings) -> dict[str, Any]:
     """Settings that distinguish looks: those that change the estimate, not the limits."""
     propensities, first = settings.propensities, settings.first_steps
-    if is_classifier(propensities):
+    if settings.declared is not None:
+        propensities = f"declared {hashed(settings.declared)[:32]}"
+    elif is_classifier(propensities):
         propensities = f"classifier {hashed(repr(propensities))[:32]}"
     elif isinstance(propensities, FilePropensities):
         estimated = "estimated " if propensities.estimated else ""

@@ -27,7 +27,7 @@ from tidelog.runtime.way_of_acting import DOES, advice_on, first_decisions
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Decision = Literal["better", "worse", "no difference shown", "unsupported"]
+Decision = Literal["better", "better if randomised", "worse", "no difference shown", "unsupported"]
 
 
 NEXT_STEP = " Next: "  # begins the last sentence of a paragraph

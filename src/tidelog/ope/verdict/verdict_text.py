@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tidelog.data.validation.balance import Balance
 from tidelog.number_text import amount, three_digits
 from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
@@ -19,7 +20,7 @@ from tidelog.ope.estimators.sequential import returns
 from tidelog.ope.evidence.propensities import Fit
 from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.verdict.checks import Finding, unshown_text
-from tidelog.ope.verdict.decide import Case, Outcome
+from tidelog.ope.verdict.decide import IF_RANDOMISED, Case, Outcome
 from tidelog.ope.verdict.results import NEXT_STEP, OVERLAP_UNKNOWN, Decision, percent
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import first_decisions
@@ -51,6 +52,8 @@ class VerdictFacts(NamedTuple):
     left_out: int = 0  # later decisions
     propensities_fit: Fit | None = None  # how well estimated propensities predict discrete actions
     classifier: str | None = None  # the name of the user's classifier that estimated them
+    declared: str | None = None  # how propensities were declared, if they were
+    balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
 
 
 def paragraph(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
@@ -171,7 +174,7 @@ def dominating(ids: NDArray[Any], lengths: NDArray[np.int64], weights: NDArray[n
 def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> str:
     if decision == "unsupported":
         return " ".join(["Any number for it would be a guess.", *_sentences(findings)])
-    sides = {"better": "more", "worse": "less"}
+    sides = {"better": "more", IF_RANDOMISED: "more", "worse": "less"}
     first = facts.first_steps
     per = "per episode" if first is None else f"in the {first_decisions(first)} of an episode"
     mean = f"the logger's mean is {amount(facts.logger.estimate, facts.unit)}"
@@ -182,6 +185,12 @@ def _outcome(decision: Decision, findings: Sequence[Finding], facts: VerdictFact
         difference = amount(facts.difference.estimate, facts.unit, sign=True)
         gap = f"The estimated difference is {difference} {per} ({number})"
         return " ".join([f"{gap}.", *_sentences(findings)]) if findings else f"{gap}, which chance alone can explain."
+    if decision == IF_RANDOMISED:
+        return (
+            "If nothing unrecorded decided who got what, the policy would earn about "
+            f"{amount(abs(facts.difference.estimate), facts.unit)} more {per} than the logger did (difference "
+            f"{number}). {' '.join(_sentences(findings))}"
+        )
     return (
         f"The policy would earn about {amount(abs(facts.difference.estimate), facts.unit)} {sides[decision]} {per} "
         f"than the logger did (difference {number})."
@@ -194,7 +203,9 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
         sentences.append("Every check agrees with this.")
     sentences += [facts.tail] if facts.tail else []
     sentences += [f"{_sentence(note)}." for note in (*facts.notes, *facts.caveats)]
-    if facts.estimated_by is not None:
+    if facts.declared is not None:
+        sentences.append(f"The probabilities of the recorded decisions were {facts.declared}{_fitting(facts.balance)}.")
+    if facts.estimated_by is not None and decision != IF_RANDOMISED:
         how = HOW[facts.estimated_by].format(name=facts.classifier)
         sentences.append(f"The probabilities of the recorded decisions were estimated {how}, so this is less certain.")
         sentences += (
@@ -205,6 +216,16 @@ def _reliability(decision: Decision, facts: VerdictFacts) -> list[str]:
     if not facts.overlap_known:
         sentences.append(f"{_sentence(OVERLAP_UNKNOWN)}.")
     return sentences
+
+
+def _fitting(balance: Balance | None) -> str:
+    """What the test of declared probabilities found, and what it could have found."""
+    if balance is None:
+        return ""
+    return (
+        f"; the logged actions do not contradict this ({balance.p_text}; a difference of {balance.points} in an "
+        "action's share between two halves of the episodes would probably have been noticed)"
+    )
 
 
 def _next(decision: Decision, findings: Sequence[Finding], facts: VerdictFacts) -> list[str]:
@@ -251,7 +272,7 @@ def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
         return ()
     sentences = [*_unshown(case, outcome), *_markov(case), *_drift(case)]
     sentences += [] if outcome.decision == "no difference shown" else [_rare_outcome(case, outcome)]
-    return (*sentences, _assumptions(case))
+    return (*sentences, _assumptions(case, outcome))
 
 
 def _unshown(case: Case, outcome: Outcome) -> list[str]:
@@ -315,17 +336,21 @@ def _rare_outcome(case: Case, outcome: Outcome) -> str:
     effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
     harm = f"less than {three_digits(float(earned.min()))}; rare harm"
     gain = f"more than {three_digits(float(earned.max()))}; rare gain"
-    beyond = harm if outcome.decision == "better" else gain
+    beyond = gain if outcome.decision == "worse" else harm
     return (
         f"no recorded episode returned {beyond} beyond that, with a probability of up to "
         f"{min(RULE_OF_THREE / effective, 1.0):.2g} per episode (3 / effective sample size), cannot be excluded"
     )
 
 
-def _assumptions(case: Case) -> str:
+def _assumptions(case: Case, outcome: Outcome) -> str:
     """Assumptions that no log can test."""
     units = "episodes" if case.policy.clusters is None else "clusters"
-    propensities = "" if case.policy.estimated else "the recorded propensities are right, "
+    propensities = f"the {'declared' if case.declared else 'recorded'} propensities are right, "
+    if outcome.decision == IF_RANDOMISED:
+        propensities = "decisions were drawn with each action's share, "
+    elif case.policy.estimated:
+        propensities = ""
     return (
         f"no log can confirm these assumptions of the answer: {propensities}nothing unrecorded affects both decisions "
         f"and rewards, observations were recorded before the decision, {units} are independent and do not affect one "

@@ -1,0 +1,245 @@
+"""Declared propensities: their forms, what does not fit, and that logs keep them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import tidelog as tl
+from tidelog.data.core.columns import Columns
+from tidelog.errors import ConfigError, LogError
+from tidelog.input_files import parse_json
+
+ROLES: dict[str, Any] = {"observation": ["age", "village"], "action": "arm", "reward": "y", "terminated": True}
+FORMS: dict[str, Any] = {
+    "every": 0.5,
+    "each": {"A": 0.5, "B": 0.5},
+    "shares": "shares",
+    "strata": {"shares_by": ["village"]},
+    "no strata": {"shares_by": []},
+}
+
+
+def table(rows: int = 600, seed: int = 0, **columns: Any) -> pl.DataFrame:
+    generator = np.random.default_rng(seed)
+    content = {
+        "age": generator.normal(40.0, 10.0, rows),
+        "village": [f"v{one}" for one in generator.integers(0, 5, rows)],
+        "arm": generator.choice(["A", "B"], rows),
+        "y": generator.random(rows),
+    }
+    return pl.DataFrame(content | columns)
+
+
+def errors(frame: pl.DataFrame, propensity: Any, **roles: Any) -> list[Any]:
+    report = tl.validate(frame, tl.Columns(propensity=propensity, **{**ROLES, **roles}))
+    return list(report.errors)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_declared_log_stays_so_wherever_it_goes(form: str, tmp_path: Path) -> None:
+    log = tl.read_log(table(), Columns(propensity=FORMS[form], **ROLES))
+    assert log.declared is not None
+    assert log.propensity is not None
+    assert (log.stratum is not None) == (form == "strata")
+    first, second = log.split(0.5, seed=0)
+    assert first.declared == second.declared == tl.concat([first, second]).declared == log.declared
+    log.save(tmp_path / "whole.tidelog")
+    log.save(tmp_path / "parts.tidelog", shards=3)
+    mapping = log.to_parquet(tmp_path / "log.parquet")
+    again = [tl.open_log(tmp_path / "whole.tidelog"), tl.open_log(tmp_path / "parts.tidelog")]
+    assert [one.fingerprint() for one in again] == [log.fingerprint()] * 2
+    read = tl.read_log(tmp_path / "log.parquet", mapping)
+    arrays = tl.Log.from_arrays(**log.to_arrays())
+    for one in (*again, read, arrays):
+        assert one.declared is not None
+        assert one.declared.probabilities == log.declared.probabilities
+        assert np.array_equal(np.asarray(one.propensity), np.asarray(log.propensity))
+        assert (one.stratum is None) == (log.stratum is None)
+    assert "declared" in log.facts()["propensities"]
+
+
+def test_shares_are_those_of_the_log_and_of_the_rows_of_a_stratum() -> None:
+    frame = table(arm=["A"] * 150 + ["B"] * 450, village=(["v0"] * 10 + ["v1"] * 50) * 10)
+    log = tl.read_log(frame, Columns(propensity="shares", **{**ROLES, "observation": ["age"]}))
+    assert np.asarray(log.propensity)[[0, 599]] == pytest.approx([0.25, 0.75])
+    log = tl.read_log(frame, Columns(propensity={"shares_by": ["village"]}, **{**ROLES, "observation": ["age"]}))
+    drawn = frame.filter((pl.col("village") == "v0") & (pl.col("arm") == "A")).height / 100
+    assert np.asarray(log.propensity)[0] == pytest.approx(drawn)
+
+
+def test_a_mapping_reads_a_declaration_from_its_file_and_from_a_record(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text(
+        'observation = ["age"]\naction = "arm"\npropensity = { A = 0.5, B = 0.3, C = 0.2 }\n'
+    )
+    read = Columns.from_file(tmp_path / "c.toml")
+    assert read.declared is not None
+    assert dict(read.declared.each) == {"A": 0.5, "B": 0.3, "C": 0.2}
+    for form in (*FORMS.values(), {"shares_by": 0.5, "other": 0.5}):
+        mapping = Columns(propensity=form, **ROLES)
+        assert Columns.from_mapping(parse_json(json.dumps(asdict(mapping)))) == mapping
+    assert Columns(propensity={"shares_by": 0.5, "B": 0.5}, **ROLES).declared.by is None  # an action of that name
+    assert Columns(propensity="p", **ROLES).used()["propensity"] == ["p"]
+    assert Columns(propensity={"shares_by": "village"}, **ROLES).used()["propensity"] == ["village"]
+    assert "propensity" not in Columns(propensity="shares", **ROLES).used()
+
+
+@pytest.mark.parametrize("wrong", [0, 1.5, -0.5, True, {}, {"A": 0}, {"A": "0.5"}, {"shares_by": [3]}, [0.5, 0.5]])
+def test_declarations_that_cannot_be_meant(wrong: Any) -> None:
+    with pytest.raises(ConfigError, match="propensity"):
+        Columns(propensity=wrong, **ROLES)
+
+
+@pytest.mark.parametrize(
+    ("propensity", "found", "fix"),
+    [
+        (0.4, "0.4 for each of 2 actions, 0.8 in all", "write 0.5 if all were drawn alike"),
+        ({"A": 0.5, "B": 0.3}, "probabilities that sum to 0.8", "correct the probabilities"),
+        ({"A": 1.0}, "no probability of 'B'", "add what is missing"),
+        ({"A": 0.5, "B": 0.3, "C": 0.2}, "a probability of 'C', which is no action", "vocabularies"),
+        ({"shares_by": ["age"]}, "strata by 'age' with fewer than 10 rows", "coarser"),
+    ],
+)
+def test_a_declaration_that_does_not_fit_the_actions_is_an_error(propensity: Any, found: str, fix: str) -> None:
+    (problem,) = errors(table(), propensity)
+    assert found in problem.found
+    assert fix in problem.fix
+    with pytest.raises(LogError, match="declared propensities"):
+        tl.read_log(table(), Columns(propensity=propensity, **ROLES))
+
+
+def test_an_action_that_was_never_drawn_may_be_declared_in_the_vocabulary() -> None:
+    frame = table(arm=["A", "B"] * 300)
+    vocabulary = {"vocabularies": {"arm": ["A", "B", "C"]}}
+    log = tl.read_log(frame, Columns(propensity={"A": 0.5, "B": 0.499, "C": 0.001}, **ROLES, **vocabulary))
+    assert log.declared is not None
+    assert log.declared.probabilities == pytest.approx((0.5, 0.499, 0.001))
+
+
+def test_rounded_probabilities_are_divided_by_their_sum_with_a_note() -> None:
+    frame = table(arm=["A", "B", "C"] * 200)
+    log = tl.read_log(frame, Columns(propensity=0.3333, **ROLES))
+    assert np.asarray(log.propensity) == pytest.approx(1 / 3)
+    assert [one.check for one in log.report.notes].count("rounded propensities") == 1
+    exact = tl.read_log(table(), Columns(propensity=0.5, **ROLES))
+    assert "rounded propensities" not in [one.check for one in exact.report.notes]
+
+
+def test_a_mask_and_actions_that_are_not_one_choice_have_no_declared_propensities() -> None:
+    masked = table().with_columns(may_a=pl.lit(1), may_b=pl.lit(1))
+    assert "and a mask" in errors(masked, 0.5, action_mask=["may_a", "may_b"])[0].found
+    assert "continuous" in errors(table(arm=np.linspace(0.0, 1.0, 600)), 0.5)[0].found
+    several = table(arm=[0, 1] * 300).with_columns(second=pl.Series([0, 0, 1, 1] * 150))
+    assert "join the columns" in errors(several, 0.25, action=["arm", "second"], actions=[2, 2])[0].fix
+
+
+def test_a_column_called_shares_needs_a_clear_word() -> None:
+    frame = table(shares=[0.5] * 600)
+    (problem,) = errors(frame, "shares")
+    assert "a column of that name" in problem.found
+    assert "shares_by = []" in problem.fix
+    assert not errors(frame, {"shares_by": []})
+    renamed = tl.read_log(frame.rename({"shares": "p"}), Columns(propensity="p", **ROLES))
+    assert renamed.declared is None
+    assert renamed.propensity is not None
+
+
+def test_a_missing_column_of_strata_and_an_empty_cell_there_are_errors() -> None:
+    assert errors(table(), {"shares_by": ["town"]})[0].check == "missing column"
+    frame = table().with_columns(town=pl.Series([None, *["x"] * 599]))
+    assert errors(frame, {"shares_by": ["town"]})[0].check == "missing value"
+
+
+def test_a_declaration_that_observations_contradict_is_an_error_that_names_them() -> None:
+    generator = np.random.default_rng(1)
+    village = generator.integers(0, 5, 2_000)
+    arm = np.where(generator.random(2_000) < np.array([0.2, 0.4, 0.5, 0.6, 0.8])[village], "A", "B")
+    frame = table(2_000, arm=arm, village=[f"v{one}" for one in village])
+    for propensity in (0.5, "shares"):
+        (problem,) = errors(frame, propensity)
+        assert problem.check == "contradicted propensities"
+        assert "'village' predicts" in problem.found
+        assert 'shares_by = ["village"]' in problem.fix
+    assert not errors(frame, {"shares_by": ["village"]})
+
+
+def test_a_weak_imbalance_is_a_warning() -> None:
+    generator = np.random.default_rng(0)
+    age = generator.normal(size=4_000)
+    arm = np.where(generator.random(4_000) < 0.5 + 0.04 * np.sign(age), "A", "B")
+    report = tl.validate(table(4_000, age=age, arm=arm), Columns(propensity=0.5, **ROLES))
+    assert report.ok
+    assert [one.check for one in report.warnings] == ["doubtful propensities"]
+
+
+def test_one_draw_for_a_whole_episode_is_told_from_a_draw_for_each_decision() -> None:
+    generator = np.random.default_rng(2)
+    frame = table(400, arm=np.repeat(generator.choice(["A", "B"], 100), 4)).with_columns(
+        patient=pl.Series(np.repeat(np.arange(100), 4)), visit=pl.Series(np.tile(np.arange(4), 100))
+    )
+    (problem,) = errors(frame, 0.5, episode="patient", step="visit")
+    assert "the decision before" in problem.found
+    assert "one row for each episode" in problem.fix
+    each = frame.with_columns(arm=pl.Series(generator.choice(["A", "B"], 400)))
+    assert not errors(each, 0.5, episode="patient", step="visit")
+
+
+def test_recorded_propensities_that_do_not_fit_are_a_warning_of_the_log() -> None:
+    generator = np.random.default_rng(3)
+    often = generator.uniform(0.3, 0.7, 2_000)
+    action = (generator.random(2_000) < often).astype(int)
+    right = np.where(action == 1, often, 1.0 - often)
+    roles = {**ROLES, "observation": ["age", "often"], "actions": 2, "propensity": "p"}
+
+    def checks(recorded: Any) -> list[str]:
+        frame = table(2_000, arm=action).with_columns(p=pl.Series(recorded), often=pl.Series(often))
+        found = tl.validate(frame, Columns(**roles)).warnings
+        return [one.check for one in found if "propensities" in one.check]
+
+    assert checks(right) == []
+    assert checks(1.0 - right) == ["doubtful propensities"]  # those of the other action
+    assert checks(np.full(2_000, 0.5)) == ["doubtful propensities"]
+
+
+def test_recorded_propensities_of_many_actions_may_be_too_small_in_a_part_of_the_log() -> None:
+    generator = np.random.default_rng(4)
+    chances = generator.dirichlet(np.ones(4) * 3.0, 3_000)
+    action = (chances.cumsum(axis=1) < generator.random((3_000, 1))).sum(axis=1).clip(0, 3)
+    right = chances[np.arange(3_000), action]
+    village = generator.integers(0, 5, 3_000)
+    roles = {**ROLES, "actions": 4, "propensity": "p"}
+
+    def checks(recorded: Any) -> list[str]:
+        frame = table(3_000, arm=action, village=[f"v{one}" for one in village]).with_columns(p=pl.Series(recorded))
+        found = tl.validate(frame, Columns(**roles)).warnings
+        return [one.check for one in found if "propensities" in one.check]
+
+    assert checks(right) == []
+    assert checks(np.where(village == 2, right * 0.6, right)) == ["doubtful propensities"]
+
+
+def test_files_without_a_place_for_a_declaration_refuse_it(tmp_path: Path) -> None:
+    log = tl.read_log(table(), Columns(propensity=0.5, **ROLES))
+    with pytest.raises(LogError, match="does not support declared propensities"):
+        log.to_npz(tmp_path / "log.npz")
+
+
+def test_logs_with_different_declarations_are_not_joined() -> None:
+    one, two = (tl.read_log(table(), Columns(propensity=form, **ROLES)) for form in (0.5, "shares"))
+    with pytest.raises(LogError, match="propensity"):
+        tl.concat([one, two])
+
+
+def test_a_saved_declaration_that_was_changed_is_refused(tmp_path: Path) -> None:
+    log = tl.read_log(table(), Columns(propensity=0.5, **ROLES))
+    log.save(tmp_path / "log.tidelog")
+    file = tmp_path / "log.tidelog" / "manifest.json"
+    content = json.loads(file.read_text())
+    content["declared"]["probabilities"] = [0.5, 0.9]
+    file.write_text(json.dumps(content))
+    with pytest.raises(LogError):
+        tl.open_log(tmp_path / "log.tidelog")
