@@ -39,6 +39,7 @@ from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
+from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
 
@@ -372,8 +373,10 @@ def _changes(schedule: Sequence[Mapping[str, float]]) -> str:
     )
 
 
-def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
+def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy | Rule:
     """Read a saved policy: a folder, a zip, or an address on the Hugging Face Hub, `hf://user/name[@revision]`.
+
+    The file of a simple rule gives the rule, a policy with the same calls; it has no signature.
 
     `algorithm` is needed only for custom modules; `key` is the public key that must have signed the policy. Raises
     CheckpointError where it is missing, of another kind, changed, incomplete, or not signed with this key.
@@ -384,6 +387,10 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
         >>> tl.load_policy("policy").spec.action.n
         6
     """
+    if is_rule_file(path):
+        if key is not None:
+            raise CheckpointError(f"{path} is not signed: it is the file of a rule. fix: drop the key")
+        return load_rule(path)
     saved = Saved(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
     if key is not None:
         saved.check_signature(Path(key))

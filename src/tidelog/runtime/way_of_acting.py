@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,7 @@ class Acts(ABC):
     Discrete actions are answered by the labels of the log, if it has any (`LabelledActions`); `act` returns codes.
     """
 
+    reads_other_words: ClassVar[bool] = False  # whether it acts on words that the log does not have
     spec: Spec
     acting: Acting | None  # None: nobody declared it
     verdict: dict[str, Any] | None  # the summary of the verdict on this way of acting
