@@ -391,6 +391,11 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
         if key is not None:
             raise CheckpointError(f"{path} is not signed: it is the file of a rule. fix: drop the key")
         return load_rule(path)
+    return load_learnt_policy(path, algorithm, key=key)
+
+
+def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
+    """Read a saved policy that an algorithm learnt, as `load_policy`; CheckpointError for the file of a rule."""
     saved = Saved(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
     if key is not None:
         saved.check_signature(Path(key))

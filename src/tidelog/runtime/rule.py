@@ -291,7 +291,7 @@ def _tree_from_json(node: Any, spec: Spec, codes: Mapping[str, int], deepest: in
     if not isinstance(node, Mapping):
         raise ValueError("a part of the rule is not an object")
     if set(node) == {"action"}:
-        return _known(codes, node["action"], "action")
+        return int(_known(codes, node["action"], "action"))
     kind = next((name for name in ("below", "is") if set(node) == {"column", name, "yes", "no"}), None)
     if kind is None:
         raise ValueError(f"a part of the rule has the fields {sorted(node)}: expected an action or a question")
@@ -313,13 +313,14 @@ def _tree_from_json(node: Any, spec: Spec, codes: Mapping[str, int], deepest: in
 def _code(leaf: Any, column: int, level: Any) -> int:
     words = leaf.vocabularies[column] if isinstance(leaf, Codes) and leaf.vocabularies else ()
     if words:
-        return _known({word: code for code, word in enumerate(words)}, level, "word")
+        return int(_known({word: code for code, word in enumerate(words)}, level, "word"))
     if not isinstance(leaf, Codes) or type(level) is not int or not 0 <= level < leaf.sizes[column]:
         raise ValueError(f"{level!r:.100} is no code of its column")
     return level
 
 
 def _known(known: Mapping[str, Any], name: Any, what: str) -> Any:
+    """The entry of a name; ValueError with the nearest name for an unknown one."""
     if not isinstance(name, str) or name not in known:
         raise ValueError(f"the {what} {name!r:.100} is unknown: {nearest(str(name), known)}")
     return known[name]
