@@ -40,7 +40,7 @@ from tidelog.ope.models.tabular import Values, tabular_values
 from tidelog.ope.verdict.limits import DEFAULTS
 from tidelog.policies.rule_search import best_trees
 from tidelog.runtime.rule import Rule, allowed_actions
-from tidelog.types import Discrete, Spec
+from tidelog.types import Codes, Discrete, Spec, Vector
 
 MOST_ACTIONS = 20
 FOLDS = 5  # of the cross-validation of the number of questions
@@ -48,8 +48,9 @@ CONSTANT, TREE = "best single action", "small rule"
 
 
 def has_rules(spec: Spec) -> bool:
-    """Whether rules exist for these actions: one of at most 20."""
-    return isinstance(spec.action, Discrete) and spec.action.n <= MOST_ACTIONS
+    """Whether rules exist: for one of at most 20 actions, and observations without pictures."""
+    few = isinstance(spec.action, Discrete) and spec.action.n <= MOST_ACTIONS
+    return few and all(isinstance(leaf, Vector | Codes) for leaf in spec.observation.values())
 
 
 def simple_rules(
@@ -81,8 +82,8 @@ def simple_rules(
     check_log(log, discount)
     if not has_rules(log.spec):
         raise SpecError(
-            f"simple rules choose one of at most {MOST_ACTIONS} actions; this log has {log.spec.action}. fix: judge "
-            "the policy without rules"
+            f"simple rules choose one of at most {MOST_ACTIONS} actions by numbers and words; this log has other "
+            "observations or actions. fix: judge the policy without rules"
         )
     log = replace(log, weight=None)
     plan = choose_model(log, model, None, seed)

@@ -486,6 +486,23 @@ def has_density(policy: Any, spec: Spec) -> bool:
     """
     if not isinstance(spec.action, Continuous):
         return False
+    action, memory = np.asarray([spec.action.low], np.float32), policy.start(1) if policy.is_recurrent else None
+    return policy.log_probability(_blank(spec), action, None, memory) is not None
+
+
+def has_probabilities(policy: Any) -> bool:
+    """Return whether a policy of discrete actions samples them with known probabilities; False for other actions."""
+    if not isinstance(policy.spec.action, Discrete):
+        return False
+    try:
+        policy.probabilities(_blank(policy.spec), None, policy.start(1) if policy.is_recurrent else None)
+    except SpecError:  # its algorithm has no distribution
+        return False
+    return True
+
+
+def _blank(spec: Spec) -> dict[str, NumpyArray]:
+    """Return one observation of zeros."""
     leaves: dict[str, NumpyArray] = {}
     for name, leaf in spec.observation.items():
         if isinstance(leaf, Image):
@@ -494,8 +511,7 @@ def has_density(policy: Any, spec: Spec) -> bool:
             leaves[name] = np.zeros((1, len(leaf.sizes)), np.int32)
         elif isinstance(leaf, Vector):
             leaves[name] = np.zeros((1, leaf.size), np.float32)
-    memory = policy.start(1) if policy.is_recurrent else None
-    return policy.log_probability(leaves, np.asarray([spec.action.low], np.float32), None, memory) is not None
+    return leaves
 
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tidelog.disk import write_file
 from tidelog.errors import CheckpointError, ConfigError, SpecError, nearest
-from tidelog.folders import Kind
+from tidelog.folders import Kind, digest
 from tidelog.input_files import open_regular, read_regular
 from tidelog.runtime.artefact_files import read_spec, spec_notes
 from tidelog.runtime.observations import RawBatch, read_mask, read_observation
@@ -150,11 +150,17 @@ class Rule(Acts):
         """Raise SpecError: a rule has no values."""
         raise SpecError("a rule has no Q-values. fix: use a policy with a critic")
 
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of what the rule does: its tree, its fallback, and how it reads observations."""
+        facts = self.manifest
+        return digest({name: facts[name] for name in ("rule", "fallback", "spec")})
+
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the rule as one JSON file; an older rule there is replaced with `overwrite`, ConfigError else."""
         target = Path(path)
         if target.exists() and not (overwrite and is_rule_file(target)):
-            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add overwrite")
+            raise ConfigError(f"{target} exists, nothing was written. fix: choose another name, or add --overwrite")
         write_file(target, RULE.text(self.manifest, {}), ConfigError, parents=True)
         return target
 
