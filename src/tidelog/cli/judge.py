@@ -458,7 +458,8 @@ def _show_looks(ledger: Ledger | None, which: str) -> int:
         first = look.policies[0]
         one = f"{first.get('algorithm') or ''} {first['name']}".strip()
         names = one if len(look.policies) == 1 else f"{len(look.policies):,} policies at once"
-        way = {True: "sampled", False: "most likely"}.get(look.settings.get("sample", ""), "several")
+        sampled = look.settings.get("sample")
+        way = ("sampled" if sampled else "most likely") if isinstance(sampled, bool) else "several"
         when = look.time.replace("T", " ")[:16]
         rows.append([str(look.number or "none"), when, names, way, text or "unknown", f"{look.share:.0%}"])
     if rows:

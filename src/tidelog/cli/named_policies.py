@@ -56,12 +56,13 @@ def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy |
     return open_policy(path) if saved.manifest["recipe"] is None else load_saved(saved)
 
 
-def with_rule(words: Sequence[str]) -> list[str]:
-    """Expand `--rule` alone to `--rule tree`."""
+def with_rule(words: Sequence[str], others: bool = False) -> list[str]:
+    """Expand `--rule` alone to `--rule tree`; `others`: the command knows other rules too."""
     expanded = list(words)
     for place, word in reversed(list(enumerate(words))):
         following = words[place + 1 : place + 2]
-        if word == "--rule" and (not following or following[0].startswith("-")):
+        alone = not following or following[0].startswith("-") or not (others or following[0] in WORDS)
+        if word == "--rule" and alone:
             expanded.insert(place + 1, "tree")
     return expanded
 

@@ -67,7 +67,7 @@ class Serve:
 
 def run(words: list[str]) -> int:
     """Serve until a signal arrives; 0 after all open requests are answered."""
-    options = parse(Serve, with_rule(words), "serve")
+    options = parse(Serve, with_rule(words, others=True), "serve")
     if min(options.rows, options.body, options.connections) < 1 or not 0 < options.seconds < 1e6:
         raise ConfigError(
             "a limit is out of range: expected --rows, --body, --connections above 0, --seconds between 0 and 1,000,000"
