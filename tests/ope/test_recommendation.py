@@ -155,7 +155,7 @@ def test_one_policy_in_two_ways_of_acting():
 
 
 def test_networks_regress_the_reward_of_single_decisions_once_for_all(monkeypatch):
-    train, held_out = world(lambda x: 0.5 + 0.0 * x[:, 0], count=600)
+    _, held_out = world(lambda x: 0.5 + 0.0 * x[:, 0], count=600)
     calls = []
     fitted = policy_evidence.network_values
 

@@ -13,7 +13,6 @@ from tidelog.cli.output import json_only, print_json, print_line, print_notes, t
 from tidelog.cli.wrapping import wrapped
 from tidelog.data.sources import ARRAYS, ending_of
 from tidelog.errors import CheckpointError, TidelogError
-from tidelog.policies.policy import has_density
 from tidelog.runtime.observations import feature_names
 from tidelog.training.runs.processes import connected
 from tidelog.training.runs.run import Run
@@ -154,7 +153,7 @@ def _next_commands(run: Run, judged: bool) -> list[str]:
     origin = record.data.origin or {}
     has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
     if (record.environment is None or record.is_finetuned) and has_reward and not judged:
-        commands.append(record.judge_command(Path(str(run.folder)), has_density=has_density(run.policy(), record.spec)))
+        commands.append(record.judge_command(Path(str(run.folder))))
     if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
         commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
     elif feature_names(record.spec):

@@ -129,6 +129,7 @@ class _Best(NamedTuple):
     """The best that can follow an answer, for each set of rows and each first question, [G, S]."""
 
     value: Floats
+    asked: Floats  # 1 where it is a question, 0 where it is an action
     tree: list[list[Tree]]
 
 
@@ -173,15 +174,19 @@ class _Search:
         values: Floats,
         simpler: Floats,
     ) -> tuple[list[Tree], Floats]:
-        """The best first questions, with what follows them, where they are better than the simpler trees."""
-        trees, values = list(trees), values.copy()
+        """The best first questions, with what follows them, where they are better than the simpler trees.
+
+        Of equally good trees the one with fewer questions is taken.
+        """
+        trees, values, reached = list(trees), values.copy(), np.full(len(values), -np.inf)
         for column, (yes, no), sides in zip(columns, best, singles, strict=True):
             enough = (sides[..., -1] >= self._least_rows[:, None]).all(0)  # [G, S]
             total = np.where(enough, yes.value + no.value, -np.inf)
-            at = total.argmax(-1)
+            weighed = total - self._least_gain * (yes.asked + no.asked)
+            at = weighed.argmax(-1)
             for g, number in enumerate(at.tolist()):
-                if total[g, number] > max(values[g], simpler[g] + self._least_gain):
-                    values[g] = total[g, number]
+                if weighed[g, number] > reached[g] and total[g, number] > simpler[g] + self._least_gain:
+                    reached[g], values[g] = weighed[g, number], total[g, number]
                     trees[g] = column.question(number, yes.tree[g][number], no.tree[g][number])
         return trees, values
 
@@ -191,7 +196,7 @@ class _Search:
             value, number, actions = self._split(side, second, self._least_rows)
             better = value > known.value + self._least_gain
             for g, s in zip(*(part.tolist() for part in np.nonzero(better)), strict=True):
-                known.value[g, s] = value[g, s]
+                known.value[g, s], known.asked[g, s] = value[g, s], 1.0
                 known.tree[g][s] = second.question(int(number[g, s]), int(actions[0, g, s]), int(actions[1, g, s]))
 
     def _split(
@@ -236,5 +241,5 @@ class _Search:
 def _leaves_of(sides: Floats) -> tuple[_Best, _Best]:
     """The best single action on each side, for each set of rows and question; `sides` is [2, G, S, A + 1]."""
     actions = sides[..., :-1]
-    yes, no = (_Best(side.max(-1), side.argmax(-1).tolist()) for side in actions)
+    yes, no = (_Best(side.max(-1), np.zeros(side.shape[:2]), side.argmax(-1).tolist()) for side in actions)
     return yes, no
