@@ -87,7 +87,7 @@ def act_on_known(
     return acted, skipped.hstack(frame.filter(pl.Series(is_unknown)))
 
 
-def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool) -> list[str]:
+def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> list[str]:
     """Return the values of every row that the policy cannot read, each with its column; empty where there are none.
 
     These are values outside the log's vocabulary, and cells without a number where a number is needed.
@@ -293,7 +293,7 @@ def act_in_order(
     return back, likely
 
 
-def _leaves(frame: pl.DataFrame, spec: Spec, other_words: bool) -> dict[str, np.ndarray[Any, Any]]:
+def _leaves(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """Return the leaves of a table's rows; SpecError names every column with an unreadable cell."""
     problems: list[str] = []
     leaves = {name: _leaf(frame, leaf, problems, other_words) for name, leaf in spec.observation.items()}

@@ -167,7 +167,7 @@ def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf], other_
     return {name: _from_columns(columns, leaf, other_words) for name, leaf in leaves.items()}
 
 
-def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf, other_words: bool) -> NumpyArray:
+def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf, other_words: bool = False) -> NumpyArray:
     if isinstance(leaf, Image):
         raise SpecError("a picture is not a column. fix: pass it as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
