@@ -149,7 +149,9 @@ def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
     return tuple(name for name in leaf.names if name not in flags)
 
 
-def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf], other_words: bool) -> dict[str, NumpyArray]:
+def _named(
+    columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf], other_words: bool = False
+) -> dict[str, NumpyArray]:
     known = _all_names(leaves)
     if not known:
         raise SpecError(f"the log has no feature names. fix: pass arrays for {', '.join(leaves)}")
