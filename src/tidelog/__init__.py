@@ -77,6 +77,7 @@ __all__ = [
     "register",
     "resume",
     "rollout",
+    "simple_rules",
     "slot_model",
     "static",
     "suggest",
@@ -128,6 +129,7 @@ if TYPE_CHECKING:
     )
     from tidelog.ope.estimators.estimate import estimate
     from tidelog.ope.estimators.slates import assemble_slates, estimate_slates, slot_model
+    from tidelog.ope.rules import simple_rules
     from tidelog.ope.verdict.judge import judge
     from tidelog.ope.verdict.ledger import Ledger
     from tidelog.ope.verdict.limits import Limits
@@ -197,6 +199,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "TidelogError",
     ),
     "ope.estimators.estimate": ("estimate",),
+    "ope.rules": ("simple_rules",),
     "ope.verdict.ledger": ("Ledger",),
     "ope.verdict.limits": ("Limits",),
     "ope.verdict.results": ("Verdict", "Verdicts"),

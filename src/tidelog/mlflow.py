@@ -81,10 +81,10 @@ def load_model(model_uri: str) -> tidelog.policies.policy.Policy:
 
     Raises CheckpointError where the model holds no policy or a changed one, ConfigError without the extra `mlflow`.
     """
-    from tidelog.policies.policy import load_policy
+    from tidelog.policies.policy import load_learnt_policy
 
     artifacts = import_package("mlflow.artifacts", "mlflow")
-    return load_policy(Path(artifacts.download_artifacts(artifact_uri=str(model_uri))) / "data" / DATA)
+    return load_learnt_policy(Path(artifacts.download_artifacts(artifact_uri=str(model_uri))) / "data" / DATA)
 
 
 class PolicyModel:
@@ -104,9 +104,9 @@ class PolicyModel:
 def _load_pyfunc(path: str) -> PolicyModel:
     """Read the policy for `mlflow.pyfunc.load_model`, which calls a loader module by this name."""
     if Saved(path).manifest["recipe"] is None:  # a custom module, which only JAX runs
-        from tidelog.policies.policy import load_policy
+        from tidelog.policies.policy import load_learnt_policy
 
-        return PolicyModel(load_policy(path))
+        return PolicyModel(load_learnt_policy(path))
     policy = runtime.load(path)
     if not isinstance(policy, Acts):
         raise SpecError(_RANKS)

@@ -108,7 +108,7 @@ def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     assert done.err == ""
     assert f"{name}: last metrics, update 28" in done.out
     assert "play/treatment" in done.out
-    assert f"next: tidelog judge runs/{name} --sample\nthen: tidelog act runs/{name} --data NEW_ROWS.csv" in done.out
+    assert f"next: tidelog judge runs/{name}\nthen: tidelog act runs/{name} --data NEW_ROWS.csv" in done.out
     content = json.loads((here / "runs" / name / "run.json").read_text())
     assert content["options"]["scale"] == "standard"
     assert content["options"]["held_out"] == 0.2
@@ -481,7 +481,7 @@ def test_train_says_which_algorithms_there_are(tidelog):
 
 def test_the_next_command_judges_all_members_at_once(here, tidelog):
     done = tidelog("train", "bc", *DATA, *SMALL, "--steps", 4, "--seeds", 3, "--out", "three")
-    assert "next: tidelog judge three --all-members --sample" in done.said
+    assert "next: tidelog judge three --all-members" in done.said
 
 
 def test_acting_collecting_and_converting_give_scripts_one_document(run, here, tidelog):

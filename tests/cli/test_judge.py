@@ -155,7 +155,7 @@ def test_of_its_own_log_only_the_held_out_part_is_taken(run, kept_log, tidelog):
 
 def test_another_log_is_taken_whole(run, tmp_path, tidelog):
     treated(mostly(best_treatments(), 0.5), 90, seed=5).save(tmp_path / "other")
-    done = tidelog("judge", run, "--data", tmp_path / "other", "--member", 1, "--seed", 3, *QUICK)
+    done = tidelog("judge", run, "--data", tmp_path / "other", "--member", 1, "--mode", "--seed", 3, *QUICK)
     assert done.code == 0, done.err
     assert "\nmember-1: " in done.out
     assert "judged on all 90 episodes of the log" in done.out
@@ -166,10 +166,10 @@ def test_another_log_is_taken_whole(run, tmp_path, tidelog):
 
 def test_the_command_after_a_choice_names_the_member(tmp_path):
     run = tmp_path / "the run"
-    members = [_NamedPolicy(f"{run}: member-{one}", f"member-{one}", run, None) for one in range(9)]
+    members = [_NamedPolicy(f"{run}: member-{one}", f"member-{one}", run, None, None) for one in range(9)]
     (words,) = [shlex.split(_export_command(members, f"{run}: member-7"))]
     assert words == ["tidelog", "export", str(run), "--member", "7", "--to", "zip"]
-    saved = _NamedPolicy("policies/a", "a", None, None)
+    saved = _NamedPolicy("policies/a", "a", None, None, None)
     assert _export_command([*members, saved], "policies/a") == "tidelog export policies/a --to zip"
 
 
@@ -232,6 +232,7 @@ def test_looks_are_shown_and_counted_in_a_file_of_ones_choice(run, tmp_path, tid
     assert not (run / "looks.jsonl").exists()
     shown = tidelog("judge", run, "--looks", "--ledger", file).said
     assert "2 look(s)" in shown
+    assert shown.count("several") == 2, "both ways of acting and the simple rules"
     assert "100%" in shown
     done = tidelog("judge", run, "--ledger", "off", *QUICK)
     assert "judged before is unknown (ledger=False)" in done.said
@@ -279,7 +280,9 @@ def test_a_gate_may_ask_for_the_tail(run, tidelog, monkeypatch):
     decided("better", monkeypatch)
     done = tidelog("judge", run, "--gate", "--cvar", 0.1)
     assert done.code == 3, "a tail that cannot be judged opens no gate"
-    assert "the gate stays closed: - member-0: the tail cannot be judged: the verdict is unsupported" in done.said
+    assert (
+        "the gate stays closed: - likeliest actions: the tail cannot be judged: the verdict is unsupported" in done.said
+    )
     risk = risk_of(evidence_of([1] * 9, reward=range(9), target=[0.5] * 9, behaviour=[0.5] * 9))
     worse = dataclasses.replace(risk, cvar=risk.cvar._replace(difference=Interval(-1.0, -2.0, -0.5)))
     close = dataclasses.replace(risk, cvar=risk.cvar._replace(difference=Interval(-0.2, -1.0, 0.5)))

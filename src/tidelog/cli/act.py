@@ -14,7 +14,7 @@ import tyro
 
 from tidelog.cli.flags import File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.folders import present_each
-from tidelog.cli.named_policies import open_for_use
+from tidelog.cli.named_policies import SimpleRule, open_for_use, open_simple_rule, with_rule
 from tidelog.cli.output import print_details, print_line, print_notes
 from tidelog.cli.targets import check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
-RECORDED = ("member", "sample", "mode", "probabilities", "seed", "columns", "skip_unknown", "csv_safe")
+RECORDED = ("member", "sample", "mode", "rule", "probabilities", "seed", "columns", "skip_unknown", "csv_safe")
 
 
 @dataclass
@@ -56,6 +56,9 @@ class Act(OutputFlags):
     """sample actions from the policy's distribution; default: in the way in which it was judged, else the next flag"""
     mode: bool = False
     """take the most likely actions"""
+    rule: SimpleRule | None = None
+    """for a run folder: act by a simple rule of its training episodes instead of the policy, the best rule of at most
+    two questions (`--rule` alone, or `tree`) or the best single action (`constant`)"""
     probabilities: bool = False
     """for discrete actions: also write the probability of every action, and its Q-value if the policy has a critic"""
     seed: int | None = None
@@ -75,7 +78,7 @@ class Act(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write actions for a table, or for each of several."""
-    return present_each(parse(Act, words, "act"), _act, _act_on_files)
+    return present_each(parse(Act, with_rule(words), "act"), _act, _act_on_files)
 
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
@@ -246,6 +249,10 @@ def _policy(options: Act) -> Acts:
 
 def _opened(options: Act) -> Acts:
     """Return the policy; SpecError for one that ranks items."""
+    if options.rule is not None:
+        if options.member is not None or options.sample:
+            raise ConfigError("--rule has no members and no chance. fix: drop --member and --sample")
+        return open_simple_rule(options.policy, options.rule)
     policy = open_for_use(options.policy, options.member)
     if isinstance(policy, Acts) and not isinstance(policy.spec.action, Catalogue):
         return policy

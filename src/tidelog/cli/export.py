@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.named_policies import open_policy
+from tidelog.cli.named_policies import SimpleRule, open_policy, open_simple_rule, with_rule
 from tidelog.cli.output import present, print_details, print_line, print_notes, table
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.errors import ConfigError, LogError, install
@@ -19,7 +19,9 @@ from tidelog.policies.export.onnx import onnx_facts
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.runtime.artefact_files import check_target
+from tidelog.runtime.rule import is_rule_file, load_rule
 from tidelog.runtime.signing import sign
+from tidelog.runtime.way_of_acting import verdict_line
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.provenance import provenance_of
 from tidelog.training.runs.record import Record
@@ -45,6 +47,9 @@ class Export(OutputFlags):
     """declare that the policy samples its actions; default: as it was judged, else the most likely actions"""
     mode: bool = False
     """declare that it takes its most likely actions"""
+    rule: SimpleRule | None = None
+    """for a run folder: write a simple rule of its training episodes instead of the policy, as one JSON file: the best
+    rule of at most two questions (`--rule` alone, or `tree`) or the best single action (`constant`)"""
     data: Repeated = ()
     """a log for the comparison of runtimes, besides random observations; default: the run's log, if it still exists"""
     columns: File | None = None
@@ -61,7 +66,7 @@ class Export(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Export a policy, or check an export."""
-    options = parse(Export, words, "export")
+    options = parse(Export, with_rule(words), "export")
     return present(options, lambda: _export(options))
 
 
@@ -80,6 +85,8 @@ def _written(options: Export) -> Path | None:
     if options.check:
         _check(options, folder, record)
         return None
+    if options.rule is not None or is_rule_file(folder):
+        return _rule(options, folder)
     target = _target(options, folder, record)
     if options.to != "onnx":
         check_target(target)
@@ -115,6 +122,27 @@ def _written(options: Export) -> Path | None:
     if options.to != "onnx" and options.onnx and not has_onnx():
         print_details(f"no ONNX file. fix: {install('onnx')}")
     print_notes(policy.notes())
+    print_line(f"exported: {target}")
+    return target
+
+
+def _rule(options: Export, folder: Path) -> Path:
+    """Export a simple rule and return its path."""
+    flags = {"--member": options.member is not None, "--sample": options.sample, "--sign": options.sign is not None}
+    flags |= {f"--to {options.to}": options.to != "folder"}
+    unused = [flag for flag, is_set in flags.items() if is_set]
+    if unused:
+        raise ConfigError(f"{unused[0]} has no effect on a rule, which is one JSON file. fix: drop {unused[0]}")
+    if options.rule is None and options.out is None:
+        raise ConfigError(f"{folder} is a saved rule: --out is required. fix: name the output with --out")
+    target = Path(options.out) if options.out is not None else folder / "rule.json"
+    if target.suffix != ".json":
+        raise ConfigError(f"--out {target}: expected a path that ends in .json. fix: change the suffix")
+    rule = load_rule(folder) if options.rule is None else open_simple_rule(options.policy, options.rule)
+    rule = rule.with_acting("mode")
+    rule.save(target, overwrite=options.overwrite)
+    if not options.quiet:
+        print_details(*rule.notes(), verdict_line(rule.verdict))
     print_line(f"exported: {target}")
     return target
 

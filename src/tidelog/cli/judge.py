@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,19 +26,22 @@ from tidelog.data.declare import is_declaration
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, LogError
 from tidelog.memory import limit_arenas
 from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
+from tidelog.ope.rules import has_rules
+from tidelog.ope.run_rules import WORDS, rules_of_run
 from tidelog.ope.verdict.judge import judge
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import Verdict, Verdicts, percent
 from tidelog.ope.verdict.verdict_store import held_out_part, store_verdict, write
 from tidelog.policies.declared import remember
-from tidelog.policies.policy import Policy
+from tidelog.policies.policy import Policy, has_density, has_probabilities
 from tidelog.report.run_page import report_of
-from tidelog.runtime.way_of_acting import DOES, KEEPS
+from tidelog.runtime.rule import Rule
+from tidelog.runtime.way_of_acting import DOES, KEEPS, RANK, Acting, replaces
 from tidelog.sinks import Tracker, open_sink
 from tidelog.sinks.tracker import Judged
 from tidelog.sweeps.plan import FILE as PLAN
@@ -45,7 +49,9 @@ from tidelog.sweeps.sweep import Sweep
 from tidelog.training.runs.policies import member_policy, policy_of_run
 from tidelog.training.runs.publish import publish
 from tidelog.training.runs.record import Record
+from tidelog.types import Discrete
 
+WAYS: dict[Acting, str] = {"mode": "likeliest actions", "sample": "sampled actions"}
 NEGATIVE = 3  # the exit code of a gate that stays closed
 
 
@@ -64,7 +70,8 @@ class Judge(DeclaredFlags):
     sample: bool = False
     """judge the policy by actions sampled from its distribution, and let it act so from now on"""
     mode: bool = False
-    """judge it by its most likely actions, and let it act so; default: its declared way, else the most likely"""
+    """judge it by its most likely actions, and let it act so; default for runs with discrete actions: both ways, and
+    the simple rules of the training episodes, at once; else its declared way, else what has a density"""
     seed: int = 0
     """random seed of folds, models and resampling"""
     member: int | None = None
@@ -123,7 +130,13 @@ class _NamedPolicy(NamedTuple):
     name: str  # among all judged policies
     short: str  # in its run's folder
     run: Path | None  # None for a saved policy
-    policy: Policy
+    policy: Policy | Rule  # in the way of acting that is judged, if several are
+    declared: Policy | Rule  # in the way of acting that it has until the verdict
+
+    @property
+    def who(self) -> tuple[Path | None, str]:
+        """The run and the member, of which several ways of acting may be judged."""
+        return self.run, self.short
 
 
 class _Source(NamedTuple):
@@ -134,10 +147,30 @@ class _Source(NamedTuple):
     name: str  # among several
 
 
+class JudgeResult(NamedTuple):
+    """What `tidelog judge` made."""
+
+    code: int  # of the process
+    result: Verdict | Verdicts | None  # None for earlier looks
+
+
 def run(words: list[str]) -> int:
     """Judge policies, print the verdicts and save them."""
+    options = parsed(words)
+    made = judge_and_show(options)
+    if options.json and made.result is not None:
+        print_line(json.dumps(made.result.to_json(), indent=1))
+    return made.code
+
+
+def parsed(words: list[str]) -> Judge:
+    """Return the flags of `tidelog judge`."""
+    return parse(Judge, _with_gate(words), "judge")
+
+
+def judge_and_show(options: Judge) -> JudgeResult:
+    """Judge policies, print the verdicts, without JSON, and save them."""
     limit_arenas()
-    options = parse(Judge, _with_gate(words), "judge")
     sources = [_source(name, short) for policy in options.policies for name, short in _of_sweep(policy, options)]
     _check(options, sources)
     log, which = _log(options, sources)
@@ -145,14 +178,18 @@ def run(words: list[str]) -> int:
     if options.ledger != "off":
         ledger = Ledger.of(log, options.ledger, [source.path for source in sources if source.record is not None])
     if options.looks:
-        return _show_looks(ledger, which)
+        return JudgeResult(_show_looks(ledger, which), None)
     named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
+    if not (options.sample or options.mode):
+        named_policies = _all_ways(options, sources, named_policies, log)
     check_targets(options.out, overwrite=options.overwrite)
     sinks = {one.run: [open_sink(word, one.run) for word in options.sink] for one in named_policies if one.run}
     with json_only(options.json):
         result = _judge_policies(options, named_policies, log, ledger)
         verdicts = [result] if isinstance(result, Verdict) else list(result)
         files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]
+        recommended = None if isinstance(result, Verdict) else result.recommended
+        _declare(named_policies, verdicts, recommended)
         if options.out is not None:
             write(result, Path(options.out))
         if options.quiet:
@@ -165,25 +202,97 @@ def run(words: list[str]) -> int:
         for folder in sinks if options.sink else ():
             _publish(folder, sinks[folder], named_policies, verdicts)
         code = NEGATIVE if _blocked(options, named_policies, verdicts) else 0
-    if options.json:
-        print_line(json.dumps(result.to_json(), indent=1))
-    return code
+    return JudgeResult(code, result)
+
+
+def _all_ways(
+    options: Judge, sources: list[_Source], named_policies: list[_NamedPolicy], log: Log
+) -> list[_NamedPolicy]:
+    """Everything that could be deployed: each policy of a run in every way of acting, and the runs' simple rules.
+
+    A saved policy keeps its declared way. Continuous actions are sampled if nobody declared a way, because the most
+    likely ones have no density.
+    """
+    several = len(named_policies) > 1
+    candidates: list[_NamedPolicy] = []
+    for one in named_policies:
+        if one.run is None:
+            candidates.append(one)
+        elif has_probabilities(one.policy):
+            for way, does in WAYS.items():
+                name = f"{one.name}: {does}" if several else does
+                candidates.append(one._replace(name=name, policy=one.policy.with_acting(way)))
+        elif isinstance(one.policy.spec.action, Discrete):
+            candidates.append(one._replace(policy=one.policy.with_acting("mode")))
+        else:
+            density = options.bandwidth is None and has_density(one.policy, log.spec)
+            way = one.policy.acting or ("sample" if density else "mode")
+            candidates.append(one._replace(policy=one.policy.with_acting(way)))
+    return [*candidates, *_rules(sources, log)]
+
+
+def _rules(sources: Sequence[_Source], log: Log) -> Iterator[_NamedPolicy]:
+    """The simple rules of the runs, once for all runs that learnt from the same episodes."""
+    parts: dict[str, _Source] = {}
+    for source in sources:
+        if source.record is not None and has_rules(source.record.spec) and not source.record.is_finetuned:
+            part = source.record.sketches.get("learnt_from", str(source.path))
+            parts.setdefault(json.dumps(part, sort_keys=True), source)
+    for path, record, name in parts.values():
+        if record is None:
+            continue
+        try:
+            rules = rules_of_run(path, record)
+        except (ConfigError, LogError) as error:
+            print_line(f"note: no simple rules stand beside {path}: {str(error).partition('. fix: ')[0]}")
+            continue
+        for rule in rules.values():
+            shown = f"{name}: {rule.name}" if len(parts) > 1 else rule.name
+            yield _NamedPolicy(shown, rule.name.replace(" ", "-"), path, rule.with_acting("mode"), rule)
 
 
 def _keep(verdict: Verdict, one: _NamedPolicy) -> Path | None:
-    """Save the verdict in the policy's run folder, and declare the judged way of acting there; return its file."""
+    """Save the verdict in the policy's run folder, and return its file."""
     if one.run is None:
         return None
-    how = "sampled" if verdict.acting == "sample" else "deterministic"
-    file = store_verdict(verdict, one.run, f"{one.short}-{how}")
-    remember(one.run, one.policy)
-    return file
+    how = "" if verdict.is_rule else "-sampled" if verdict.acting == "sample" else "-deterministic"
+    return store_verdict(verdict, one.run, f"{one.short}{how}")
+
+
+def _declare(named_policies: list[_NamedPolicy], verdicts: list[Verdict], recommended: str | None) -> None:
+    """Declare for each policy of a run the judged way of acting, of several the best one, in the run's folder."""
+    for pairs in _by_policy(named_policies, verdicts):
+        one, verdict = _best_way(pairs, recommended)
+        if one.run is None:
+            continue
+        if replaces(verdict.summary, one.declared.verdict):
+            one.declared.declare(verdict.acting, verdict.summary)
+        remember(one.run, one.declared)
+
+
+def _by_policy(named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> list[list[tuple[_NamedPolicy, Verdict]]]:
+    """The verdicts on all ways of acting of each policy."""
+    groups: dict[Any, list[tuple[_NamedPolicy, Verdict]]] = {}
+    for one, verdict in zip(named_policies, verdicts, strict=True):
+        groups.setdefault(one.who if one.run is not None else one.name, []).append((one, verdict))
+    return list(groups.values())
+
+
+def _best_way(pairs: list[tuple[_NamedPolicy, Verdict]], recommended: str | None) -> tuple[_NamedPolicy, Verdict]:
+    """The recommended way of acting of a policy, else the one with the best decision and the highest lower end."""
+    low = [one.difference.low if math.isfinite(one.difference.low) else -math.inf for _, one in pairs]
+    order = [(named.name == recommended, RANK[one.decision]) for named, one in pairs]
+    return pairs[max(range(len(pairs)), key=lambda place: (*order[place], low[place]))]
 
 
 def _publish(folder: Path, sinks: list[Tracker], named_policies: list[_NamedPolicy], verdicts: list[Verdict]) -> None:
     """Show the verdicts on a run's policies, and its report page, in trackers."""
     pairs = zip(named_policies, verdicts, strict=True)
-    own: dict[str, Judged] = {one.short: verdict for one, verdict in pairs if one.run == folder}
+    here = [(one, verdict) for one, verdict in pairs if one.run == folder]
+    shorts = [one.short for one, _ in here]
+    own: dict[str, Judged] = {
+        one.short if shorts.count(one.short) == 1 else f"{one.short} {verdict.acting}": verdict for one, verdict in here
+    }
     with tempfile.TemporaryDirectory() as temporary:
         publish(folder, own, sinks, report_of([folder], Path(temporary) / "report.html"))
 
@@ -192,14 +301,16 @@ def _blocked(options: Judge, named_policies: list[_NamedPolicy], verdicts: list[
     """Whether a gate stays closed; print the reasons."""
     if options.gate is None:
         return False
-    whys = [list(verdict.blocks_gate) for verdict in verdicts]
+    pairs = [_best_way(pairs, None) for pairs in _by_policy(named_policies, verdicts)]
+    pairs = [(one, verdict) for one, verdict in pairs if not verdict.is_rule]  # what a run deploys without --rule
+    whys = [list(verdict.blocks_gate) for _, verdict in pairs]
     if options.cvar is not None:
-        for why, verdict in zip(whys, verdicts, strict=True):
+        for why, (_, verdict) in zip(whys, pairs, strict=True):
             tail = tail_refusal(verdict.risk, verdict.risk_reason, options.cvar_tolerance)
             why += [] if tail is None else [tail]
     closed = all(whys) if options.gate == "any" else any(whys)
     if closed:
-        lines = [f"- {one.name}: {why}" for one, reasons in zip(named_policies, whys, strict=True) for why in reasons]
+        lines = [f"- {one.name}: {why}" for (one, _), reasons in zip(pairs, whys, strict=True) for why in reasons]
         print_line("the gate stays closed:\n" + "\n".join(lines))
     return closed
 
@@ -291,19 +402,22 @@ def _log(options: Judge, sources: list[_Source]) -> tuple[Log, str]:
 def _named_policies(options: Judge, source: _Source, several: bool) -> Iterator[_NamedPolicy]:
     folder, record, shown = source
     if record is None:
-        yield _NamedPolicy(str(folder) if several else folder.name, folder.name, None, open_policy(str(folder)))
+        saved = open_policy(str(folder))
+        yield _NamedPolicy(str(folder) if several else folder.name, folder.name, None, saved, saved)
         return
     before = f"{shown}: " if several else ""
     count = len(record.configs) * len(record.options.seeds)
     if options.member is None and not options.all_members and record.options.best is not None:
-        yield _NamedPolicy(f"{before}best", "best", folder, policy_of_run(folder))
+        best = policy_of_run(folder)
+        yield _NamedPolicy(f"{before}best", "best", folder, best, best)
         return
     members = range(count) if options.all_members else [options.member or 0]
     for member in members:
         if not 0 <= member < count:
             raise ConfigError(f"--member {member}: {folder} has {count} member(s), counted from 0")
         name = f"member-{member}" if count > 1 else "policy"
-        yield _NamedPolicy(f"{before}{name}", name, folder, member_policy(folder, record, member))
+        policy = member_policy(folder, record, member)
+        yield _NamedPolicy(f"{before}{name}", name, folder, policy, policy)
 
 
 def _judge_policies(
@@ -354,7 +468,8 @@ def _show_looks(ledger: Ledger | None, which: str) -> int:
         first = look.policies[0]
         one = f"{first.get('algorithm') or ''} {first['name']}".strip()
         names = one if len(look.policies) == 1 else f"{len(look.policies):,} policies at once"
-        way = {True: "sampled", False: "most likely"}.get(look.settings.get("sample", ""), "several")
+        sampled = look.settings.get("sample")
+        way = ("sampled" if sampled else "most likely") if isinstance(sampled, bool) else "several"
         when = look.time.replace("T", " ")[:16]
         rows.append([str(look.number or "none"), when, names, way, text or "unknown", f"{look.share:.0%}"])
     if rows:
@@ -378,12 +493,16 @@ def _show_result(
         folders = ", ".join(sorted({str(file.parent) for file in saved}))
         print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
         verdicts = [result] if isinstance(result, Verdict) else list(result)
-        pairs = [(one, verdict) for one, verdict in zip(named_policies, verdicts, strict=True) if one.run is not None]
+        recommended = result.recommended if isinstance(result, Verdicts) else None
+        pairs = [_best_way(pairs, recommended) for pairs in _by_policy(named_policies, verdicts)]
+        pairs = [(one, verdict) for one, verdict in pairs if one.run is not None and not verdict.is_rule]
         for one, verdict in pairs:
-            if one.policy.verdict != verdict.summary:
+            if one.declared.verdict != verdict.summary:
                 print_line(_kept(one, verdict))
-        ways = sorted({DOES[one.policy.acting or "mode"] for one, said in pairs if one.policy.verdict == said.summary})
-        who = "this" if len(saved) == 1 else "each" if len(ways) == 1 else "each other"
+        ways = sorted(
+            {DOES[one.declared.acting or "mode"] for one, said in pairs if one.declared.verdict == said.summary}
+        )
+        who = "this" if len(pairs) == 1 else "each" if len(ways) == 1 else "each other"
         other = " (--mode takes its most likely action again)" if ways == [DOES["sample"]] else ""
         if ways:
             print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
@@ -395,13 +514,16 @@ def _export_command(named_policies: Sequence[_NamedPolicy], name: str) -> str:
     """The command that saves the policy with this name; every command takes a run's first member otherwise."""
     one = next(one for one in named_policies if one.name == name)
     source = one.run or Path(one.name)
+    if isinstance(one.policy, Rule):
+        word = next(word for word, known in WORDS.items() if known == one.policy.name)
+        return f"tidelog export {shlex.quote(str(source))} --rule {word}"
     member = one.short.partition("member-")[2]
     return f"tidelog export {shlex.quote(str(source))}{f' --member {member}' if member else ''} --to zip"
 
 
 def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
     """Say that a policy keeps the verdict that it carried, and its way of acting, and why."""
-    carried: Any = one.policy.verdict
+    carried: Any = one.declared.verdict
     return (
         f"{one.name} keeps its earlier verdict, {carried['decision']} of {carried['date'][:10]}, and still "
         f"{DOES[carried['acting']]}: {KEEPS[verdict.acting == carried['acting']]}"
@@ -422,6 +544,9 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     title = f"{len(rows):,} policies judged at once: differences from the logger{unit}"
     head = ["policy", "difference", f"{percent(verdicts.level)} interval", "effective share", "verdict"]
     table(title, head, rows)
+    for name, verdict in verdicts.items():
+        if verdict.rule is not None:
+            print_line(f"{name}: {verdict.rule}")
     print_line(
         f"judged on {which}. Effective share: the part of these episodes that speaks for a policy. --details prints "
         "each verdict with its reasons"

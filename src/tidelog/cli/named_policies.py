@@ -5,13 +5,17 @@ Imports of JAX are inside the functions: a saved policy acts with NumPy, and sta
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+import tyro
 
 from tidelog.errors import ConfigError
 from tidelog.hub import local
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.loading import load_saved
+from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 
 if TYPE_CHECKING:
     from tidelog.policies.policy import Policy
@@ -20,15 +24,24 @@ if TYPE_CHECKING:
     from tidelog.runtime.recommender import Recommender
 
 
+WORDS = ("constant", "tree")  # of simple rules
+SimpleRule: TypeAlias = Annotated[Literal["constant", "tree"], tyro.conf.arg(metavar="tree|constant")]
+
+
 def open_policy(path: str, member: int | None = None) -> Policy:
-    """Load the policy of a saved folder, of a run's member or of the Hub, for JAX; ConfigError for other paths."""
+    """Load the policy of a saved folder, of a run's member or of the Hub, for JAX; ConfigError for other paths.
+
+    The file of a simple rule gives the rule, which has the calls of a policy.
+    """
     from tidelog.policies.policy import load_policy
 
     path = local(path)
-    return _of_run(path, member) or load_policy(path)
+    loaded: Any = _of_run(path, member) or load_policy(path)
+    policy: Policy = loaded
+    return policy
 
 
-def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy | Recommender:
+def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy | Recommender | Rule:
     """Load the policy of a run's member, or a saved one in the NumPy runtime; ConfigError for other paths.
 
     A custom module that only JAX can run is loaded for JAX.
@@ -37,8 +50,34 @@ def open_for_use(path: str, member: int | None = None) -> Policy | NumpyPolicy |
     of_run = _of_run(path, member)
     if of_run is not None:
         return of_run
+    if is_rule_file(path):
+        return load_rule(path)
     saved = Saved(path)
     return open_policy(path) if saved.manifest["recipe"] is None else load_saved(saved)
+
+
+def with_rule(words: Sequence[str], others: bool = False) -> list[str]:
+    """Expand `--rule` alone to `--rule tree`; `others`: the command knows other rules too."""
+    expanded = list(words)
+    for place, word in reversed(list(enumerate(words))):
+        following = words[place + 1 : place + 2]
+        alone = not following or following[0].startswith("-") or not (others or following[0] in WORDS)
+        if word == "--rule" and alone:
+            expanded.insert(place + 1, "tree")
+    return expanded
+
+
+def open_simple_rule(path: str, word: str) -> Rule:
+    """Return the simple rule of a run, `constant` or `tree`; ConfigError for other words, and paths without a run."""
+    from tidelog.ope.run_rules import rule_of_run
+
+    folder = Path(path)
+    if not (folder / "run.json").exists():
+        raise ConfigError(
+            f"--rule {word}: {folder} is not a run folder, and simple rules are of a run. fix: name the run folder, or "
+            "the JSON file of a rule without --rule"
+        )
+    return rule_of_run(folder, word)
 
 
 def open_rule(path: str, rule: str) -> RuleLists:

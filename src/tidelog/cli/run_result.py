@@ -12,27 +12,34 @@ from typing import Any
 from tidelog.cli.output import json_only, print_json, print_line, print_notes, table
 from tidelog.cli.wrapping import wrapped
 from tidelog.data.sources import ARRAYS, ending_of
-from tidelog.errors import CheckpointError
-from tidelog.policies.policy import has_density
+from tidelog.errors import CheckpointError, TidelogError
 from tidelog.runtime.observations import feature_names
+from tidelog.training.runs.processes import connected
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
 
-def train_and_show(run: Run, quiet: bool = False, as_json: bool = False) -> int:
-    """Train a run to its end and print the result; with `quiet`, only the run folder.
+def train_and_show(run: Run, quiet: bool = False, as_json: bool = False, judge: bool = False) -> int:
+    """Train a run to its end and print the result; with `quiet`, only the run folder, and what to do with the policy.
 
-    The exit code is 4 if a checkpoint cannot be written; the previous one is intact.
+    `judge` also judges all that could be deployed, if the run held episodes out that can be judged. The exit code is 4
+    if a checkpoint cannot be written; the previous one is intact.
     """
+    facts: dict[str, Any] = {}
     try:
         with json_only(as_json):
             run.train(progress=False if quiet else None)
+            judge = judge and can_be_judged(run)
             if not quiet:
-                show_run(run)
+                show_run(run, judged=judge)
+            if quiet and not as_json:
+                print_line(f"run folder: {run.folder}")
+            if judge:
+                facts = {"judged": _judged(run, quiet)}
+                if not quiet:
+                    print_commands(run, judged=True)
         if as_json:
-            print_json(run_facts(run))
-        elif quiet:
-            print_line(f"run folder: {run.folder}")
+            print_json(run_facts(run) | facts)
     except CheckpointError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201
         return 4
@@ -42,6 +49,34 @@ def train_and_show(run: Run, quiet: bool = False, as_json: bool = False) -> int:
         print(f"tidelog: {where}", file=sys.stderr)  # noqa: T201
         raise
     return 0
+
+
+def can_be_judged(run: Run) -> bool:
+    """Whether a run learnt from a log with one reward and held episodes out, and this is its first process."""
+    record = run.record
+    sketches = record.sketches.values()
+    rewards = bool(sketches) and all(sketch["rewards"] for sketch in sketches) and record.spec.rewards is None
+    ranks = isinstance(record.spec.action, Catalogue)
+    return bool(record.held_out) and rewards and not ranks and connected().rank == 0
+
+
+def _judged(run: Run, quiet: bool) -> dict[str, Any] | None:
+    """Judge the run, print the verdict, and return it in short; None, after a note, where it cannot be judged."""
+    from tidelog.cli import judge  # starts slowly
+
+    record, folder = run.record, str(run.folder)
+    several = len(run.members) > 1 and record.options.best is None
+    words = [folder, *(["--all-members"] if several else []), *(["--quiet"] if quiet else [])]
+    try:
+        result: Any = judge.judge_and_show(judge.parsed(words)).result
+    except TidelogError as error:
+        again = shlex.join(["tidelog", "judge", *words])
+        note = f"note: the run was not judged: {error}. `{again}` judges it"
+        print(wrapped(note, sys.stderr), file=sys.stderr)  # noqa: T201
+        return None
+    if quiet:
+        print_line(result.advice)
+    return {name: value for name, value in result.to_json().items() if name != "verdicts"}
 
 
 def run_facts(run: Run) -> dict[str, Any]:
@@ -56,8 +91,11 @@ def run_facts(run: Run) -> dict[str, Any]:
     }
 
 
-def show_run(run: Run) -> None:
-    """Print the last metrics of each member, or the range over many members, and the next commands."""
+def show_run(run: Run, judged: bool = False) -> None:
+    """Print the last metrics of each member, or the range over many members, and the next commands.
+
+    `judged`: the run is judged next, and its commands are printed after that.
+    """
     table(f"{run.name}: last metrics, update {run.update:,}", *last_metrics(run.metrics))
     print_line(f"run folder: {run.folder}")
     if isinstance(run.record.spec.action, Catalogue):
@@ -75,8 +113,14 @@ def show_run(run: Run) -> None:
         return
     if run.record.options.log_out is not None:
         print_line(f"log of all decisions: {_short(run.record.options.log_out)}")
-    for place, command in enumerate(_next_commands(run)):
-        print_line(f"{'then' if place else 'next'}: {command}")
+    if not judged:
+        print_commands(run)
+
+
+def print_commands(run: Run, judged: bool = False) -> None:
+    """Print the next commands; `judged`: without the one that judges the run."""
+    for place, command in enumerate(_next_commands(run, judged)):
+        print_line(f"{'then' if place or judged else 'next'}: {command}")
 
 
 MOST_MEMBERS = 4  # whose metrics fit side by side into 80 columns
@@ -97,7 +141,7 @@ def last_metrics(metrics: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[
     return [f"metric of {len(last)} members", "lowest", "median", "highest"], ranges
 
 
-def _next_commands(run: Run) -> list[str]:
+def _next_commands(run: Run, judged: bool) -> list[str]:
     """What to do with a policy: play it if its environment is known, judge it if it learnt from a log, then use it."""
     record, folder = run.record, shlex.quote(str(run.folder))
     commands = []
@@ -108,8 +152,8 @@ def _next_commands(run: Run) -> list[str]:
             commands.append(f"tidelog collect --env {environment} --policy {folder} --episodes 1000 --out LOG")
     origin = record.data.origin or {}
     has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
-    if (record.environment is None or record.is_finetuned) and has_reward:
-        commands.append(record.judge_command(Path(str(run.folder)), has_density=has_density(run.policy(), record.spec)))
+    if (record.environment is None or record.is_finetuned) and has_reward and not judged:
+        commands.append(record.judge_command(Path(str(run.folder))))
     if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
         commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")
     elif feature_names(record.spec):

@@ -16,15 +16,16 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from tidelog.cli.flags import parse
-from tidelog.cli.named_policies import open_rule
+from tidelog.cli.named_policies import WORDS, open_rule, open_simple_rule, with_rule
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError, ExportError, install
 from tidelog.folders import digest
 from tidelog.hub import local
 from tidelog.runtime.loading import load
 from tidelog.runtime.policy import Policy
+from tidelog.runtime.rule import Rule
 from tidelog.runtime.session import load_onnx
-from tidelog.runtime.way_of_acting import DOES, verdict_line
+from tidelog.runtime.way_of_acting import DOES, Acts, verdict_line
 from tidelog.terminal_text import printable
 
 BACKLOG = 1024  # clients that the system connects before the server accepts them
@@ -40,7 +41,8 @@ class Serve:
     policy: tyro.conf.Positional[Annotated[str, "POLICY"]]
     """a saved policy, folder or .zip, as written by `tidelog export`, or hf://USER/NAME on the Hugging Face Hub"""
     rule: Annotated[str, "NAME"] | None = None
-    """for the run folder of a recommender: serve lists by a rule that counts the events of its log, such as
+    """for a run folder: serve a simple rule, the best one of at most two questions (`--rule` alone, or `tree`) or the
+    best single action (`constant`); of a recommender, lists by a rule that counts the events of its log, such as
     last-event-markov"""
     host: Annotated[str, "ADDRESS"] = "127.0.0.1"
     """the address to listen on; 0.0.0.0 accepts other machines"""
@@ -69,7 +71,7 @@ class Serve:
 
 def run(words: list[str]) -> int:
     """Serve until a signal arrives; 0 after all open requests are answered."""
-    options = parse(Serve, words, "serve")
+    options = parse(Serve, with_rule(words, others=True), "serve")
     if (
         min(options.rows, options.body, options.connections, options.k, options.scores) < 1
         or not 0 < options.seconds < 1e6
@@ -85,6 +87,8 @@ def run(words: list[str]) -> int:
     policy: Any
     if options.rule is None:
         policy = {"numpy": load, "onnx": load_onnx}[options.backend](source)
+    elif options.rule in WORDS:
+        policy = open_simple_rule(source, options.rule)
     else:
         policy = open_rule(source, options.rule)
     bounds = app.Bounds(options.body, options.rows, options.seconds, options.k, options.scores)
@@ -100,7 +104,7 @@ def run(words: list[str]) -> int:
     host, port = place.getsockname()[:2]
     print(f"serving {options.policy} with {options.backend} on http://{host}:{port}", flush=True)  # noqa: T201
     if not options.quiet:
-        if isinstance(policy, Policy):
+        if isinstance(policy, Acts):
             print(f"{verdict_line(policy.verdict)}\nthe policy {DOES[policy.acting or 'mode']}", flush=True)  # noqa: T201
         for line in _example(policy, f"http://{host}:{port}"):
             print(line, flush=True)  # noqa: T201
@@ -114,7 +118,7 @@ def _example(policy: Any, address: str) -> list[str]:
     """A ready command that asks the server; a long observation is in a temporary file."""
     from tidelog.serving.endpoints import example, list_example
 
-    body, path = (example(policy), "act") if isinstance(policy, Policy) else (list_example(policy), "recommend")
+    body, path = (example(policy), "act") if isinstance(policy, Policy | Rule) else (list_example(policy), "recommend")
     if body is None:
         return []
     text = json.dumps(body)

@@ -81,8 +81,12 @@ class LogFlags:
 
 
 @dataclass(kw_only=True)
-class DecisionFlags(DeclaredFlags, LogFlags):
+class PolicyFlags(DeclaredFlags, LogFlags):
     """Learn a policy from a log. Every hyper-parameter is a flag."""
+
+    judge: bool = True
+    """at the end, judge all that could be deployed on the held-out episodes, as `tidelog judge RUN` does: the policy in
+    each way of acting, and the simple rules"""
 
 
 @dataclass(kw_only=True)
@@ -128,7 +132,7 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     elif ranks(algorithm):
         flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
     else:
-        flags = verb_flags("fit", DecisionFlags, settings, held_out=0.2)
+        flags = verb_flags("fit", PolicyFlags, settings, held_out=0.2)
     groups = [(f"{name}{OPTIONS}", group, field(default_factory=group)) for name, group in last.items()]
     whole: type[Any] = make_dataclass(flags.__name__, groups, bases=(flags,), kw_only=True)
     whole.__doc__ = flags.__doc__
@@ -266,7 +270,7 @@ def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)
-    return train_and_show(training, options.quiet, options.json)
+    return train_and_show(training, options.quiet, options.json, judge=getattr(options, "judge", False))
 
 
 def log_of(options: Any) -> Log | Interactions:

@@ -74,14 +74,14 @@ def _checked(signature: Mapping[str, Any], chain: Mapping[str, str] | None) -> s
 
 def _check_chain(options: Verify, saved: Saved) -> dict[str, str]:
     """Print and return each link; CheckpointError if one is broken."""
-    from tidelog.policies.policy import load_policy  # JAX: only the chain reads weights
+    from tidelog.policies.policy import load_learnt_policy  # JAX: only the chain reads weights
     from tidelog.training.runs.provenance import broken_links
 
     provenance = saved.manifest.get("provenance")
     if provenance is None:
         raise CheckpointError(f"{saved.path} carries no provenance. fix: export it from its run again")
     folder = None if options.run is None else Path(options.run)
-    links = broken_links(provenance, load_policy(saved.path), folder)
+    links = broken_links(provenance, load_learnt_policy(saved.path), folder)
     print_details(*(f"{name}: {sentence}" for name, sentence, _ in links))
     broken = [name for name, _, holds in links if not holds]
     if broken:

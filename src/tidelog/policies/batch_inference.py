@@ -70,7 +70,7 @@ def act_on_known(
     mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
     frame, files, read = table.frame, table.files, _read(table, mapping)
-    unknown = _unknown(read, _with_names(policy.spec))
+    unknown = _unknown(read, _with_names(policy.spec), policy.reads_other_words)
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     at = np.flatnonzero(is_unknown)
     skipped = pl.DataFrame(
@@ -87,7 +87,7 @@ def act_on_known(
     return acted, skipped.hstack(frame.filter(pl.Series(is_unknown)))
 
 
-def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
+def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> list[str]:
     """Return the values of every row that the policy cannot read, each with its column; empty where there are none.
 
     These are values outside the log's vocabulary, and cells without a number where a number is needed.
@@ -102,7 +102,7 @@ def _unknown(frame: pl.DataFrame, spec: Spec) -> list[str]:
 
     for leaf in spec.observation.values():
         if isinstance(leaf, Codes) and leaf.vocabularies:
-            for name, words in zip(leaf.names, leaf.vocabularies, strict=True):
+            for name, words in zip(leaf.names, leaf.vocabularies, strict=True) if not other_words else ():
                 if words:
                     add(name, frame[name].cast(pl.String).fill_null("").is_in(list(words)).to_numpy())
         elif not isinstance(leaf, Image):
@@ -157,7 +157,7 @@ def _actions(
     check_has_chances(policy, asked=probabilities)
     spec = _with_names(policy.spec)
     frame_filled = _carried_forward(frame, spec, mapping)
-    parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec))]
+    parts = [*_by_file(frame_filled, files, partial(_leaves, spec=spec, other_words=policy.reads_other_words))]
     leaves = {name: np.concatenate([part[name] for part in parts]) for name in spec.observation}
     masks = [*_by_file(frame, files, partial(_mask, spec=policy.spec, mapping=mapping))]
     allowed = None if masks[0] is None else np.concatenate(masks)
@@ -293,10 +293,10 @@ def act_in_order(
     return back, likely
 
 
-def _leaves(frame: pl.DataFrame, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
+def _leaves(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> dict[str, np.ndarray[Any, Any]]:
     """Return the leaves of a table's rows; SpecError names every column with an unreadable cell."""
     problems: list[str] = []
-    leaves = {name: _leaf(frame, leaf, problems) for name, leaf in spec.observation.items()}
+    leaves = {name: _leaf(frame, leaf, problems, other_words) for name, leaf in spec.observation.items()}
     if problems:
         fix = (
             "correct the cells, leave the rows out, or pass the log's mapping (--columns) if it says how they are read"
@@ -305,7 +305,7 @@ def _leaves(frame: pl.DataFrame, spec: Spec) -> dict[str, np.ndarray[Any, Any]]:
     return leaves
 
 
-def _leaf(frame: pl.DataFrame, leaf: Leaf, problems: list[str]) -> np.ndarray[Any, Any]:
+def _leaf(frame: pl.DataFrame, leaf: Leaf, problems: list[str], other_words: bool) -> np.ndarray[Any, Any]:
     if isinstance(leaf, Image):
         raise SpecError("this policy reads pictures, and tables hold none. fix: pass an .npz file")
     if isinstance(leaf, Codes):
@@ -314,7 +314,8 @@ def _leaf(frame: pl.DataFrame, leaf: Leaf, problems: list[str]) -> np.ndarray[An
                 [_counted(frame[n], size, problems) for n, size in zip(leaf.names, leaf.sizes, strict=True)], axis=-1
             )
         return np.stack(
-            [_codes(frame[n], v, problems) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)], axis=-1
+            [_codes(frame[n], v, problems, other_words) for n, v in zip(leaf.names, leaf.vocabularies, strict=True)],
+            axis=-1,
         )
     fills = dict(leaf.fills)
     return fill_features(leaf, [_numbers(frame[name], problems, name in fills) for name in column_names(leaf)])
@@ -344,18 +345,19 @@ def _counted(series: pl.Series, size: int, problems: list[str]) -> np.ndarray[An
     return codes.astype(np.int32)
 
 
-def _codes(series: pl.Series, words: tuple[str, ...], problems: list[str]) -> np.ndarray[Any, Any]:
+def _codes(series: pl.Series, words: tuple[str, ...], problems: list[str], other_words: bool) -> np.ndarray[Any, Any]:
+    """Return the codes of words; one outside the vocabulary is a problem, or gets -1 with `other_words`."""
     known = pl.Series(words, dtype=pl.String)
     text = series.cast(pl.String).fill_null("")
     codes = text.replace_strict(
         known, pl.Series(range(len(words)), dtype=pl.Int32), default=None, return_dtype=pl.Int32
     )
     bad = np.flatnonzero(codes.is_null().to_numpy())
-    if len(bad):
+    if len(bad) and not other_words:
         word = text[int(bad[0])] or "(an empty cell)"
         problem = f"column '{series.name}' is {word!r} in {_rows(bad)}, unknown in the policy's log"
         problems.append(f"{problem}: {nearest(word, words)}".removesuffix("."))
-    return codes.fill_null(0).to_numpy()
+    return codes.fill_null(-1 if other_words else 0).to_numpy()
 
 
 def _rows(bad: np.ndarray[Any, Any]) -> str:

@@ -40,6 +40,7 @@ from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
+from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
 
@@ -381,8 +382,10 @@ def value_unit(algorithm: Any, scaler: Scaler) -> ValueUnit:
     return scaler.value_unit(discount_of(algorithm), getattr(algorithm, "reward_weights", None))
 
 
-def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
+def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy | Rule:
     """Read a saved policy: a folder, a zip, or an address on the Hugging Face Hub, `hf://user/name[@revision]`.
+
+    The file of a simple rule gives the rule, a policy with the same calls; it has no signature.
 
     `algorithm` is needed only for custom modules; `key` is the public key that must have signed the policy. Raises
     CheckpointError where it is missing, of another kind, changed, incomplete, or not signed with this key.
@@ -393,6 +396,15 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
         >>> tl.load_policy("policy").spec.action.n
         6
     """
+    if is_rule_file(path):
+        if key is not None:
+            raise CheckpointError(f"{path} is not signed: it is the file of a rule. fix: drop the key")
+        return load_rule(path)
+    return load_learnt_policy(path, algorithm, key=key)
+
+
+def load_learnt_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
+    """Read a saved policy that an algorithm learnt, as `load_policy`; CheckpointError for the file of a rule."""
     saved = Saved(hub.download(path) if isinstance(path, str) and hub.is_address(path) else path)
     if key is not None:
         saved.check_signature(Path(key))
@@ -484,6 +496,23 @@ def has_density(policy: Any, spec: Spec) -> bool:
     """
     if not isinstance(spec.action, Continuous):
         return False
+    action, memory = np.asarray([spec.action.low], np.float32), policy.start(1) if policy.is_recurrent else None
+    return policy.log_probability(_blank(spec), action, None, memory) is not None
+
+
+def has_probabilities(policy: Any) -> bool:
+    """Return whether a policy of discrete actions samples them with known probabilities; False for other actions."""
+    if not isinstance(policy.spec.action, Discrete):
+        return False
+    try:
+        policy.probabilities(_blank(policy.spec), None, policy.start(1) if policy.is_recurrent else None)
+    except SpecError:  # its algorithm has no distribution
+        return False
+    return True
+
+
+def _blank(spec: Spec) -> dict[str, NumpyArray]:
+    """Return one observation of zeros."""
     leaves: dict[str, NumpyArray] = {}
     for name, leaf in spec.observation.items():
         if isinstance(leaf, Image):
@@ -492,8 +521,7 @@ def has_density(policy: Any, spec: Spec) -> bool:
             leaves[name] = np.zeros((1, len(leaf.sizes)), np.int32)
         elif isinstance(leaf, Vector):
             leaves[name] = np.zeros((1, leaf.size), np.float32)
-    memory = policy.start(1) if policy.is_recurrent else None
-    return policy.log_probability(leaves, np.asarray([spec.action.low], np.float32), None, memory) is not None
+    return leaves
 
 
 def recipe_of(policy: Any) -> Mapping[str, Any]:

@@ -91,7 +91,7 @@ def verdict_section(run: SavedRun) -> str:
     verdict = shown.verdict
     next_step = [paragraph(verdict.next_step, "next")] if verdict.next_step else []
     parts = "".join([paragraph(verdict.outcome), *next_step, bullets(verdict.reasons)])
-    body = [paragraph(_in_short(run, shown), "short"), _disagreement(run), _together(shown)]
+    body = [paragraph(_in_short(run, shown), "short"), _disagreement(run, shown), _together(shown)]
     if verdict.decision == "unsupported":
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
@@ -203,9 +203,10 @@ def _together(shown: SavedVerdict) -> str:
     return table(head, cells, f"{len(rows):,} policies judged together on these episodes", named=True, marked=mine)
 
 
-def _disagreement(run: SavedRun) -> str:
-    """A warning if the newest verdicts on several policies of the run differ."""
-    newest = {one.policy: one.verdict.decision for one in reversed(run.verdicts)}
+def _disagreement(run: SavedRun, shown: SavedVerdict) -> str:
+    """A warning if the newest verdicts on several policies of the run differ, beyond those of the headline's table."""
+    listed = set() if shown.together is None else {row[0] for row in shown.together.rows}
+    newest = {one.policy: one.verdict.decision for one in reversed(run.verdicts) if one.name not in listed}
     if len(set(newest.values())) < 2:
         return ""
     decisions = "; ".join(f"{name}: {decision}" for name, decision in sorted(newest.items()))

@@ -22,6 +22,7 @@ from tidelog.runtime.policy_heads import KINDS, PolicyInputs, PolicyOutputs, sma
 from tidelog.runtime.ranking import GAPS, Ranker
 from tidelog.runtime.recipe import Recipe, noise_of, restore_arrays
 from tidelog.runtime.recommender import Ranks, Recommender
+from tidelog.runtime.rule import Rule, is_rule_file, load_rule
 from tidelog.types import (
     ActionSpace,
     Catalogue,
@@ -46,8 +47,8 @@ CHUNK = 4096  # rows computed at once; fewer for candidates, because each row ha
 CHUNK_OF_CANDIDATES = 64
 
 
-def load(path: str | Path) -> Policy | Recommender:
-    """Load a saved folder or zip: a policy that acts, or one that ranks items.
+def load(path: str | Path) -> Policy | Recommender | Rule:
+    """Load a saved folder or zip, or the file of a rule: a policy that acts, or one that ranks items.
 
     Raises CheckpointError where it is missing, of another kind, changed, incomplete, or a custom module without recipe.
 
@@ -58,7 +59,7 @@ def load(path: str | Path) -> Policy | Recommender:
         >>> runtime.load("policy.zip").mode(log.features()).shape == log.action.shape
         True
     """
-    return load_saved(Saved(path))
+    return load_rule(path) if is_rule_file(path) else load_saved(Saved(path))
 
 
 def load_saved(saved: Saved) -> Policy | Recommender:

@@ -42,15 +42,19 @@ class RawBatch(NamedTuple):
         return self.rows - self.size
 
 
-def read_observation(observation: Any, spec: Spec, padded: bool = True) -> RawBatch:
-    """Return the leaves of a raw observation or batch; SpecError for wrong names, counts or values."""
+def read_observation(observation: Any, spec: Spec, padded: bool = True, *, other_words: bool = False) -> RawBatch:
+    """Return the leaves of a raw observation or batch; SpecError for wrong names, counts or values.
+
+    With `other_words`, a word that the log does not have gets the code -1 and is no error.
+    """
     leaves = spec.observation
     if hasattr(observation, "columns"):
-        read, single = _named({str(c): _column(observation, c) for c in observation.columns}, leaves), False
+        columns = {str(c): _column(observation, c) for c in observation.columns}
+        read, single = _named(columns, leaves, other_words), False
     elif isinstance(observation, Mapping):
-        read, single = _mapping(observation, leaves)
+        read, single = _mapping(observation, leaves, other_words)
     else:
-        read, single = _array(observation, leaves)
+        read, single = _array(observation, leaves, other_words)
     counts = {name: len(leaf) for name, leaf in read.items()}
     if len(set(counts.values())) != 1:
         raise SpecError(f"the observation leaves have different numbers of rows: {counts}. fix: use equal numbers")
@@ -117,9 +121,11 @@ def _column(frame: Any, name: Any) -> NumpyArray:
     return np.asarray(frame[name].to_numpy())
 
 
-def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
+def _mapping(
+    observation: Mapping[str, Any], leaves: Mapping[str, Leaf], other_words: bool
+) -> tuple[dict[str, NumpyArray], bool]:
     if set(observation) == set(leaves) and not set(leaves) & set(_all_names(leaves)):
-        parts = {name: _leaf(observation[name], name, leaf) for name, leaf in leaves.items()}
+        parts = {name: _leaf(observation[name], name, leaf, other_words) for name, leaf in leaves.items()}
         if len({single for _, single in parts.values()}) > 1:
             raise SpecError("some leaves are one observation and some are batches. fix: use one form for all")
         return {name: part for name, (part, _) in parts.items()}, next(iter(parts.values()))[1]
@@ -129,7 +135,7 @@ def _mapping(observation: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> tupl
             raise SpecError(f"unknown feature '{name}': {nearest(str(name), known or leaves)}")
     columns = {str(name): _as_array(value, str(name)) for name, value in observation.items()}
     single = all(column.ndim == 0 for column in columns.values())
-    return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves), single
+    return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves, other_words), single
 
 
 def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
@@ -143,7 +149,9 @@ def column_names(leaf: Vector | Codes) -> tuple[str, ...]:
     return tuple(name for name in leaf.names if name not in flags)
 
 
-def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dict[str, NumpyArray]:
+def _named(
+    columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf], other_words: bool = False
+) -> dict[str, NumpyArray]:
     known = _all_names(leaves)
     if not known:
         raise SpecError(f"the log has no feature names. fix: pass arrays for {', '.join(leaves)}")
@@ -158,10 +166,10 @@ def _named(columns: Mapping[str, NumpyArray], leaves: Mapping[str, Leaf]) -> dic
     shapes = {name: list(columns[name].shape) for name in known}
     if any(len(shape) != 1 or shape != shapes[known[0]] for shape in shapes.values()):
         raise SpecError(f"features have shapes {shapes}, expected one value per row. fix: use equal 1-D columns")
-    return {name: _from_columns(columns, leaf) for name, leaf in leaves.items()}
+    return {name: _from_columns(columns, leaf, other_words) for name, leaf in leaves.items()}
 
 
-def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
+def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf, other_words: bool = False) -> NumpyArray:
     if isinstance(leaf, Image):
         raise SpecError("a picture is not a column. fix: pass it as an array [B, height, width, channels]")
     if isinstance(leaf, Vector):
@@ -169,15 +177,16 @@ def _from_columns(columns: Mapping[str, NumpyArray], leaf: Leaf) -> NumpyArray:
             fill_features(leaf, [_as_numbers(columns[name], name) for name in column_names(leaf)]), "observation"
         )
     words = leaf.vocabularies or ((),) * len(leaf.sizes)
-    coded = [_codes(columns[n], n, s, v) for n, s, v in zip(leaf.names, leaf.sizes, words, strict=True)]
+    parts = zip(leaf.names, leaf.sizes, words, strict=True)
+    coded = [_codes(columns[n], n, s, v, other_words) for n, s, v in parts]
     return np.stack(coded, axis=-1)
 
 
-def _array(observation: Any, leaves: Mapping[str, Leaf]) -> tuple[dict[str, NumpyArray], bool]:
+def _array(observation: Any, leaves: Mapping[str, Leaf], other_words: bool) -> tuple[dict[str, NumpyArray], bool]:
     if len(leaves) != 1:
         raise SpecError(f"the observation needs {', '.join(leaves)}. fix: pass a mapping or a data frame with names")
     ((name, leaf),) = leaves.items()
-    part, single = _leaf(observation, name, leaf)
+    part, single = _leaf(observation, name, leaf, other_words)
     return {name: part}, single
 
 
@@ -206,7 +215,7 @@ def _picture(values: Any, name: str, leaf: Image) -> tuple[NumpyArray, bool]:
     return (array[None], True) if array.ndim == 3 else (array, False)
 
 
-def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
+def _leaf(values: Any, name: str, leaf: Leaf, other_words: bool) -> tuple[NumpyArray, bool]:
     if isinstance(leaf, Image):
         return _picture(values, name, leaf)
     array = _as_array(values, name)
@@ -221,7 +230,7 @@ def _leaf(values: Any, name: str, leaf: Leaf) -> tuple[NumpyArray, bool]:
         return _numbers(rows, name), single
     coded_already = np.issubdtype(rows.dtype, np.integer)
     words = leaf.vocabularies if leaf.vocabularies and not coded_already else ((),) * width
-    coded = [_codes(rows[:, c], f"{name}[{c}]", leaf.sizes[c], words[c]) for c in range(width)]
+    coded = [_codes(rows[:, c], f"{name}[{c}]", leaf.sizes[c], words[c], other_words) for c in range(width)]
     return np.stack(coded, axis=-1), single
 
 
@@ -254,15 +263,17 @@ def _numbers(values: NumpyArray, name: str) -> NumpyArray:
     return numbers
 
 
-def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]) -> NumpyArray:
+def _codes(
+    values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...], other_words: bool = False
+) -> NumpyArray:
     if vocabulary:
-        return _looked_up(values, name, vocabulary)
+        return _looked_up(values, name, vocabulary, other_words)
     try:
         with np.errstate(invalid="ignore"):  # NaN is refused below
             codes = values.astype(np.int32)
     except (TypeError, ValueError) as error:
         raise SpecError(f"'{name}': expected codes 0 to {size - 1} ({error}). fix: use integers") from None
-    bad = (codes != values) | (codes < 0) | (codes >= size)
+    bad = (codes != values) | (codes < (-1 if other_words else 0)) | (codes >= size)
     if bad.any():
         row = int(np.argmax(bad))
         raise SpecError(
@@ -271,11 +282,11 @@ def _codes(values: NumpyArray, name: str, size: int, vocabulary: tuple[str, ...]
     return codes
 
 
-def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...]) -> NumpyArray:
+def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...], other_words: bool) -> NumpyArray:
     table = {word: code for code, word in enumerate(vocabulary)}
     words = ["" if value is None or value != value else str(value) for value in values.tolist()]
     codes = np.asarray([table.get(word, -1) for word in words], np.int32)
-    if (codes < 0).any():
+    if (codes < 0).any() and not other_words:
         row = int(np.argmax(codes < 0))
         word = words[row][:LONGEST]
         raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")

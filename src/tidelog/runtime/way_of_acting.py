@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,7 @@ class Acts(ABC):
     Discrete actions are answered by the labels of the log, if it has any (`LabelledActions`); `act` returns codes.
     """
 
+    reads_other_words: ClassVar[bool] = False  # whether it acts on words that the log does not have
     spec: Spec
     acting: Acting | None  # None: nobody declared it
     verdict: dict[str, Any] | None  # the summary of the verdict on this way of acting
@@ -270,12 +271,16 @@ def read_verdict(value: Any) -> dict[str, Any] | None:
 
 
 def advice_on(decision: Any, acting: Any, known_overlap: bool = True, first_steps: int | None = None) -> str:
-    """Return what to do with a policy, by the verdict and the way of acting; an unknown decision advises nothing.
+    """Return what to do with a policy, by the verdict and the way of acting, None for a rule, which has one way.
+
+    An unknown decision advises nothing.
 
     `known_overlap`: whether it is known, or stated, that the policy did not learn from the judged episodes.
     `first_steps`: the number of decisions of an episode that were judged; None: all.
     """
-    text = ADVICE.get(str(decision), "").format(does=DOES.get(str(acting), "acts as it was judged"))
+    text = ADVICE.get(str(decision), "")
+    text = text.replace(" if it {does}", "") if acting is None else text
+    text = text.format(does=DOES.get(str(acting), "acts as it was judged"))
     use = "Use it"
     if first_steps is not None:
         use = f"Use it for the {first_decisions(first_steps)} of an episode only"

@@ -30,6 +30,7 @@ from starlette.routing import Route
 from tidelog.errors import SpecError
 from tidelog.runtime.policy import Policy
 from tidelog.runtime.recommender import Recommender
+from tidelog.runtime.rule import Rule
 from tidelog.runtime.stopping import stoppable
 from tidelog.serving.endpoints import UNFIT, ActEndpoint, RecommendEndpoint, RequestError, as_sent, in_json
 
@@ -63,7 +64,7 @@ class Bounds:
 
 
 def application(
-    policy: Policy | Recommender, bounds: Bounds | None = None, hosts: Collection[str] | None = None
+    policy: Policy | Recommender | Rule, bounds: Bounds | None = None, hosts: Collection[str] | None = None
 ) -> Starlette:
     """Return the application of a policy: at `/act`, or for a ranking policy at `/recommend`.
 
@@ -135,9 +136,12 @@ def _without_port(host: str) -> str:
 
 
 class _Server:
-    def __init__(self, policy: Policy | Recommender, asks: ActEndpoint | RecommendEndpoint, bounds: Bounds) -> None:
+    def __init__(
+        self, policy: Policy | Recommender | Rule, asks: ActEndpoint | RecommendEndpoint, bounds: Bounds
+    ) -> None:
         self.asks, self.bounds, self.counts = asks, bounds, Counts()
         facts = {name: policy.manifest.get(name) for name in _DESCRIBED} | {"is_recurrent": policy.is_recurrent}
+        facts |= {"algorithm": policy.name, "rule": policy.sentence} if isinstance(policy, Rule) else {}
         self._description = Answer(_plain(facts))
         self._threads = ThreadPoolExecutor(os.cpu_count() or 1)
         self._held = 0  # bytes of larger bodies

@@ -20,6 +20,7 @@ from tidelog.runtime.list_choices import LEAST_POOL, MOST_REASONS, POOL
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender, Vocabulary
+from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import other_way
 from tidelog.types import Catalogue, Codes, Discrete, Image, Spec, Vector
 
@@ -64,7 +65,7 @@ class ActEndpoint:
 
     path = "/act"
 
-    def __init__(self, policy: Policy, most: int) -> None:
+    def __init__(self, policy: Policy | Rule, most: int) -> None:
         self.policy, self._most = policy, most
 
     def read(self, text: bytes) -> ParsedRequest:
@@ -302,12 +303,12 @@ def _check_choices(choices: dict[str, Any], rows: int) -> None:
             _check_ids(choices[name], name)
 
 
-def example(policy: Policy) -> dict[str, Any] | None:
+def example(policy: Policy | Rule) -> dict[str, Any] | None:
     """Return the body of a request with the policy's own features: means of the log, first categories; None without.
 
     A feature that was not standardised has its fill, or 0.
     """
-    spec, scaled = policy.spec, policy.manifest["scaler"]["observation"]
+    spec, scaled = policy.spec, policy.manifest.get("scaler", {}).get("observation", {})
     leaves = [(key, leaf) for key, leaf in spec.observation.items() if not isinstance(leaf, Image)]
     if not _features(spec) or len(leaves) < len(spec.observation):
         return None
@@ -540,7 +541,7 @@ def _mask(values: Any, name: str) -> NumpyArray:
     return mask
 
 
-def _memory(values: Any, single: bool, policy: Policy, count: int, name: str) -> Memory | None:
+def _memory(values: Any, single: bool, policy: Policy | Rule, count: int, name: str) -> Memory | None:
     if not policy.is_recurrent:
         if values is not None:
             raise RequestError(UNFIT, f"'{name}': this policy is feed-forward and has no memory. fix: drop it")

@@ -279,7 +279,7 @@ def _outcomes(log: Log, rows: Ordinals, seen: _Given, done: _Given) -> list[tupl
 def _centred_rewards(log: Log) -> Floats:
     """Rewards [N] minus their mean, 0 without any: beside a large mean, differences would count as rounding."""
     reward = np.zeros(log.steps) if log.reward is None else np.asarray(log.reward, np.float64)
-    return reward - reward.mean()
+    return np.asarray(reward - reward.mean())
 
 
 def _unit_scale(values: Floats) -> Floats:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -92,14 +92,28 @@ class ModelChoice:
     folds: Ordinals
 
 
-def evidence_of(policy: Policy, log: Log, *, progress: Progress | None = None, **settings: Any) -> PolicyEvidence:
+OneStepValues: TypeAlias = dict[int, "list[Values | None]"]  # by the number of candidates
+
+
+def evidence_of(
+    policy: Policy,
+    log: Log,
+    *,
+    progress: Progress | None = None,
+    one_step: OneStepValues | None = None,
+    **settings: Any,
+) -> PolicyEvidence:
     """Gather evidence about a policy on a log that it never saw, and about behaviour cloning for comparison.
 
-    Settings and errors are those of `prepare_evidence`.
+    Settings and errors are those of `prepare_evidence`. `one_step` holds the networks' values of another policy on this
+    log, and gets them: in episodes of one step they depend on the log alone.
     """
     tell = progress or (lambda what, share: None)
     prepared = prepare_evidence(policy, log, progress=progress, **settings)
-    found = evidence_from(prepared, _values(prepared, tell), _ratios(prepared))
+    shared = {} if one_step is None or not prepared.regresses else one_step
+    values = shared.get(len(prepared.candidates)) or _values(prepared, tell)
+    shared[len(prepared.candidates)] = values
+    found = evidence_from(prepared, values, _ratios(prepared))
     release_memory()
     tell("models", 1.0)
     return found
@@ -131,6 +145,12 @@ class Prepared:
     def is_fitted(self) -> bool:
         """Whether there is anything to fit."""
         return self.model != "none"
+
+    @property
+    def regresses(self) -> bool:
+        """Whether networks regress the reward of single decisions: their values depend on no policy."""
+        one_step = len(self.log.starts) == self.log.steps + 1
+        return self.model == "neural" and one_step and isinstance(self.log.spec.action, Discrete)
 
     def fits_ratios(self, targets: Sequence[Target]) -> bool:
         """Whether occupancy ratios of a candidate are fitted; not with one-step episodes or without a density.
@@ -197,6 +217,9 @@ def evidence_from(
 ) -> PolicyEvidence:
     """The evidence with these values of all candidates, and occupancy ratios [N] of the judged ones."""
     policy, log, plan, known = prepared.policy, prepared.log, prepared.plan, prepared.logger.propensities
+    if prepared.regresses:
+        pairs = zip(prepared.candidates, values, strict=True)
+        values = [None if one is None else _of_target(one, log, plan, targets) for targets, one in pairs]
     triples = zip(prepared.candidates, values, ratios, strict=False)
     evidence = [_evidence(log, plan, targets, known, one, two, prepared.discount) for targets, one, two in triples]
     shares = [1.0]
@@ -335,6 +358,15 @@ def _values(prepared: Prepared, tell: Progress) -> list[Values | None]:
             lambda share: tell("values", 0.4 + 0.6 * share),
         )
     return [with_known(one, known) for one in values]
+
+
+def _of_target(values: Values, log: Log, plan: ModelChoice, targets: Sequence[Target]) -> Values:
+    """Values of actions, and their mean under a target, one for each fold."""
+    chances = [one.probabilities for one in targets if one.probabilities is not None]
+    if values.all_actions is None or not chances:
+        return values
+    mean = (out_of_fold(log, plan.folds, chances, log.position) * values.all_actions).sum(1)
+    return Values(values.logged, mean, values.all_actions)
 
 
 def with_known(values: Values, known: Floats) -> Values:

@@ -33,6 +33,7 @@ from tidelog.ope.evidence.evidence import Floats, Target
 from tidelog.policies.action_mapping import action_orders, leaf_translations
 from tidelog.policies.policy import Policy
 from tidelog.runtime.replay import Leaves, replay, replay_actions, replay_log_probability
+from tidelog.runtime.rule import Rule
 from tidelog.types import Continuous, Discrete, MultiDiscrete, Spec
 
 DRAWS = 8  # sampled actions that represent a continuous action distribution
@@ -226,7 +227,7 @@ class ExternalPolicy:
 
 def as_policy(policy: Any, spec: Spec) -> Any:
     """The policy itself, or an external policy or an estimator with its interface; SpecError if it is none of these."""
-    if isinstance(policy, Policy):
+    if isinstance(policy, Policy | Rule):
         return policy
     if is_estimator(policy) and not isinstance(policy, ProbabilityPolicy):
         return EstimatorPolicy(policy, spec)
@@ -240,9 +241,12 @@ def as_policy(policy: Any, spec: Spec) -> Any:
 
 
 def is_sampled(policy: Any, sample: bool | None) -> bool:
-    """Return whether the sampled policy is evaluated; None: if that is its declared way. An external policy is."""
-    if isinstance(policy, ExternalPolicy):
-        return True
+    """Return whether the sampled policy is evaluated; None: if that is its declared way.
+
+    An external policy is, a rule is not.
+    """
+    if isinstance(policy, ExternalPolicy | Rule):
+        return isinstance(policy, ExternalPolicy)
     return bool(policy.acting == "sample" if sample is None else sample)
 
 

@@ -6,7 +6,7 @@ policy. Letter: `E` episodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from tidelog.ope.evidence.evidence import Evidence, Floats
 from tidelog.ope.evidence.fit_jobs import Jobs, evidence_by_jobs
 from tidelog.ope.evidence.policy_evidence import (
     LoggerModel,
+    OneStepValues,
     PolicyEvidence,
     Prepared,
     choose_model,
@@ -42,9 +43,11 @@ from tidelog.ope.verdict.decide import Case
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.shorter_question import has_no_support
 from tidelog.policies.policy import has_density
+from tidelog.runtime.rule import Rule
 from tidelog.types import Continuous
 
 Progress = Callable[[str, float], None]
+RULE_KIND = "rule"  # in the facts of a simple rule
 PREPARED = 0.3  # share of the work until jobs begin, as a guess
 
 
@@ -83,7 +86,14 @@ class Comparison:
         if isinstance(self.policy, ExternalPolicy | EstimatorPolicy):
             return {"algorithm": None, "kind": self.policy.kind}
         origin = {name: value for name, value in self.policy.origin.items() if name not in ("learnt_from", "held_out")}
+        if isinstance(self.policy, Rule):
+            return {"algorithm": None, "kind": RULE_KIND, "rule": self.policy.sentence, **origin}
         return {"algorithm": algorithm_name(self.policy.algorithm), **origin}
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether the policy is a simple rule."""
+        return isinstance(self.policy, Rule)
 
     def case(self, settings: Settings, widening: float = 1.0) -> Case:
         """Input of the decision; ConfigError if no evidence was gathered."""
@@ -126,6 +136,7 @@ def comparisons_of(
     """
     comparisons: list[Comparison] = []
     shared: LoggerModel | None = None
+    values: OneStepValues = {}
     cloned: set[bool] = set()  # by whether the clone is sampled
     prepared: dict[int, Prepared] = {}
     propensities, densities = settings.propensities, isinstance(log.spec.action, Continuous)
@@ -160,7 +171,8 @@ def comparisons_of(
         }
         found: PolicyEvidence | Prepared
         if jobs is None:
-            found = evidence_of(policy, log, **how, progress=_part_of(progress, name, position, len(policies)))
+            part = _part_of(progress, name, position, len(policies))
+            found = evidence_of(policy, log, **how, progress=part, one_step=values)
         else:
             found = prepared[position] = prepare_evidence(policy, log, **how)
         if not _has_own_clone(found):
@@ -178,6 +190,13 @@ def comparisons_of(
         for position, one in zip(prepared, by_jobs, strict=True):
             comparisons[position] = replace(comparisons[position], gathered=one)
     return _with_clones(comparisons)
+
+
+def contrasts_of(comparisons: Sequence[Comparison]) -> list[tuple[int, int]]:
+    """Pairs of a learnt policy and a simple rule, by their positions, of which there is evidence."""
+    known = [place for place, one in enumerate(comparisons) if one.gathered is not None]
+    rules = [place for place in known if comparisons[place].is_rule]
+    return [(place, rule) for place in known if not comparisons[place].is_rule for rule in rules]
 
 
 def _has_own_clone(found: PolicyEvidence | Prepared) -> bool:

@@ -124,6 +124,22 @@ class Case(NamedTuple):
         found = self._with_chance(ratios, self.cloning)
         return found if np.isfinite(found.estimate) else None
 
+    def ratios_against(self, other: Case) -> Ratios | None:
+        """The deciding estimator's difference from another policy, over the rows that the bootstrap resamples.
+
+        None without evidence about one of them.
+        """
+        if not (self.able and other.able):
+            return None
+        estimate = ESTIMATORS[self.deciding].ratios
+        ratios = estimate(self.policy).minus(estimate(other.policy))
+        return ratios.clustered(self.policy.clusters).grouped(self.limits.groups)
+
+    def against(self, other: Case) -> Interval:
+        """The deciding estimator's difference from another policy, widened as the difference from the logger."""
+        estimate = ESTIMATORS[self.deciding].ratios
+        return self._with_chance(estimate(self.policy).minus(estimate(other.policy)), other.policy)
+
     def _with_chance(self, ratios: Ratios, against: Evidence | None = None) -> Interval:
         """Widened interval of a difference by the deciding estimator, at least as long as permutations make it."""
         found, visits = self.between(ratios, self.widening), ESTIMATORS[self.deciding].uses_occupancy

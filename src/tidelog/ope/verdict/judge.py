@@ -40,16 +40,18 @@ from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import overlap_finding
-from tidelog.ope.verdict.comparison import Comparison, Progress, Settings, comparisons_of
+from tidelog.ope.verdict.comparison import Comparison, Progress, Settings, comparisons_of, contrasts_of
 from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decide, decide_if_randomised
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.look import LookResult, look_at
+from tidelog.ope.verdict.recommendation import Contrast
 from tidelog.ope.verdict.results import CAVEAT, Verdict, Verdicts, combine_verdicts, named_policies
 from tidelog.ope.verdict.shorter_question import with_shorter_question
 from tidelog.ope.verdict.verdict_text import caveats
 from tidelog.policies.policy import Policy
 from tidelog.policies.statistics import Interval
+from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import first_decisions, replaces
 from tidelog.threads import one_thread
 from tidelog.training.runs.progress import Screen
@@ -151,9 +153,11 @@ def judge(
     workers are lost several times in a row.
 
     - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
-      declared, else by its most likely actions); any object with `probabilities(observation, mask)` [B, A], judged by
+      declared, else by its most likely actions; `policy.with_acting("sample")` declares it); a rule of
+      `tl.simple_rules`; any object with `probabilities(observation, mask)` [B, A], judged by
       these; or a fitted scikit-learn estimator, judged by `predict` or with `sample` by `predict_proba`. A list of
-      policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals.
+      policies, or a mapping from names to policies, gives `Verdicts` with simultaneous intervals, and recommends a
+      learnt policy instead of a simple rule where the log shows that it beats the rule.
     - `propensities`: None uses the log's own or estimates missing ones; "estimated" always estimates; or numbers [N],
       or the path of a table of them, by episode and step (docs/judging.md). A probability of every action, a mapping
       from each action to its own, "shares", or {"shares_by": ["village"]} declares them as `Columns` does. "trees"
@@ -225,7 +229,8 @@ def judge(
     with Screen("judging", progress if isinstance(progress, bool) else None if progress is None else False) as screen:
         tell = progress if callable(progress) else screen.tell
         comparisons = comparisons_of(policies, log, settings, returns, tell, whole, jobs)
-    looked = look_at(comparisons, settings, counting)
+    pairs = contrasts_of(comparisons)
+    looked = look_at(comparisons, settings, counting, pairs)
     verdicts = []
     for one, widening in zip(comparisons, looked.widenings.tolist(), strict=True):
         entries = _context(one, facts, settings) | looked.context | dict(context or {})
@@ -233,13 +238,34 @@ def judge(
         entries |= {} if several is None else {"name": one.name}
         verdicts.append(_verdict(one, log, settings, looked, widening, returns, entries))
     for judged, verdict in zip(policies.values(), verdicts, strict=True):
-        if isinstance(judged, Policy) and replaces(verdict.summary, judged.verdict):
+        if isinstance(judged, Policy | Rule) and replaces(verdict.summary, judged.verdict):
             judged.declare(verdict.acting, verdict.summary)
     if counting is not None and looked.look is not None:
         names = [one.name for one in comparisons]
         decisions = {name: verdict.decision for name, verdict in zip(names, verdicts, strict=True)}
         counting.record_decisions(looked.look, decisions, dict(zip(names, looked.together, strict=True)))
-    return verdicts[0] if several is None else combine_verdicts(tuple(policies), verdicts, 1.0 - looked.error)
+    if several is None:
+        return verdicts[0]
+    contrasts = _contrasts(pairs, comparisons, verdicts, settings, looked.of_contrasts)
+    margin = limits.margin * float(returns.std())
+    return combine_verdicts(tuple(policies), verdicts, 1.0 - looked.error, contrasts, margin)
+
+
+def _contrasts(
+    pairs: Sequence[tuple[int, int]],
+    comparisons: Sequence[Comparison],
+    verdicts: Sequence[Verdict],
+    settings: Settings,
+    widening: float,
+) -> tuple[Contrast, ...]:
+    """Learnt policies against simple rules, where the log supports both."""
+    supported = [(one, rule) for one, rule in pairs if "unsupported" not in {verdicts[one].decision,
+                                                                             verdicts[rule].decision}]  # fmt: skip
+    cases = {place: comparisons[place].case(settings, widening) for pair in supported for place in pair}
+    return tuple(
+        Contrast(comparisons[one].name, comparisons[rule].name, cases[one].against(cases[rule]))
+        for one, rule in supported
+    )
 
 
 def _ledger(ledger: Ledger | str | Path | bool | None, log: Log) -> Ledger | None:

@@ -171,7 +171,8 @@ class Ledger:
         wanted = {str(one["identity"]) for one in policies}
         for look in looks:
             identities = {str(one["identity"]) for one in look.policies if one["name"] in look.together}
-            if look.episodes == self.fingerprint and look.number and look.settings == settings and wanted <= identities:
+            alike = _without_ways(look.settings) == _without_ways(settings)
+            if look.episodes == self.fingerprint and look.number and alike and wanted <= identities:
                 return look
         return None
 
@@ -233,6 +234,11 @@ def state_folder() -> Path | None:
         return Path.home() / ".local" / "state" / "tidelog"
     except RuntimeError:  # no home folder
         return None
+
+
+def _without_ways(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without the ways of acting, which the identities of policies contain."""
+    return {name: value for name, value in settings.items() if name != "sample"}
 
 
 def _widenings(look: Look, policies: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:

@@ -35,6 +35,7 @@ class Limits:
     horizon: int = LONGEST_PRODUCT  # longer episodes are judged by occupancy ratios, not by products of ratios
     odds_ratio: float = 1.5  # estimated propensities may be wrong by this factor in the odds; "better" must still hold
     overlap: float = 0.01  # largest share of the judged episodes that the policy may have learnt from
+    margin: float = 0.05  # a simple rule is "no worse" if it loses less, in standard deviations of logged returns
     lowest_return: float | None = None  # lowest possible return of an episode; None: the lowest in the log
     highest_return: float | None = None  # highest possible return; both bound decisions that the log does not show
     level: float = 0.95  # of all intervals, two-sided
@@ -85,6 +86,7 @@ _RANGES: dict[str, tuple[float, Any]] = {
     "horizon": (1, _ANY),
     "odds_ratio": (1.0, 1e6),
     "overlap": (0.0, 1.0),
+    "margin": (0.0, _ANY),
     "lowest_return": (-1e300, 1e300),
     "highest_return": (-1e300, 1e300),
     "level": (0.5, 0.9999),

@@ -29,6 +29,7 @@ class LookResult(NamedTuple):
     widenings: Floats  # [P]: length of the arms of each deciding interval, relative to that level
     together: list[float]  # [P]: the part of it that is due to the other policies of the look
     own_file: Path | None = None  # the one ledger that was named
+    of_contrasts: float = 1.0  # length of the arms of the intervals between two policies, relative to that level
 
     @property
     def context(self) -> dict[str, Any]:
@@ -92,8 +93,16 @@ class LookResult(NamedTuple):
         return tuple(sentences)
 
 
-def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | None) -> LookResult:
-    """Count the look, and compute the width of intervals for earlier looks and other policies."""
+def look_at(
+    found: Sequence[Comparison],
+    settings: Settings,
+    ledger: Ledger | None,
+    contrasts: Sequence[tuple[int, int]] = (),
+) -> LookResult:
+    """Count the look, and compute the width of intervals for earlier looks, other policies and their contrasts.
+
+    `contrasts` are pairs of policies, by position, whose differences hold simultaneously with those from the logger.
+    """
     look, limits = None, settings.limits
     counted = any(one.gathered is not None for one in found)
     if ledger is not None:
@@ -108,17 +117,25 @@ def look_at(found: Sequence[Comparison], settings: Settings, ledger: Ledger | No
     error = spent_error(limits.level, 1 if look is None else look.number)
     cases = [None if one.gathered is None else one.case(settings) for one in found]
     differences = [None if case is None or not case.able else case.deciding_ratios for case in cases]
+    count = (len(found) if look is None else look.policies) + len(contrasts)
+    before = 0 if look is None else look.policies_before
+    usual = normal_deviate(error)
+    least = adaptive_deviate(error / count, before) if before else usual
     if look is not None and look.together is not None:
         together = np.asarray(look.together)
+        of_contrasts = max(float(together.max()), least / usual)
     else:
-        reach = critical_values(differences, Confidence(limits.level, limits.replicates, settings.seed), error)
-        together = np.maximum(reach / normal_deviate(error), 1.0)
-    count = len(found) if look is None else look.policies
-    before = 0 if look is None else look.policies_before
-    least = adaptive_deviate(error / count, before) if before else normal_deviate(error)
-    widenings = np.maximum(together * normal_deviate(error), least) / normal_deviate(1.0 - limits.level)
+        pairs = [(cases[one], cases[other]) for one, other in contrasts]
+        between = [None if one is None or other is None else one.ratios_against(other) for one, other in pairs]
+        confidence = Confidence(limits.level, limits.replicates, settings.seed)
+        reach = critical_values([*differences, *between], confidence, error)
+        reach = np.maximum(reach, least if contrasts else usual)
+        together = reach[: len(found)] / usual
+        of_contrasts = float(reach[len(found) :].max(initial=least)) / usual
+    widenings = np.maximum(together * usual, least) / normal_deviate(1.0 - limits.level)
     own_file = None if ledger is None or ledger.optional else ledger.files[0]
-    return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist(), own_file)
+    of_contrasts = max(of_contrasts * usual / normal_deviate(1.0 - limits.level), 1.0)
+    return LookResult(look, error, limits.level, np.maximum(widenings, 1.0), together.tolist(), own_file, of_contrasts)
 
 
 def _look_settings(settings: Settings) -> dict[str, Any]:

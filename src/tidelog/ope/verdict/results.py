@@ -21,6 +21,7 @@ from tidelog.number_text import amount, in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.verdict.figure import verdict_figure
+from tidelog.ope.verdict.recommendation import Candidate, Contrast, Recommendation, recommend
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import DOES, advice_on, first_decisions
 
@@ -78,6 +79,17 @@ class Verdict:
         return "sample" if self.context.get("sample") else "mode"
 
     @property
+    def rule(self) -> str | None:
+        """The simple rule that was judged, as a sentence; None for another policy."""
+        policy = self.context.get("policy")
+        return policy.get("rule") if isinstance(policy, Mapping) and policy.get("kind") == "rule" else None
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether a simple rule was judged."""
+        return self.rule is not None
+
+    @property
     def first_steps(self) -> int | None:
         """The number of decisions of an episode that were judged; None: all."""
         return self.context.get("first_steps")
@@ -85,7 +97,8 @@ class Verdict:
     @property
     def advice(self) -> str:
         """What to do with the policy, in one sentence."""
-        return advice_on(self.decision, self.acting, not self.context.get("overlap_unknown"), self.first_steps)
+        known = not self.context.get("overlap_unknown")
+        return advice_on(self.decision, None if self.is_rule else self.acting, known, self.first_steps)
 
     @property
     def outcome(self) -> str:
@@ -229,6 +242,8 @@ class Verdicts(Sequence[Verdict]):
     names: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     level: float  # confidence with which the intervals cover all differences simultaneously
+    contrasts: tuple[Contrast, ...] = ()  # learnt policies against simple rules, simultaneous with the differences
+    margin: float = 0.0  # loss of return below which a simple rule is no worse than a learnt policy
 
     def __repr__(self) -> str:
         rows = [f"  {name}: {one.decision}, {with_ends(one.difference, sign=True)}" for name, one in self.items()]
@@ -278,14 +293,23 @@ class Verdicts(Sequence[Verdict]):
 
     @property
     def recommended(self) -> str | None:
-        """The better policy with the highest lower end of the difference; None if no policy is better."""
-        low = {name: self[name].difference.low for name in self.better}
-        return max(low, key=lambda name: low[name]) if low else None
+        """The policy to use; None if no policy is better.
+
+        It is the better one with the highest lower end of the difference, but a learnt one that is not shown to beat a
+        better simple rule gives way to that rule.
+        """
+        return self.recommendation.name
+
+    @property
+    def recommendation(self) -> Recommendation:
+        """The policy to use, and the ground for it."""
+        candidates = [Candidate(name, one.decision, one.difference.low, one.is_rule) for name, one in self.items()]
+        return recommend(candidates, self.contrasts, self.margin)
 
     @property
     def advice(self) -> str:
-        """What to do with these policies, in a sentence or two."""
-        return advice_on_several(self.names, self.verdicts, self.recommended)
+        """What to do with these policies, in a few sentences."""
+        return advice_on_several(self.names, self.verdicts, self.recommendation, self.margin)
 
     @property
     def table(self) -> list[dict[str, Any]]:
@@ -300,6 +324,9 @@ class Verdicts(Sequence[Verdict]):
             "recommended": self.recommended,
             "best": self.best,
             "better": list(self.better),
+            "ground": self.recommendation.ground,
+            "contrasts": [one.to_json() for one in self.contrasts],
+            "margin": self.margin,
             "verdicts": {name: one.to_json() for name, one in self.items()},
         }
 
@@ -314,19 +341,32 @@ def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
         "high": verdict.difference.high,
         "effective_sample_size": verdict.support.effective_sample_size,
         "episodes": verdict.episodes,
+        "acting": verdict.acting,
+        "rule": verdict.rule,
     }
 
 
-def combine_verdicts(names: tuple[str, ...], verdicts: Sequence[Verdict], level: float) -> Verdicts:
+def combine_verdicts(
+    names: tuple[str, ...],
+    verdicts: Sequence[Verdict],
+    level: float,
+    contrasts: tuple[Contrast, ...] = (),
+    margin: float = 0.0,
+) -> Verdicts:
     """Combine verdicts; each one stores the table in its context."""
-    result = Verdicts(names, tuple(verdicts), level)
+    result = Verdicts(names, tuple(verdicts), level, contrasts, margin)
     together = {"level": level, "advice": result.advice, "recommended": result.recommended, "rows": result.table}
+    together |= {"ground": result.recommendation.ground, "margin": margin}
+    together |= {"contrasts": [one.to_json() for one in contrasts]}
     combined = [replace(one, context={**one.context, "together": together}) for one in verdicts]
     return replace(result, verdicts=tuple(combined))
 
 
-def advice_on_several(names: Sequence[str], verdicts: Sequence[Verdict], recommended: str | None) -> str:
+def advice_on_several(
+    names: Sequence[str], verdicts: Sequence[Verdict], recommendation: Recommendation, margin: float
+) -> str:
     """What to do with policies that were judged together: one of them, or none."""
+    recommended = recommendation.name
     counts = Counter(one.decision for one in verdicts)
     if recommended is None:
         decisions = ", ".join(f"{counts[decision]:,} {decision}" for decision in get_args(Decision) if counts[decision])
@@ -338,8 +378,27 @@ def advice_on_several(names: Sequence[str], verdicts: Sequence[Verdict], recomme
     why = f"It is the only one of {count} that is better (lower limit {lower})."
     if better > 1:
         why = f"{better:,} of {count} policies are better, and its lower limit, {lower}, is the highest."
-    use = verdict.advice.replace("Use it", f"Use {recommended}", 1)
+    if recommendation.ground not in ("nothing is better", "the only kind"):
+        why = _against_the_rule(recommendation, margin, verdict.reward_unit)
+    named = recommended if verdict.rule is None else f"{recommended} ({verdict.rule})"
+    use = verdict.advice.replace("Use it", f"Use {named}", 1)
     return f"{use} {why} The intervals hold for all {count} at once, so it may be chosen by them."
+
+
+def _against_the_rule(recommendation: Recommendation, margin: float, unit: str | None) -> str:
+    """Why a learnt policy is recommended instead of a rule, or the rule instead of it."""
+    found = recommendation.contrast
+    if recommendation.ground == "no learnt policy is better":
+        return "No learnt policy is shown to be better than the logged decisions."
+    by = "" if found is None else f" (the difference is {with_ends(found.difference, unit, sign=True)})"
+    if recommendation.ground == "beats the rule" and found is not None:
+        return f"It is shown to beat {found.rule}{by}."
+    policy = "the learnt policy" if found is None else found.policy
+    if found is not None and found.difference.high < 0.0:
+        return f"It is simpler, and shown to be better than {policy}{by}."
+    shown = f"It is simpler; the log does not show that {policy} is better than this rule{by}"
+    no_worse = f", and the rule loses less than {amount(margin, unit)} against it" if recommendation.no_worse else ""
+    return f"{shown}{no_worse}."
 
 
 def named_policies(policy: Any) -> dict[str, Any] | None:

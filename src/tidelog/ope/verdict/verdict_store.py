@@ -132,7 +132,9 @@ class SavedVerdict:
     def policy(self) -> str:
         """The judged policy of the run, and whether it is sampled."""
         context, sample = self.verdict.context, self.verdict.context.get("sample")
-        how = ("sampled" if sample else "deterministic") if isinstance(sample, bool) else ""
+        how = (
+            ("sampled" if sample else "deterministic") if isinstance(sample, bool) and not self.verdict.is_rule else ""
+        )
         return ", ".join(filter(None, [str(context.get("name") or ""), how])) or self.path.stem
 
     @property

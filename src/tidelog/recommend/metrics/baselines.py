@@ -12,6 +12,7 @@ Letters: `B` rows, `H` history length, `N` items, `K` length of a list, `M` even
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -335,7 +336,7 @@ def best(scores: Any, k: int, allowed: Bools | None = None) -> Lists:
     row, item, value = row[eligible], item[eligible], value[eligible]
     begins = np.searchsorted(row, np.arange(scores.shape[0] + 1))
     among = np.ones(len(row), bool)  # only these are sorted: a row has far more entries than its list
-    for begin, end in zip(begins[:-1], begins[1:], strict=True):
+    for begin, end in itertools.pairwise(begins):
         if end - begin > k:
             among[begin:end] = value[begin:end] >= np.partition(value[begin:end], end - begin - k)[end - begin - k]
     row, item, value = row[among], item[among], value[among]

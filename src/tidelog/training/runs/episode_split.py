@@ -57,6 +57,11 @@ class EpisodeSplit:
         """The user's ids of the held-out episodes that are left for the judge."""
         return [] if self._held_out is None else np.asarray(self.log.episode_ids[self._held_out]).tolist()
 
+    @property
+    def training_log(self) -> Log:
+        """The training episodes, in memory."""
+        return self._in_memory
+
     def sketches(self) -> dict[str, Any]:
         """Return JSON sketches of the training and the validation episodes, which identify these episodes later."""
         sketches = {"learnt_from": Sketch.of(self.log, self._train).to_json()}

@@ -9,7 +9,7 @@ from tidelog.errors import ConfigError
 from tidelog.networks.keys import new_key
 from tidelog.policies.declared import as_declared
 from tidelog.policies.named_arrays import fill
-from tidelog.policies.policy import Policy, load_policy
+from tidelog.policies.policy import Policy, load_learnt_policy
 from tidelog.training.engine.members import as_members
 from tidelog.training.runs.checkpoints import Checkpoints, read_member
 from tidelog.training.runs.exploit import after_copies, number_schedule, with_last_numbers
@@ -27,7 +27,7 @@ def policy_of_run(folder: str | Path, member: int | None = None, algorithm: Any 
     if member is None and record.options.best is not None:
         best = Selection(record.options, Checkpoints(path / "checkpoints", 1).memory()).best_member()
         if best is not None:
-            return as_declared(path, with_last_numbers(load_policy(path / "best" / f"member-{best}", algorithm)))
+            return as_declared(path, with_last_numbers(load_learnt_policy(path / "best" / f"member-{best}", algorithm)))
     count = len(record.configs) * len(record.options.seeds)
     if member is not None and not 0 <= member < count:
         raise ConfigError(f"member = {member}: {path} has {count} member(s). fix: use 0 to {count - 1}")

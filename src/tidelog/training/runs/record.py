@@ -34,7 +34,7 @@ from tidelog.training.runs.evaluation import SAMPLED
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Options
 from tidelog.training.runs.processor import processor
-from tidelog.types import Catalogue, Discrete, Spec
+from tidelog.types import Catalogue, Spec
 
 SCHEMA, FILE = 3, "run.json"
 PACKAGES = ("tidelog", "jax", "jaxlib", "equinox", "optax", "numpy")
@@ -277,14 +277,10 @@ class Record:
             **again,
         }
 
-    def judge_command(self, folder: Path, *, has_density: bool = False) -> str:
-        """Return the command that judges the run's policies: all members at once.
-
-        By sampled actions if they are discrete or have a density: a verdict needs their probabilities.
-        """
+    def judge_command(self, folder: Path) -> str:
+        """Return the command that judges the run's policies: all members at once, in all ways of acting."""
         members = len(self.configs) * len(self.options.seeds)
         flags = [" --all-members"] if members > 1 and self.options.best is None else []
-        flags += [" --sample"] if isinstance(self.spec.action, Discrete) or has_density else []
         flags += [] if self.held_out else [" --data OTHER_LOG"]
         return f"tidelog judge {shlex.quote(str(folder))}{''.join(flags)}"
 

@@ -20,7 +20,7 @@ from tidelog.errors import CheckpointError, ConfigError, DivergenceError, Enviro
 from tidelog.networks.arrays import duplicate
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
-from tidelog.policies.policy import Policy, load_policy, value_unit
+from tidelog.policies.policy import Policy, load_learnt_policy, value_unit
 from tidelog.sinks.tracker import Tracker
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
@@ -199,7 +199,7 @@ class Run:
                 f"this run has no best policy. fix: name a metric for it, as in fit(..., best='{self._example()}')"
             )
         if index not in self._best:
-            best = with_last_numbers(load_policy(self._best_folder(index), self.members[index].algorithm))
+            best = with_last_numbers(load_learnt_policy(self._best_folder(index), self.members[index].algorithm))
             self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
 
