@@ -47,8 +47,8 @@ from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete
 
 Floats = NDArray[np.float64]
-TEMPERATURES = (0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
-TRAINED_TEMPERATURES = (1.0, 3.0, 10.0, 30.0)  # of continuous actions
+TEMPERATURES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
+TRAINED_TEMPERATURES = (0.3, 1.0, 3.0, 10.0, 30.0)  # of continuous actions
 THRESHOLDS = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01)
 CAUTION = 0.5  # standard errors: of 0 to 2, what earned most on six generated worlds without following noise far
 FOLDS = 2
@@ -90,7 +90,8 @@ class CrossFit:
     def tempered(self, temperature: float, cap: float) -> Floats:
         """Return the policy [N, A] of advantage-weighted imitation at a temperature."""
         logs = np.minimum(temperature * self.advantage, math.log(cap) if cap > 0 else -LARGEST_LOG)
-        weights = self.clone * np.exp(logs - np.where(self.clone > 0, logs, -np.inf).max(axis=1, keepdims=True))
+        logs = np.where(self.clone > 0, logs, -np.inf)
+        weights = self.clone * np.exp(logs - logs.max(axis=1, keepdims=True))
         policy: Floats = weights / weights.sum(axis=1, keepdims=True)
         return policy
 
