@@ -82,7 +82,9 @@ def test_a_mapping_reads_a_declaration_from_its_file_and_from_a_record(tmp_path:
     for form in (*FORMS.values(), {"shares_by": 0.5, "other": 0.5}):
         mapping = Columns(propensity=form, **ROLES)
         assert Columns.from_mapping(parse_json(json.dumps(asdict(mapping)))) == mapping
-    assert Columns(propensity={"shares_by": 0.5, "B": 0.5}, **ROLES).declared.by is None  # an action of that name
+    action = Columns(propensity={"shares_by": 0.5, "B": 0.5}, **ROLES).declared  # an action of that name
+    assert action is not None
+    assert action.by is None
     assert Columns(propensity="p", **ROLES).used()["propensity"] == ["p"]
     assert Columns(propensity={"shares_by": "village"}, **ROLES).used()["propensity"] == ["village"]
     assert "propensity" not in Columns(propensity="shares", **ROLES).used()
@@ -114,7 +116,7 @@ def test_a_declaration_that_does_not_fit_the_actions_is_an_error(propensity: Any
 
 def test_an_action_that_was_never_drawn_may_be_declared_in_the_vocabulary() -> None:
     frame = table(arm=["A", "B"] * 300)
-    vocabulary = {"vocabularies": {"arm": ["A", "B", "C"]}}
+    vocabulary: dict[str, Any] = {"vocabularies": {"arm": ["A", "B", "C"]}}
     log = tl.read_log(frame, Columns(propensity={"A": 0.5, "B": 0.499, "C": 0.001}, **ROLES, **vocabulary))
     assert log.declared is not None
     assert log.declared.probabilities == pytest.approx((0.5, 0.499, 0.001))

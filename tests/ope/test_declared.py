@@ -152,8 +152,8 @@ def test_shares_of_strata_weigh_as_the_strata_were_drawn() -> None:
     village = generator.integers(0, 2, 3_000)
     action = (generator.random(3_000) < np.array([0.2, 0.8])[village]).astype(int)
     reward = (generator.random(3_000) < np.array([0.2, 0.7])[village]).astype(np.float32)
-    columns = {"action": action, "reward": reward, "terminated": True, "extra": {"village": village}}
-    log = tl.Log.from_arrays(observation=generator.integers(0, 3, 3_000), **columns)
+    seen, extra = generator.integers(0, 3, 3_000), {"village": village}
+    log = tl.Log.from_arrays(observation=seen, action=action, reward=reward, terminated=True, extra=extra)
     assert tl.judge(SECOND, log, propensities="shares", **QUICK).decision == "better"
     by_village = tl.judge(SECOND, log, propensities={"shares_by": ["village"]}, **QUICK)
     assert by_village.decision == "no difference shown"

@@ -345,8 +345,9 @@ def with_file_read(source: Any, log: Log) -> Any:
 def _check_word(source: str | None) -> None:
     if source not in (None, *_WORDS):
         raise ConfigError(
-            f"propensities = {source!r}: expected None, {', '.join(map(repr, _WORDS))}, a declaration such as 'shares', "
-            f"a classifier, the path of a table, or one number per step; {nearest(source, (*_WORDS, 'shares'))}"
+            f"propensities = {source!r}: expected None, {', '.join(map(repr, _WORDS))}, a declaration such as "
+            "'shares', a classifier, the path of a table, or one number per step; "
+            f"{nearest(source, (*_WORDS, 'shares'))}"
         )
 
 
