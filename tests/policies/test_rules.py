@@ -245,6 +245,37 @@ def test_rules_of_episodes_play_in_every_step():
     assert tree.below == pytest.approx(0.4, abs=0.03)
 
 
+@pytest.mark.parametrize("recorded", [True, False])
+def test_scores_weigh_decisions_of_a_logger_that_knew_more(recorded):
+    """C is best for everybody, but the logger gave it to the ill, who earn less: by plain means A looks best."""
+    generator = np.random.default_rng(1)
+    ill = generator.random(6_000) < 0.5
+    chances = np.where(ill[:, None], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1])
+    action = (chances.cumsum(1) > generator.random(6_000)[:, None]).argmax(1)
+    gain = np.asarray([0.0, -0.5, 0.5])[action]
+    reward = gain - 3.0 * ill + 0.3 * generator.standard_normal(6_000)
+    log = Log.from_arrays(
+        observation={"ill": ill[:, None].astype(np.int32), "noise": generator.random((6_000, 1)).astype(np.float32)},
+        action=action, reward=reward.astype(np.float32), terminated=np.ones(6_000, bool), actions=3,
+        propensity=chances[np.arange(6_000), action] if recorded else None,
+    )  # fmt: skip
+    means = [reward[action == one].mean() for one in range(3)]
+    assert np.argmax(means) == 0, "the plain means mislead"
+    rules = tl.simple_rules(log, model="none" if recorded else None)
+    assert rules["best single action"].tree == 2
+    assert list(rules) == ["best single action"]
+
+
+def test_a_rule_plays_in_an_environment():
+    train = tl.collect("treatment", episodes=1_000, seed=0)
+    rules = tl.simple_rules(train)
+    logged = np.add.reduceat(train.reward, train.starts[:-1]).mean()
+    returns = {name: tl.rollout(rule, "treatment", episodes=400, seed=1).mean() for name, rule in rules.items()}
+    assert min(returns.values()) > logged + 0.1
+    log = tl.collect("treatment", rules["best single action"], episodes=5, seed=0)
+    assert len(np.unique(log.action)) == 1
+
+
 def test_rules_need_few_discrete_actions():
     log = Log.from_arrays(
         observation=np.zeros((30, 1), np.float32), action=np.arange(30) % 21, reward=np.zeros(30, np.float32),
