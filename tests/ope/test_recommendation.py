@@ -96,7 +96,7 @@ def test_a_rule_that_is_right_is_recommended_where_the_learnt_policy_adds_nothin
     assert found["small rule"].advice == "Use it: it is better than the logged decisions."
     (contrast,) = [one for one in found.contrasts if one.rule == "small rule"]
     assert contrast.difference.high < 0.0, "it loses what it plays at random"
-    assert "and shown to be better than learnt" in found.advice
+    assert "and shown to be better than the learnt policy (learnt): the difference is -" in found.advice
     content = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert (content["recommended"], content["ground"]) == ("small rule", "simpler")
     assert content["contrasts"][-1]["rule"] == "small rule"
@@ -115,7 +115,14 @@ def test_a_learnt_policy_is_recommended_where_no_rule_of_two_questions_does():
     assert (found.recommended, found.recommendation.ground) == ("learnt", "beats the rule")
     (contrast,) = [one for one in found.contrasts if one.rule == found.recommendation.contrast.rule]
     assert 0.0 < contrast.difference.low < 0.1 < contrast.difference.high
-    assert f"It is shown to beat {contrast.rule} (the difference is +" in found.advice
+    assert f"It is shown to beat the simple rule ({contrast.rule}): the difference is +" in found.advice
+
+
+def test_a_rule_that_is_as_good_as_the_learnt_policy_is_no_worse():
+    found, _ = judged(lambda x: np.where(x[:, 0] > x[:, 1], 1.0, -0.5), lambda x: 1.0 * (x[:, 0] > x[:, 1]))
+    assert (found.recommended, found.recommendation.no_worse) == ("small rule", True)
+    assert "It is simpler; the log does not show that the learnt policy (learnt) is better: the diff" in found.advice
+    assert "and the rule loses less than 0.05" in found.advice
 
 
 def test_nothing_is_recommended_where_no_action_matters():

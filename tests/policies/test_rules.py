@@ -10,6 +10,7 @@ import pytest
 import tidelog as tl
 from tidelog import CheckpointError, ConfigError, Log, SpecError, runtime
 from tidelog.folders import digest
+from tidelog.policies.batch_inference import act_on_known, act_on_table
 from tidelog.policies.rule_search import (
     SMALLEST,
     best_trees,
@@ -92,6 +93,39 @@ def test_as_many_questions_as_are_worth_asking():
     none[:, 1] += 2.0
     assert best_trees(leaves, SPEC, none, folds) == (1, 1)
     assert best_trees(leaves, SPEC, np.zeros((2_000, 3)), folds) == (0, 0), "ties go to the simpler rule"
+
+
+def test_no_action_of_a_tree_has_few_rows():
+    """A rare word with high scores is no reason for a question of its own, at the root or below it."""
+    for rare, is_asked in ((8, False), (12, True)):
+        leaves = rows(1_000)
+        leaves["categorical"] = np.where(np.arange(1_000) < rare, 2, np.arange(1_000) % 2)[:, None].astype(np.int32)
+        scores = np.zeros((1_000, 3))
+        scores[:rare, 2] = 5.0
+        scores[np.arange(1_000), np.where(leaves["numeric"][:, 0] >= 3, 1, 0)] += 1.0
+        trees = Search(scores, np.arange(1_000) % 5).trees(
+            [bin_column(leaves, SPEC, place) for place in columns_of(SPEC).values()]
+        )
+        for depth in (1, 2):
+            assert ((follow(trees[depth][0], leaves, 1_000) == 2)[:rare].any()) == is_asked
+            assert np.bincount(follow(trees[depth][0], leaves, 1_000)).min() >= 10 or not is_asked
+
+
+def test_of_equal_trees_the_one_with_fewer_questions_is_taken():
+    spec = Spec({"a word": SPEC.observation["categorical"], "numeric": SPEC.observation["numeric"]}, SPEC.action)
+    leaves = {"a word": rows(2_000)["categorical"], "numeric": rows(2_000)["numeric"]}
+    old, north = leaves["numeric"][:, 0] >= 3, leaves["a word"][:, 0] == 1
+    scores = np.zeros((2_000, 3))
+    scores[np.arange(2_000), np.where(~old, 0, np.where(north, 1, 2))] = 1.0
+    _, tree = best_trees(leaves, spec, scores, np.arange(2_000) % 5)
+    assert tree == Question(("numeric", 0), 3.0, None, 0, Question(("a word", 0), None, 1, 1, 2))
+
+
+def test_noise_is_often_worth_no_question():
+    leaves, folds = rows(600), np.arange(600) % 5
+    trees = [best_trees(leaves, SPEC, np.random.default_rng(seed).standard_normal((600, 3)), folds)[1]
+             for seed in range(12)]  # fmt: skip
+    assert sum(isinstance(tree, int) for tree in trees) >= 4, "the best tree of the rows themselves always asks"
 
 
 def test_thresholds_are_short_and_separate_neighbours():
@@ -243,6 +277,63 @@ def test_rules_of_episodes_play_in_every_step():
     tree = rules["small rule"].tree
     assert (tree.yes, tree.no) == (1, 0)
     assert tree.below == pytest.approx(0.4, abs=0.03)
+
+
+def test_an_action_that_is_not_allowed_counts_as_the_one_in_its_place():
+    """C is best where it is allowed, and A elsewhere, which the rule of C plays there without a question."""
+    generator = np.random.default_rng(0)
+    closed = generator.integers(0, 2, 3_000)
+    mask = np.ones((3_000, 3), bool)
+    mask[closed == 1, 2] = False
+    chances = mask / mask.sum(1, keepdims=True)
+    action = (chances.cumsum(1) > generator.random(3_000)[:, None]).argmax(1)
+    reward = np.where(closed == 1, action == 0, 0.5 * (action == 2)) + 0.1 * generator.standard_normal(3_000)
+    log = Log.from_arrays(
+        observation=closed[:, None].astype(np.int32), action=action, reward=reward.astype(np.float32),
+        terminated=np.ones(3_000, bool), propensity=chances[np.arange(3_000), action], action_mask=mask, actions=3,
+    )  # fmt: skip
+    rules = tl.simple_rules(log)
+    assert {name: (rule.tree, rule.fallback) for name, rule in rules.items()} == {"best single action": (2, (2, 0, 1))}
+
+
+def test_a_table_may_have_words_that_the_log_does_not_have(tmp_path):
+    rule = Rule(Question(VILLAGE, None, 0, 1, 2), SPEC, (0, 1, 2))
+    (tmp_path / "rows.csv").write_text("age,income,village\n1,2,east\n1,2,south\n1,2,\n")
+    acted = act_on_table(rule, tmp_path / "rows.csv")
+    assert acted["action"].to_list() == ["B", "C", "C"]
+    known, skipped = act_on_known(rule, tmp_path / "rows.csv")
+    assert (known["action"].to_list(), len(skipped)) == (["B", "C", "C"], 0)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_scores_weigh_decisions_of_a_logger_that_knew_more(recorded):
+    """C is best for everybody, but the logger gave it to the ill, who earn less: by plain means A looks best."""
+    generator = np.random.default_rng(1)
+    ill = generator.random(6_000) < 0.5
+    chances = np.where(ill[:, None], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1])
+    action = (chances.cumsum(1) > generator.random(6_000)[:, None]).argmax(1)
+    gain = np.asarray([0.0, -0.5, 0.5])[action]
+    reward = gain - 3.0 * ill + 0.3 * generator.standard_normal(6_000)
+    log = Log.from_arrays(
+        observation={"ill": ill[:, None].astype(np.int32), "noise": generator.random((6_000, 1)).astype(np.float32)},
+        action=action, reward=reward.astype(np.float32), terminated=np.ones(6_000, bool), actions=3,
+        propensity=chances[np.arange(6_000), action] if recorded else None,
+    )  # fmt: skip
+    means = [reward[action == one].mean() for one in range(3)]
+    assert np.argmax(means) == 0, "the plain means mislead"
+    rules = tl.simple_rules(log, model="none" if recorded else None)
+    assert rules["best single action"].tree == 2
+    assert list(rules) == ["best single action"]
+
+
+def test_a_rule_plays_in_an_environment():
+    train = tl.collect("treatment", episodes=1_000, seed=0)
+    rules = tl.simple_rules(train)
+    logged = np.add.reduceat(train.reward, train.starts[:-1]).mean()
+    returns = {name: tl.rollout(rule, "treatment", episodes=400, seed=1).mean() for name, rule in rules.items()}
+    assert min(returns.values()) > logged + 0.1
+    log = tl.collect("treatment", rules["best single action"], episodes=5, seed=0)
+    assert len(np.unique(log.action)) == 1
 
 
 def test_rules_need_few_discrete_actions():

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from tests.serving.bodies import BODIES, JSON, ROW
+from tidelog import runtime
 from tidelog.cli import serve
+from tidelog.runtime.rule import Question, Rule
 from tidelog.serving import app
 from tidelog.serving.app import Bounds, application
 from tidelog.serving.endpoints import (
@@ -26,7 +28,7 @@ from tidelog.serving.endpoints import (
     _times,
     example,
 )
-from tidelog.types import Continuous, Discrete, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 
 def asked(policy, *requests, bounds=None, hosts=None):
@@ -42,6 +44,22 @@ def asked(policy, *requests, bounds=None, hosts=None):
 
 def act(policy, body, **options):
     return asked(policy, ("POST", "/act", {"json": body}), **options)[0]
+
+
+def test_a_rule_is_served_as_a_policy(tmp_path):
+    spec = Spec({"numeric": Vector(1, ("age",)), "words": Codes((2,), ("village",), (("north", "west"),))},
+                Discrete(2, ("A", "B")))  # fmt: skip
+    tree = Question(("numeric", 0), 40.0, None, 0, Question(("words", 0), None, 0, 1, 0))
+    policy = runtime.load(Rule(tree, spec, (1, 0), "small rule").save(tmp_path / "rule.json"))
+    rows = [{"age": 39, "village": "north"}, {"age": 40, "village": "north"}, {"age": 40, "village": "south"}]
+    answer = act(policy, {"observations": rows})
+    assert answer.json() == {"actions": ["A", "B", "A"], "codes": [0, 1, 0]}
+    assert act(policy, {"observation": rows[0], "mask": [False, True]}).json()["action"] == "B"
+    assert act(policy, {"observation": {"age": None, "village": "west"}}).status_code == 422
+    assert act(policy, example(policy)).status_code == 200
+    (described,) = asked(policy, ("GET", "/policy", {}))
+    facts = described.json()
+    assert (facts["algorithm"], facts["rule"]) == ("small rule", "if age < 40: A; else if village is north: B; else A")
 
 
 def test_one_observation_and_a_batch_are_answered_as_numpy_answers(plain):

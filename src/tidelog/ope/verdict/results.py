@@ -390,15 +390,15 @@ def _against_the_rule(recommendation: Recommendation, margin: float, unit: str |
     found = recommendation.contrast
     if recommendation.ground == "no learnt policy is better":
         return "No learnt policy is shown to be better than the logged decisions."
-    by = "" if found is None else f" (the difference is {with_ends(found.difference, unit, sign=True)})"
-    if recommendation.ground == "beats the rule" and found is not None:
-        return f"It is shown to beat {found.rule}{by}."
-    policy = "the learnt policy" if found is None else found.policy
-    if found is not None and found.difference.high < 0.0:
-        return f"It is simpler, and shown to be better than {policy}{by}."
-    shown = f"It is simpler; the log does not show that {policy} is better than this rule{by}"
+    if found is None:
+        return "It is simpler; the log does not show that the learnt policy is better."
+    by = f"the difference is {with_ends(found.difference, unit, sign=True)}"
+    if recommendation.ground == "beats the rule":
+        return f"It is shown to beat the simple rule ({found.rule}): {by}."
+    if found.difference.high < 0.0:
+        return f"It is simpler, and shown to be better than the learnt policy ({found.policy}): {by}."
     no_worse = f", and the rule loses less than {amount(margin, unit)} against it" if recommendation.no_worse else ""
-    return f"{shown}{no_worse}."
+    return f"It is simpler; the log does not show that the learnt policy ({found.policy}) is better: {by}{no_worse}."
 
 
 def named_policies(policy: Any) -> dict[str, Any] | None:
