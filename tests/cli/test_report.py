@@ -14,7 +14,7 @@ def test_a_report_is_written_and_named(here, run, tidelog):
     assert done.code == 0
     assert done.out.startswith("report: report.html (")
     text = (here / "report.html").read_text(encoding="utf-8")
-    assert "No verdict yet" in text
+    assert "Not judged yet" in text
     assert "severity" in text
     assert tidelog("report", run, "--out", "report.html").code == 0
 

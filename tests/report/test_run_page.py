@@ -48,7 +48,7 @@ def in_order(said, *words):
 def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision, runs):
     put(runs / "bc", "now", verdict(decision))
     _, page, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, verdict(decision).advice, f"Verdict on now: {decision.capitalize()} now:", "Judged on",
+    in_order(said, verdict(decision).advice, "Judged on",
              f"A paragraph about {decision}.", f"the first reason for {decision}", "the second reason",
              "policy minus logger", "mean return up to the recorded end", "algorithm", "91.2 of 200", "Losses",
              "hyper-parameters", "Versions and")  # fmt: skip
@@ -60,6 +60,7 @@ def test_the_verdict_comes_first_in_words_with_its_reasons_and_numbers(decision,
     assert ("Do not use these numbers" in said) == (decision == "unsupported")
     assert len({attributes.get("class") for tag, attributes in page.tags if tag == "p"} & {
         "banner better", "banner worse", "banner same", "banner unknown"}) == 1  # fmt: skip
+    assert "All 1 candidates" not in said
 
 
 def test_the_page_names_the_unit_the_date_and_the_file_of_the_judged_episodes(runs):
@@ -67,7 +68,8 @@ def test_the_page_names_the_unit_the_date_and_the_file_of_the_judged_episodes(ru
     log = {"fingerprint": "x", "source": "/data/clinic/visits.csv"}
     put(runs / "bc", "now", verdict("better", reward_unit="EUR", context={**context, "log": log}))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "Better", "seed 3, sampled: +0.08 EUR per episode compared with the logger (95% interval: +0.03 to "
+    in_order(said, "+0.08 EUR (+0.03 to +0.13) per episode", "difference from the logged decisions, per episode in EUR",
+             "seed 3, sampled: +0.08 EUR per episode compared with the logger (95% interval: +0.03 to "
              "+0.13). Judged on 2026-01-05 on 200 episodes of visits.csv.", "difference in mean return per episode in "
              "EUR", "mean return per episode in EUR", "mean return in EUR")  # fmt: skip
     put(runs / "bc", "now", verdict("better", context=context))
@@ -106,8 +108,9 @@ def test_the_paragraph_does_not_repeat_the_reasons_and_ends_with_what_to_do(runs
     told = "It is better. The first reason is 0.5. Every check agrees. Next: try it; wait."
     put(runs / "bc", "now", verdict("better", paragraph=told, reasons=("the first reason is 0.5", "a second one")))
     text, _, said = page_of([runs / "bc"], runs / "report.html")
-    assert "It is better. Every check agrees. Next: try it; wait. the first reason is 0.5 a second one" in said
-    assert '<p class="next">Next: try it; wait.</p>' in text
+    assert "It is better. Every check agrees. the first reason is 0.5 What this answer rests on a second one" in said
+    assert text.count("Next: try it; wait.") == 1
+    in_order(said, "Next: try it; wait.", "It is better. Every check agrees.")
 
 
 def test_every_picture_names_its_axes_and_marks_logarithmic_ones(runs):
@@ -228,7 +231,7 @@ def test_the_page_begins_with_the_best_member_that_is_better(runs):
 def test_progress_names_each_part_of_the_page_with_a_rising_share(runs):
     told = []
     report_of([runs / "bc"], runs / "report.html", progress=lambda *now: told.append(now))
-    assert [doing for doing, _ in told][:4] == ["the runs' log", "verdict", "lists", "estimates"]
+    assert [doing for doing, _ in told][:4] == ["the runs' log", "the answer", "lists", "in words"]
     shares = [share for _, share in told]
     assert shares[0] == shares[1] == 0.0
     assert shares[1:] == sorted(set(shares))
@@ -265,7 +268,7 @@ def test_policies_that_were_judged_at_once_have_a_table(runs):
     context = {"name": "member-0", "judged_before": 1, "together": {"level": 0.975, "rows": rows}}
     put(runs / "bc", "a", verdict("better", level=0.975, context=context))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "2 policies judged together", "by wdr", "97.5% for all together", "+0.01 to +0.15", "member-1")
+    in_order(said, "All 2 candidates", "interval, 97.5% for all at once", "+0.01 to +0.15")
     assert "judged once before, so the interval of the difference is stricter: it has a level of 97.5%" in said
     del rows[1]["low"]
     put(runs / "bc", "a", verdict("better", context=context))
@@ -279,8 +282,10 @@ def test_the_headline_is_the_recommendation_of_the_newest_set_of_policies(runs):
         {"name": f"member-{place}", "decision": decision, "difference": 0.08, "low": 0.01, "high": 0.15}
         for place, decision in enumerate(("worse", "better", "unsupported"))
     ]
-    told = "Use member-1: it is the only one."
-    together = {"level": 0.95, "rows": rows, "advice": told, "recommended": "member-1"}
+    for row in rows:
+        row["advice"] = f"Use it: {row['name']} is {row['decision']}."
+    told = "Use member-1: member-1 is better."
+    together = {"level": 0.95, "rows": rows}
 
     def judged(member, decision, before, **more):
         context = {"name": f"member-{member}", "sample": False, "judged_before": before, **more}
@@ -291,8 +296,8 @@ def test_the_headline_is_the_recommendation_of_the_newest_set_of_policies(runs):
     judged(0, "unsupported", 1)
     text, _, said = page_of([runs / "bc"], runs / "report.html")
     assert f'<p class="banner better"><span class="sign" aria-hidden="true">▲</span><span><b>{told}</b>' in text
-    in_order(said, told, "Verdict on member-1, deterministic: Better", "3 policies judged together", "All 4 verdicts")
-    (table,) = re.findall(r"<caption>3 policies judged together on these episodes</caption>(.*?)</table>", text)
+    in_order(said, told, "+0.08 (+0.01 to +0.15) per episode", "It is the only one of 3", "All 3 candidates", "All 4 v")
+    (table,) = re.findall(r"<caption>All 3 candidates</caption>(.*?)</table>", text)
     assert re.findall(r'<tr class="marked"><th scope="row">(.*?)</th>', table) == ["member-1"]
     assert "unsupported</td><td>unknown</td><td>unknown" in re.sub(r"<td[^>]*>", "<td>", table)
     _, _, both = page_of([runs / "bc", runs / "iql"], runs / "both.html")
@@ -302,18 +307,50 @@ def test_the_headline_is_the_recommendation_of_the_newest_set_of_policies(runs):
     assert told not in text.partition("banner")[2].partition("</p>")[0], "it acts in the way that was judged last"
 
 
-def test_verdicts_that_differ_between_policies_of_a_run_are_pointed_out(runs):
+def test_policies_of_a_run_that_were_judged_apart_are_all_candidates(runs):
+    """Each by its newest verdict, with the advice to judge them at once."""
     for place, (name, decision) in enumerate((("member-0", "better"), ("member-1", "worse"), ("member-1", "better"))):
-        context = {"name": name, "sample": False, "judged_before": place}
+        context = {"name": name, "sample": False, "judged_before": place, "log": {"fingerprint": "x"}}
         put(runs / "bc", f"{place}", verdict(decision, context=context))
-        _, _, said = page_of([runs / "bc"], runs / "report.html")
-        warned = "have different verdicts. member-0, deterministic: better; member-1, deterministic: worse" in said
-        assert warned == (place == 1)
+        text, _, said = page_of([runs / "bc"], runs / "report.html")
+        assert ("were judged apart, each look at a stricter level; judge them at once" in said) == (place > 0)
+        rows = re.findall(r"<caption>(?:All 2 candidates|The candidate)</caption>(.*?)</table>", text)[0]
+        shown = re.findall(r'<th scope="row">(.*?)</th><td[^>]*>(.*?)</td>', rows)
+        assert shown == [("member-0, deterministic", "better"), ("member-1, deterministic", decision)][: place + 1]
+
+
+def test_runs_that_were_judged_apart_have_one_answer_and_the_better_one_stands_first(runs):
+    """So have runs whose policies were judged at once: their rows are listed once."""
+    put(runs / "bc", "now", verdict("unsupported", context={"name": "policy", "sample": True}))
+    put(runs / "iql", "now", verdict("better", context={"name": "policy", "sample": True}))
+    text, _, said = page_of([runs / "bc", runs / "iql"], runs / "report.html")
+    assert text.count('class="banner') == 1
+    in_order(said, "Use iql: policy, sampled", "All 2 candidates", "The runs of this report")
+    rows = [
+        {"name": f"{name}: sampled actions", "decision": decision, "difference": 0.08, "low": 0.01, "high": 0.15}
+        for name, decision in (("bc", "worse"), ("iql", "better"))
+    ]
+    for row in rows:
+        row["advice"] = f"Use it: {row['decision']}."
+        name = row["name"].partition(":")[0]
+        context = {"name": row["name"], "sample": True, "together": {"level": 0.95, "rows": rows}}
+        put(runs / name, "now", verdict(row["decision"], context=context | {"deploy": f"tidelog export {name}"}))
+    text, _, said = page_of([runs / "bc", runs / "iql"], runs / "report.html")
+    assert "All 2 candidates" in said
+    assert "<pre>tidelog export iql</pre>" in text
+    assert "interval, 95% for all at once" in said
+
+
+def test_the_tail_of_yes_or_no_is_left_out(runs):
+    reward = np.arange(200.0) % 2
+    log = evidence_of([1] * 200, reward=reward, target=0.3 + 0.4 * reward, behaviour=np.full(200, 0.5))
+    put(runs / "bc", "now", verdict("better", risk=risk_of(log)))
+    assert "Worst episodes" not in page_of([runs / "bc"], runs / "report.html")[2]
 
 
 def test_without_a_verdict_the_command_that_makes_one_is_given(runs, continuous):
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    assert "No verdict yet" in said
+    assert "Not judged yet" in said
     assert f"tidelog judge {runs / 'bc'}" in said
     assert "on its 6 held-out episodes" in said
     _, _, said = page_of([continuous[0]], runs / "other.html")
@@ -346,7 +383,7 @@ def test_runs_and_members_of_a_population_are_overlaid_and_their_differences_lis
     text, _, said = page_of([runs / "bc", runs / "iql"], runs / "report.html")
     (drawn,) = re.findall(r"<figcaption><b>entropy</b></figcaption>(.*?)</svg>", text)
     assert {"c0", "c1", "c2"} == set(re.findall(r'<path class="curve (c\d)"', drawn))
-    in_order(said, "No verdict yet", "Worse", "iql [temperature 1]", "iql [temperature 3]")
+    in_order(said, "worse", "This run was not judged yet", "iql [temperature 1]", "iql [temperature 3]")
     (table,) = re.findall(r"<caption>Common settings that differ</caption>(.*?)</table>", text)
     named = re.findall(r'<th scope="row">(.*?)</th>', table)
     assert {"algorithm", "seeds", "temperature", "own evaluators"} <= set(named)
@@ -648,10 +685,12 @@ def test_runs_that_learnt_in_an_environment_have_all_but_a_verdict(runs):
     assert "84 of 42 decisions, from the environment treatment" in said
     assert "learnt in the environment treatment, so there is no log to judge it on" in said
     assert f"tidelog evaluate {runs / 'bc'} --env treatment" in said
-    in_order(said, "No verdict", "Returns, treatment", "Evaluations during training", "collect/return", "hyper-param")
+    in_order(
+        said, "Not judged yet", "Returns, treatment", "Evaluations during training", "collect/return", "hyper-param"
+    )
     assert not {"data", "actions", "estimates"} & {
         attributes.get("id") for tag, attributes in page.tags if tag == "section"
     }
     _, _, said = page_of([runs / "bc", runs / "iql"], runs / "both.html")
     assert "none: learnt in an environment" in said
-    in_order(said, "No verdict", "This run was not judged yet", "Actions of log and policy")
+    in_order(said, "Not judged yet", "This run was not judged yet", "Actions of log and policy")

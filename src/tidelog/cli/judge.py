@@ -7,7 +7,7 @@ import math
 import shlex
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -185,7 +185,7 @@ def judge_and_show(options: Judge) -> JudgeResult:
     check_targets(options.out, overwrite=options.overwrite)
     sinks = {one.run: [open_sink(word, one.run) for word in options.sink] for one in named_policies if one.run}
     with json_only(options.json):
-        result = _judge_policies(options, named_policies, log, ledger)
+        result = _with_commands(_judge_policies(options, named_policies, log, ledger), named_policies)
         verdicts = [result] if isinstance(result, Verdict) else list(result)
         files = [_keep(verdict, one) for one, verdict in zip(named_policies, verdicts, strict=True)]
         recommended = None if isinstance(result, Verdict) else result.recommended
@@ -249,6 +249,16 @@ def _rules(sources: Sequence[_Source], log: Log) -> Iterator[_NamedPolicy]:
         for rule in rules.values():
             shown = f"{name}: {rule.name}" if len(parts) > 1 else rule.name
             yield _NamedPolicy(shown, rule.name.replace(" ", "-"), path, rule.with_acting("mode"), rule)
+
+
+def _with_commands(result: Verdict | Verdicts, named_policies: Sequence[_NamedPolicy]) -> Verdict | Verdicts:
+    """The verdicts, each with the command that deploys its policy, for the report."""
+    verdicts = (result,) if isinstance(result, Verdict) else result.verdicts
+    known = tuple(
+        replace(verdict, context={**verdict.context, "deploy": _export_command(one)})
+        for verdict, one in zip(verdicts, named_policies, strict=True)
+    )
+    return known[0] if isinstance(result, Verdict) else replace(result, verdicts=known)
 
 
 def _keep(verdict: Verdict, one: _NamedPolicy) -> Path | None:
@@ -507,18 +517,18 @@ def _show_result(
         if ways:
             print_line(f"from now on, {who} policy {' or '.join(ways)}, as it was judged{other}")
         if isinstance(result, Verdicts) and result.recommended is not None:
-            print_line(f"next: {_export_command(named_policies, result.recommended)}")
+            chosen = next(one for one in named_policies if one.name == result.recommended)
+            print_line(f"next: {_export_command(chosen)}")
 
 
-def _export_command(named_policies: Sequence[_NamedPolicy], name: str) -> str:
-    """The command that saves the policy with this name; every command takes a run's first member otherwise."""
-    one = next(one for one in named_policies if one.name == name)
-    source = one.run or Path(one.name)
+def _export_command(one: _NamedPolicy) -> str:
+    """The command that saves a policy; every command takes a run's first member otherwise."""
+    source = shlex.quote(str(one.run or one.name))
     if isinstance(one.policy, Rule):
         word = next(word for word, known in WORDS.items() if known == one.policy.name)
-        return f"tidelog export {shlex.quote(str(source))} --rule {word}"
+        return f"tidelog export {source} --rule {word}"
     member = one.short.partition("member-")[2]
-    return f"tidelog export {shlex.quote(str(source))}{f' --member {member}' if member else ''} --to zip"
+    return f"tidelog export {source}{f' --member {member}' if member else ''} --to zip"
 
 
 def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
@@ -531,7 +541,12 @@ def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
 
 
 def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
-    print_line(f"{verdicts.advice}\n")
+    answer = verdicts.answer
+    number = f"{answer.number}, {percent(verdicts.level)} interval" if answer.number else ""
+    for line in (answer.headline, number, answer.why):
+        if line:
+            print_line(line)
+    print_line("")
     rows = []
     for row in verdicts.table:
         number, ends = "unknown", "unknown"

@@ -15,6 +15,8 @@ from tidelog.disk import write_file
 from tidelog.errors import ConfigError
 from tidelog.input_files import open_regular
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.report.answer_part import Candidates, answer_section, candidates_of
+from tidelog.report.answer_part import title as answer_title
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, paragraph, section, table
 from tidelog.report.learning_part import learning
@@ -23,7 +25,7 @@ from tidelog.report.population_part import population
 from tidelog.report.returns_part import returns
 from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
 from tidelog.report.settings_part import data, facts, machine, settings
-from tidelog.report.verdict_part import banner, estimates, headline, verdict_section
+from tidelog.report.verdict_part import estimates, headline, verdict_section
 
 KIND = "report"
 
@@ -63,9 +65,11 @@ def run_page(
     logged = [run for run in decide if run.has_log]
     theirs = {mark: found for mark, found in logs.items() if mark in map(fingerprint, logged)}
     judged = [run for run in decide if run.has_log or run.verdicts]
+    candidates = candidates_of(runs)
     parts: dict[str, Callable[[], str]] = {
-        "verdict": lambda: _summary(runs) if decide or len(runs) > 1 else "",
+        "verdict": lambda: _answer(runs, candidates) if decide else "",
         "lists": lambda: lists(runs, logs, within("lists")),
+        "words": lambda: _judgements(runs) if decide or len(runs) > 1 else "",
         "estimates": lambda: estimates(judged) if judged else "",
         "actions": lambda: coverage(decide, theirs) if logged else "",
         "returns": lambda: returns(decide, theirs) if decide else "",
@@ -83,14 +87,14 @@ def run_page(
     for number, (name, make) in enumerate(parts.items()):
         tell(_LINKS[name].lower(), number / len(parts))
         sections[name] = make()
-    title = ", ".join(run.name for run in runs)
-    lead = "Comparison of runs."
+    title = answer_title(candidates) if decide else ", ".join(run.name for run in runs)
+    lead = f"{', '.join(run.name for run in runs)}: {len(runs)} runs."
     if len(runs) == 1:
         run = runs[0]
         options = run.record.options
         seeds = f"{len(options.seeds):,} seed{'' if len(options.seeds) == 1 else 's'}"
         done = f"{run.done:,} of {options.steps:,} {run.unit}"
-        lead = f"{run.record.algorithm}, {seeds}, {done}, from {source(run.record, short=True)}."
+        lead = f"{run.name}: {run.record.algorithm}, {seeds}, {done}, from {source(run.record, short=True)}."
     if not decide:  # lists are the results
         sections = {"lists": sections["lists"], **sections}
     links = [(name, _LINKS[name]) for name, text in sections.items() if text]
@@ -100,7 +104,8 @@ def run_page(
 
 
 _LINKS = {
-    "verdict": "Verdict", "lists": "Lists", "estimates": "Estimates", "actions": "Actions", "returns": "Returns",
+    "verdict": "The answer", "lists": "Lists", "words": "In words",
+    "estimates": "Estimates", "actions": "Actions", "returns": "Returns",
     "learning": "Learning curves", "population": "Population", "data": "Data", "settings": "Settings",
     "machine": "Versions",
 }  # fmt: skip
@@ -108,21 +113,26 @@ _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimat
 _ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics, settings and versions."
 
 
-def _summary(runs: Sequence[SavedRun]) -> str:
-    if len(runs) == 1:
-        return section("Verdict", banner(runs[0]) + verdict_section(runs[0]) + facts(runs[0]), "verdict")
-    sets = [one for run in runs for one in run.verdicts if one.together is not None and one.together.advice]
-    newest = max(sets, key=lambda one: one.date, default=None)
-    advice = "" if newest is None or newest.together is None else newest.together.advice
-    body = [paragraph(advice, "short")] if advice else []
-    body.append(table(_HEAD, map(_row, runs), "The runs of this report", named=True))
-    body += [
-        f'<div class="run">{heading(run.name)}{banner(run)}{verdict_section(run)}</div>'
-        for run in runs
-        if not ranks(run)
-    ]
-    title = "Runs" if all(ranks(run) or not (run.has_log or run.verdicts) for run in runs) else "Verdicts"
-    return section(title, "".join(body), "verdict")
+def _answer(runs: Sequence[SavedRun], candidates: Candidates | None) -> str:
+    """The first screen: one answer over all runs and rules."""
+    decide = [run for run in runs if not ranks(run)]
+    if candidates is not None:
+        return section("The answer", answer_section(candidates), "verdict")
+    return section("The answer", "".join(f'<div class="run">{verdict_section(run)}</div>' for run in decide), "verdict")
+
+
+def _judgements(runs: Sequence[SavedRun]) -> str:
+    """The verdict on each run in words, and the table of the runs."""
+    body = []
+    if len(runs) > 1:
+        body.append(table(_HEAD, map(_row, runs), "The runs of this report", named=True))
+    alone = len(runs) == 1 and not runs[0].verdicts  # the first screen has its command
+    for run in runs:
+        if not ranks(run) and not alone:
+            name = heading(run.name) if len(runs) > 1 else ""
+            body.append(f'<div class="run">{name}{verdict_section(run)}</div>')
+    body += [facts(runs[0])] if len(runs) == 1 else []
+    return section("Runs" if all(map(ranks, runs)) else "In words", "".join(body), "words") if body else ""
 
 
 _NONE = {True: "none yet", False: "none: learnt in an environment"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from tidelog.ope.estimators.risk_bands import Band
 from tidelog.ope.estimators.support import Estimate
 from tidelog.ope.verdict.results import Verdict, percent
 from tidelog.ope.verdict.verdict_store import SavedVerdict
+from tidelog.report.answer_part import GUESS, WORDS
 from tidelog.report.charts import Curve, Reach, Values, binned, curves, intervals, short
 from tidelog.report.frame import (
     bullets,
@@ -33,16 +33,6 @@ from tidelog.report.frame import (
 )
 from tidelog.report.saved import SavedRun, evaluate_command, file_name, plain, source
 
-# decision -> class of the style sheet, sign, label
-WORDS = {
-    "better": ("better", "▲", "Better"),
-    "better if randomised": ("same", "△", "Better if randomised"),
-    "worse": ("worse", "▼", "Worse"),
-    "no difference shown": ("same", "≈", "No difference shown"),
-    "unsupported": ("unknown", "?", "Unsupported"),
-}
-GUESS = "unknown"  # stands for the numbers of an unsupported policy, which the log does not show
-
 
 def headline(run: SavedRun) -> SavedVerdict:
     """The verdict that the page begins with.
@@ -55,10 +45,10 @@ def headline(run: SavedRun) -> SavedVerdict:
     newest = {one.name: one for one in reversed(run.verdicts)}
     better = [one for one in newest.values() if one.verdict.decision == "better"]
     together = next((one.together for one in run.verdicts if one.together is not None), None)
-    recommended = newest.get(str(together.recommended)) if together is not None else None
+    recommended = None if together is None else newest.get(str(together.answer.recommendation.name))
     if recommended in better:
         return recommended
-    names = [] if together is None else [row[0] for row in together.rows]
+    names = [] if together is None else [row.name for row in together.rows]
     supported = [one for one in newest.values() if one.name in names and one.verdict.decision != "unsupported"]
     first = better or supported
     if first:
@@ -66,32 +56,16 @@ def headline(run: SavedRun) -> SavedVerdict:
     return next((newest[name] for name in names if name in newest), run.verdicts[0])
 
 
-def banner(run: SavedRun) -> str:
-    """What to do, as text, sign and colour: by the newest set of policies judged together, else by the verdict."""
-    if not run.verdicts:
-        word = "No verdict yet" if run.has_log else "No verdict"
-        return f'<p class="banner none"><span><b>{word}</b></span></p>'
-    shown = headline(run)
-    kind, sign, word = WORDS[shown.verdict.decision]
-    together, advice = shown.together, shown.verdict.advice
-    if together is not None and together.recommended in (None, shown.name) and together.advice:
-        advice = together.advice
-    verdict = f"Verdict on {shown.policy}: {word}"
-    return (
-        f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
-        f"<span><b>{escape(advice)}</b> {escape(verdict)}</span></p>"
-    )
-
-
 def verdict_section(run: SavedRun) -> str:
-    """The headline's verdict with its interval, how it was judged, and all others."""
+    """The headline's verdict in words with its interval, how it was judged, and all others."""
     if not run.verdicts:
         return _none(run)
     shown = headline(run)
     verdict = shown.verdict
-    next_step = [paragraph(verdict.next_step, "next")] if verdict.next_step else []
-    parts = "".join([paragraph(verdict.outcome), *next_step, bullets(verdict.reasons)])
-    body = [paragraph(_in_short(run, shown), "short"), _disagreement(run, shown), _together(shown)]
+    first, *others = verdict.reasons
+    assumed = folded("What this answer rests on", bullets(others)) if others else ""
+    parts = "".join([paragraph(verdict.outcome), bullets([first]), assumed])
+    body = [paragraph(_in_short(run, shown), "soft")]
     if verdict.decision == "unsupported":
         body += [parts, folded("The numbers, which are guesses outside the log", _difference(verdict))]
     else:
@@ -186,32 +160,7 @@ def _judging_method(shown: SavedVerdict) -> str:
     return "".join(paragraph(one, "soft") for one in texts) + definitions(pairs, tight=True)
 
 
-def _together(shown: SavedVerdict) -> str:
-    """The table of the policies that were judged together with the headline's policy."""
-    together, verdict = shown.together, shown.verdict
-    if together is None:
-        return ""
-    rows = together.rows
-    cells = [
-        [name, decision, *([GUESS] * 2 if decision == "unsupported"
-                           else [three_digits(middle, sign=True), _ends(low, high, sign=True)])]
-        for name, decision, middle, low, high in rows
-    ]  # fmt: skip
-    difference = f"difference from the logger{in_unit(verdict.reward_unit, 'in ')}, by {verdict.deciding}"
-    head = ("policy", "decision", difference, f"interval, {percent(together.level)} for all together")
-    mine = [place for place, row in enumerate(rows) if row[0] == shown.name]
-    return table(head, cells, f"{len(rows):,} policies judged together on these episodes", named=True, marked=mine)
-
-
-def _disagreement(run: SavedRun, shown: SavedVerdict) -> str:
-    """A warning if the newest verdicts on several policies of the run differ, beyond those of the headline's table."""
-    listed = set() if shown.together is None else {row[0] for row in shown.together.rows}
-    newest = {one.policy: one.verdict.decision for one in reversed(run.verdicts) if one.name not in listed}
-    if len(set(newest.values())) < 2:
-        return ""
-    decisions = "; ".join(f"{name}: {decision}" for name, decision in sorted(newest.items()))
-    text = f"The policies of this run have different verdicts. {decisions}."
-    return f'<article class="warning">{paragraph(text)}</article>'
+_YES_OR_NO = 2  # different returns
 
 
 def risk_of_verdict(verdict: Verdict) -> str:
@@ -221,6 +170,8 @@ def risk_of_verdict(verdict: Verdict) -> str:
             return ""
         return heading("Worst episodes") + paragraph(f"No distribution of returns: {verdict.risk_reason}.", "soft")
     risk = verdict.risk
+    if len(np.unique(risk.points)) <= _YES_OR_NO:  # the mean says it all
+        return ""
     return heading("Worst episodes") + with_picture(bullets(risk.sentences) + _tail_numbers(risk), _distribution(risk))
 
 

@@ -61,12 +61,12 @@ def _judgement(sweep: Sweep) -> str:
     if newest.together is None:
         return paragraph(f"{newest.verdict.decision}: {newest.verdict.advice}", "short")
     rows = [
-        [name, decision, *(_number(decision, value) for value in (difference, low, high))]
-        for name, decision, difference, low, high in newest.together.rows
+        [row.name, row.decision, *(_number(row.decision, value) for value in row.difference)]
+        for row in newest.together.rows
     ]
     head = ("policy", "verdict", "difference from the logger", "low", "high")
     caption = f"Judged at once; the intervals hold for all of them with {percent(newest.together.level)}"
-    return paragraph(newest.together.advice, "short") + table(head, rows, caption, named=True)
+    return paragraph(newest.together.answer.text, "short") + table(head, rows, caption, named=True)
 
 
 def _number(decision: str, value: float) -> str:

@@ -7,7 +7,8 @@ that it beats the rule. That difference is one more interval that holds simultan
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from tidelog.policies.statistics import Interval
@@ -30,6 +31,12 @@ class Contrast(NamedTuple):
     policy: str
     rule: str
     difference: Interval  # mean return of the policy minus that of the rule, simultaneous with all other intervals
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Contrast:
+        """Read `to_json`."""
+        ends = (content["difference"][name] for name in Interval._fields)
+        return cls(content["policy"], content["rule"], Interval(*(math.nan if end is None else end for end in ends)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

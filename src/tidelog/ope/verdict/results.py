@@ -6,22 +6,22 @@ Letters: `E` episodes.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.notebooks import facts_table, rows_table
-from tidelog.number_text import amount, in_unit, with_ends
+from tidelog.number_text import in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
+from tidelog.ope.verdict.answer import Answer, Row, answer_of
 from tidelog.ope.verdict.figure import verdict_figure
-from tidelog.ope.verdict.recommendation import Candidate, Contrast, Recommendation, recommend
+from tidelog.ope.verdict.recommendation import Contrast, Recommendation
 from tidelog.policies.statistics import Interval
 from tidelog.runtime.way_of_acting import DOES, advice_on, first_decisions
 
@@ -301,20 +301,29 @@ class Verdicts(Sequence[Verdict]):
         return self.recommendation.name
 
     @property
+    def answer(self) -> Answer:
+        """What to do with these policies, by how much, and why."""
+        return answer_of(self.rows, self.contrasts, self.margin, self.verdicts[0].reward_unit)
+
+    @property
     def recommendation(self) -> Recommendation:
         """The policy to use, and the ground for it."""
-        candidates = [Candidate(name, one.decision, one.difference.low, one.is_rule) for name, one in self.items()]
-        return recommend(candidates, self.contrasts, self.margin)
+        return self.answer.recommendation
 
     @property
     def advice(self) -> str:
         """What to do with these policies, in a few sentences."""
-        return advice_on_several(self.names, self.verdicts, self.recommendation, self.margin)
+        return self.answer.text
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
+        return tuple(row_of(name, one) for name, one in self.items())
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """One row per policy: name, decision, difference from the logger with its simultaneous interval."""
-        return [table_row(name, one) for name, one in self.items()]
+        """The rows as plain values."""
+        return [row.to_json() for row in self.rows]
 
     def to_json(self) -> dict[str, Any]:
         """Plain dictionaries and lists: level, advice, the recommended policy, best, better and every verdict."""
@@ -331,19 +340,19 @@ class Verdicts(Sequence[Verdict]):
         }
 
 
-def table_row(name: str, verdict: Verdict) -> dict[str, Any]:
+def row_of(name: str, verdict: Verdict) -> Row:
     """Row of one policy in the table of several."""
-    return {
-        "name": name,
-        "decision": verdict.decision,
-        "difference": verdict.difference.estimate,
-        "low": verdict.difference.low,
-        "high": verdict.difference.high,
-        "effective_sample_size": verdict.support.effective_sample_size,
-        "episodes": verdict.episodes,
-        "acting": verdict.acting,
-        "rule": verdict.rule,
-    }
+    support = verdict.support
+    return Row(
+        name,
+        verdict.decision,
+        verdict.difference,
+        verdict.acting,
+        verdict.rule,
+        verdict.advice,
+        support.effective_sample_size,
+        verdict.episodes,
+    )
 
 
 def combine_verdicts(
@@ -360,45 +369,6 @@ def combine_verdicts(
     together |= {"contrasts": [one.to_json() for one in contrasts]}
     combined = [replace(one, context={**one.context, "together": together}) for one in verdicts]
     return replace(result, verdicts=tuple(combined))
-
-
-def advice_on_several(
-    names: Sequence[str], verdicts: Sequence[Verdict], recommendation: Recommendation, margin: float
-) -> str:
-    """What to do with policies that were judged together: one of them, or none."""
-    recommended = recommendation.name
-    counts = Counter(one.decision for one in verdicts)
-    if recommended is None:
-        decisions = ", ".join(f"{counts[decision]:,} {decision}" for decision in get_args(Decision) if counts[decision])
-        unsupported = counts["unsupported"] == len(verdicts)
-        shown = "the log cannot show how good any of them is" if unsupported else "none of them is shown to be better"
-        return f"Keep what you have: {shown} ({decisions})."
-    verdict, better, count = verdicts[list(names).index(recommended)], counts["better"], f"{len(names):,}"
-    lower = amount(verdict.difference.low, verdict.reward_unit, sign=True)
-    why = f"It is the only one of {count} that is better (lower limit {lower})."
-    if better > 1:
-        why = f"{better:,} of {count} policies are better, and its lower limit, {lower}, is the highest."
-    if recommendation.ground not in ("nothing is better", "the only kind"):
-        why = _against_the_rule(recommendation, margin, verdict.reward_unit)
-    named = recommended if verdict.rule is None else f"{recommended} ({verdict.rule})"
-    use = verdict.advice.replace("Use it", f"Use {named}", 1)
-    return f"{use} {why} The intervals hold for all {count} at once, so it may be chosen by them."
-
-
-def _against_the_rule(recommendation: Recommendation, margin: float, unit: str | None) -> str:
-    """Why a learnt policy is recommended instead of a rule, or the rule instead of it."""
-    found = recommendation.contrast
-    if recommendation.ground == "no learnt policy is better":
-        return "No learnt policy is shown to be better than the logged decisions."
-    if found is None:
-        return "It is simpler; the log does not show that the learnt policy is better."
-    by = f"the difference is {with_ends(found.difference, unit, sign=True)}"
-    if recommendation.ground == "beats the rule":
-        return f"It is shown to beat the simple rule ({found.rule}): {by}."
-    if found.difference.high < 0.0:
-        return f"It is simpler, and shown to be better than the learnt policy ({found.policy}): {by}."
-    no_worse = f", and the rule loses less than {amount(margin, unit)} against it" if recommendation.no_worse else ""
-    return f"It is simpler; the log does not show that the learnt policy ({found.policy}) is better: {by}{no_worse}."
 
 
 def named_policies(policy: Any) -> dict[str, Any] | None:

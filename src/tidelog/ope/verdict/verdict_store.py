@@ -21,6 +21,8 @@ from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.input_files import parse_saved, read_text
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
+from tidelog.ope.verdict.answer import Answer, Row, answer_of
+from tidelog.ope.verdict.recommendation import Contrast
 from tidelog.ope.verdict.results import Decision, Verdict, Verdicts
 from tidelog.policies.statistics import Interval
 from tidelog.recommend.interactions.readers import reopen
@@ -81,9 +83,15 @@ class Together(NamedTuple):
     """The table of policies that were judged together."""
 
     level: float
-    rows: list[tuple[str, str, float, float, float]]  # name, decision, difference, its low and its high end
-    advice: str  # empty in files of an older tidelog
-    recommended: str | None
+    rows: tuple[Row, ...]
+    contrasts: tuple[Contrast, ...]
+    margin: float
+    unit: str | None  # of rewards
+
+    @property
+    def answer(self) -> Answer:
+        """What to do with these policies."""
+        return answer_of(self.rows, self.contrasts, self.margin, self.unit)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,14 +122,10 @@ class SavedVerdict:
         content = self.verdict.context.get("together")
         if content is None or len(content["rows"]) < 2:
             return None
-        rows = [
-            (_text(row["name"]), _text(row["decision"]), _number(row["difference"]), _number(row["low"]),
-             _number(row["high"]))
-            for row in content["rows"]
-        ]  # fmt: skip
-        recommended = content.get("recommended")
-        advice = _text(content.get("advice", ""))
-        return Together(_number(content["level"]), rows, advice, None if recommended is None else _text(recommended))
+        rows = tuple(map(Row.from_json, content["rows"]))
+        contrasts = tuple(map(Contrast.from_json, content.get("contrasts", ())))
+        level, margin = _number(content["level"]), _number(content.get("margin", 0.0))
+        return Together(level, rows, contrasts, margin, self.verdict.reward_unit)
 
     @property
     def name(self) -> str:
