@@ -13,7 +13,7 @@ from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.ope.verdict.answer import Answer, Row, answer_of
 from tidelog.ope.verdict.recommendation import Contrast
 from tidelog.ope.verdict.results import percent, row_of
-from tidelog.ope.verdict.verdict_store import SavedVerdict
+from tidelog.ope.verdict.verdict_store import SavedVerdict, Together
 from tidelog.report.charts import Reach, intervals
 from tidelog.report.frame import command, paragraph, table
 from tidelog.report.saved import SavedRun, ranks
@@ -52,32 +52,32 @@ def candidates_of(runs: Sequence[SavedRun]) -> Candidates | None:
     Each policy acts as it was judged last, so that a later verdict replaces its row. Several looks at the same episodes
     are held to stricter levels, so that rows of several judgements can be compared.
     """
-    sets: dict[tuple[Row, ...], dict[str, SavedVerdict]] = {}  # runs that were judged at once share one
+    sets: dict[str, tuple[Together, dict[str, SavedVerdict]]] = {}  # runs that were judged at once share one
     alone: dict[str, SavedVerdict] = {}
-    replaced: set[tuple[tuple[Row, ...], str]] = set()
+    replaced: set[tuple[str, str]] = set()
     judged = [run for run in runs if run.verdicts and not ranks(run)]
     for run in judged:
         place = next((i for i, one in enumerate(run.verdicts) if one.together is not None), len(run.verdicts))
         later = {one.name: one for one in reversed(run.verdicts[:place])}
         alone |= {(f"{run.name}: " if len(judged) > 1 else "") + one.policy: one for one in later.values()}
-        if place < len(run.verdicts) and (newest := run.verdicts[place].together) is not None:
-            same = [one for one in run.verdicts if one.together is not None and one.together.rows == newest.rows]
-            sets.setdefault(newest.rows, {}).update({one.name: one for one in reversed(same)})
-            replaced |= {(newest.rows, name) for name in later}
+        for newest in filter(None, [one.together for one in run.verdicts[place : place + 1]]):
+            mark = repr(newest.rows)  # numbers that are not known are not equal
+            same = [one for one in reversed(run.verdicts) if one.together and repr(one.together.rows) == mark]
+            sets.setdefault(mark, (newest, {}))[1].update({one.name: one for one in same})
+            replaced |= {(mark, name) for name in later}
     if not judged:
         return None
     one_set = len(sets) == 1
     rows: list[Row] = []
     saved, contrasts, margins = dict(alone), list[Contrast](), [0.0]
-    for names, verdicts in sets.items():
+    for mark, (together, verdicts) in sets.items():
         before = (
             "" if one_set else f"{next(run.name for run in judged if set(verdicts.values()) & set(run.verdicts))}: "
         )
-        rows += [row._replace(name=before + row.name) for row in names if (names, row.name) not in replaced]
+        rows += [row._replace(name=before + row.name) for row in together.rows if (mark, row.name) not in replaced]
         saved |= {before + name: one for name, one in verdicts.items()}
-        for together in [one.together for one in verdicts.values() if one.together is not None][:1]:
-            contrasts += [Contrast(before + c.policy, before + c.rule, c.difference) for c in together.contrasts]
-            margins.append(together.margin)
+        contrasts += [Contrast(before + c.policy, before + c.rule, c.difference) for c in together.contrasts]
+        margins.append(together.margin)
     rows += [row_of(name, one.verdict) for name, one in alone.items()]
     first = next(iter(saved.values()))
     level = first.verdict.level if first.together is None else first.together.level
