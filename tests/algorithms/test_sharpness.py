@@ -9,8 +9,9 @@ import pytest
 
 import tidelog as tl
 from tests.shared import shared
-from tidelog.algorithms import auto, sharpness
-from tidelog.algorithms.sharpness import CrossFit, Rung, best_rung, rungs
+from tidelog.auto import settings as auto
+from tidelog.auto import sharpness
+from tidelog.auto.sharpness import CrossFit, Rung, best_rung, rungs
 from tidelog.cli import main
 
 close = np.testing.assert_allclose
@@ -242,7 +243,7 @@ def test_points_and_standardised_points_make_the_same_policy():
 def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch):
     log, _ = bandit("strong", 600)
     log.save(tmp_path / "log")
-    monkeypatch.setattr(auto, "cross_fit", None)  # a search would call it
+    monkeypatch.setattr(sharpness, "cross_fit", None)  # a search would call it
     source = ["--data", str(tmp_path / "log")]
     assert main(["train", "iql", *source, "--out", str(tmp_path / "run"), "--steps", "3", "--temperature", "7"]) == 0
     assert tl.load(tmp_path / "run").members[0].algorithm.temperature == 7.0

@@ -16,9 +16,9 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin
 import msgspec
 import tyro
 
-from tidelog.algorithms.auto import suggest
 from tidelog.algorithms.core.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
+from tidelog.auto.settings import suggest
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import File, Folder, OnEngine, Sources, options_in, parse, peek, read_config, verb_flags
 from tidelog.cli.output import json_only, print_line, table

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
+from tidelog.auto.settings import DECISIONS, Suggestion, suggest
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
     OPTIONS,
