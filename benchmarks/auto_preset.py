@@ -1,6 +1,6 @@
 """Settings that follow the log against the constructor's defaults, on seven logs.
 
-The rules of `tidelog/algorithms/auto.py` were chosen on other logs of the built-in treatment problem, CartPole and
+The rules of `tidelog/auto/settings.py` were chosen on other logs of the built-in treatment problem, CartPole and
 Pendulum. Satiation, the first log tried here, then showed that the temperature must not be lowered: its kept result is
 that of the earlier rule, and it no longer counts as a test; FrozenLake took its place. IQL learns from each log twice,
 five seeds each: with the settings that follow it, and with its defaults and the 20,000 updates that `tidelog train`
@@ -27,7 +27,7 @@ import tidelog as tl
 from benchmarks.icu_sepsis import expert_log
 from benchmarks.imperfect import disturbed
 from benchmarks.keep import RESULTS, SHARED, keep, seed_interval
-from tidelog.algorithms.auto import suggest
+from tidelog.auto.settings import suggest
 from tidelog.envs import TabularEnvironment, icu_sepsis, make, play
 from tidelog.envs.satiation import logging_policy, satiation
 from tidelog.envs.tabular import Tabular

@@ -107,7 +107,7 @@ def _learnt(problem, logger: np.ndarray) -> np.ndarray:
     environment = TabularEnvironment(problem, 500)
     find = state_finder(problem)
     played = play(environment, drawn_from(logger, find), 2_500, LEARNT_SEED)
-    algorithm = tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8)
+    algorithm = tl.IQL(hidden=(64, 64), discount=1.0, temperature=10.0, expectile=0.8, reward_scaling="none")
     policy = tl.fit(algorithm, log_of(environment.spec, played), 4_000, progress=False).policy()
     return np.eye(problem.actions)[policy.act(problem.observations())[0]]
 

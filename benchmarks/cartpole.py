@@ -45,7 +45,7 @@ def study() -> dict:
     for seed in range(SEEDS):
         log = mixed_log(20 + seed)
         found["logger"].append(log.statistics().returns["mean"])
-        for name, algorithm in {"discrete_bcq": tl.DiscreteBCQ(), "bc": tl.BC()}.items():
+        for name, algorithm in {"discrete_bcq": tl.DiscreteBCQ(reward_scaling="none"), "bc": tl.BC()}.items():
             run = tl.fit(algorithm, log, STEPS, seeds=[seed], progress=False)
             found[name].append(float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=100 + seed).mean()))
     difference = [q - b for q, b in zip(found["discrete_bcq"], found["bc"], strict=True)]

@@ -35,7 +35,10 @@ def study() -> dict:
     log = expert_log(problem, expert, EPISODES, seed=0)
     states = problem.observations()
     evaluate = {"exact value": lambda policy: problem.value_of(policy(states))}
-    algorithms = {"iql": tl.IQL(discount=1.0, expectile=0.8, temperature=30.0, embedding=64), "bc": tl.BC()}
+    algorithms = {
+        "iql": tl.IQL(discount=1.0, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none"),
+        "bc": tl.BC(),
+    }
     found = {"expert": problem.value_of(expert), "optimal": problem.optimal()[0], "episodes": EPISODES, "steps": STEPS}
     for name, algorithm in algorithms.items():
         run = tl.fit(algorithm, log, STEPS, seeds=SEEDS, evaluate=evaluate, every=STEPS // 20)

@@ -40,12 +40,13 @@ def bcq(threshold: float, discount: float) -> tl.DiscreteBCQ:
         schedule=SCHEDULES["linear"],
         hidden=(64,),
         embedding=64,
+        reward_scaling="none",
     )
 
 
 def iql(discount: float) -> tl.IQL:
     """The settings of IQL's own study."""
-    return tl.IQL(discount=discount, expectile=0.8, temperature=30.0, embedding=64)
+    return tl.IQL(discount=discount, expectile=0.8, temperature=30.0, embedding=64, reward_scaling="none")
 
 
 def within(chances: np.ndarray, threshold: float) -> np.ndarray:

@@ -24,7 +24,7 @@ from tidelog.policies.rollout import COPIES, log_of
 RANDOM, NOISE = 0.3, 0.3
 SEEDS, PLAYED = 5, 50
 COMMAND = "pytest -m slow tests/learns/test_studies.py -k 'imperfect and {}'"
-ALGORITHMS = {"bcq": tl.BCQ, "iql": lambda: tl.IQL.preset("locomotion"), "bc": tl.BC}
+ALGORITHMS = {"bcq": lambda: tl.BCQ(reward_scaling="none"), "iql": lambda: tl.IQL.preset("locomotion"), "bc": tl.BC}
 RIVALS = ("bc", "iql", "demonstrator", "logger")
 
 

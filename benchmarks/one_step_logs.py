@@ -13,7 +13,7 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
-from tidelog.algorithms.auto import suggest
+from tidelog.auto.settings import suggest
 
 COMMAND = "python -m benchmarks.one_step_logs"
 FEATURES, SEEDS, UPDATES, EVERY, NEW = 10, 2, 5_000, 250, 20_000

@@ -55,8 +55,9 @@ def main() -> None:
 
 def imitation(seed: int, steps: int, every: int) -> tuple[float, float]:
     """Losses on new episodes, with and without."""
-    teacher = tl.fit(tl.IQL(**SIZES, temperature=30.0), tl.collect("treatment", episodes=300, seed=1000 + seed), 1_000,
-                     progress=False).policy()  # fmt: skip
+    sharp = tl.IQL(**SIZES, temperature=30.0, reward_scaling="none")
+    taught = tl.collect("treatment", episodes=300, seed=1000 + seed)
+    teacher = tl.fit(sharp, taught, 1_000, progress=False).policy()
     log = tl.collect("treatment", teacher, episodes=300, seed=seed, sample=True)
     fresh = tl.collect("treatment", teacher, episodes=2_000, seed=5_000 + seed, sample=True)
     population = [tl.BC(**SIZES, learning_rate=rate) for rate in RATES]
@@ -90,8 +91,8 @@ def value(seed: int, steps: int, every: int) -> tuple[float, float]:
         return float((weight * returns).sum() / weight.sum())
 
     population = [
-        tl.IQL(**SIZES, temperature=temperature, actor_learning_rate=rate, critic_learning_rate=1e-3,
-               value_learning_rate=1e-3)
+        tl.IQL(**SIZES, reward_scaling="none", temperature=temperature, actor_learning_rate=rate,
+               critic_learning_rate=1e-3, value_learning_rate=1e-3)
         for temperature in TEMPERATURES for rate in ACTOR_RATES
     ]  # fmt: skip
     pbt = tl.PopulationBasedTraining(

@@ -1272,8 +1272,8 @@ MUTATIONS = [
     Mutation(
         "episode split: scales are fitted on held-out episodes too",
         "training/runs/episode_split.py",
-        "Scaler.fit(self._in_memory, observations=observations, rewards=rewards)",
-        "Scaler.fit(self.log, observations=observations, rewards=rewards)",
+        "Scaler.fit(self._in_memory, observations=observations, rewards=scale)",
+        "Scaler.fit(self.log, observations=observations, rewards=scale)",
         "tests/training/test_fit.py",
     ),
     Mutation(
@@ -1451,14 +1451,14 @@ MUTATIONS = [
     # settings that follow the log, files and numbers for people
     Mutation(
         "automatic settings: held-out returns decide",
-        "algorithms/auto.py",
-        "returns[facts.episodes].std()",
-        "returns.std()",
+        "auto/settings.py",
+        "sharpness.some_episodes(facts.log, facts.episodes)",
+        "sharpness.some_episodes(facts.log, np.arange(len(facts.log.episode_ids)))",
         "tests/algorithms/test_auto.py",
     ),
     Mutation(
         "automatic settings: a discount of 1 where episodes are cut off",
-        "algorithms/auto.py",
+        "auto/settings.py",
         "if facts.ended < ENDED or facts.longest > SHORT:",
         "if facts.longest > SHORT:",
         "tests/algorithms/test_auto.py",

@@ -10,7 +10,7 @@ table, mapping, steps = [
 ]
 log = tl.read_log(table, mapping)
 train, held_out = log.split(0.8, seed=0)
-run = tl.fit(tl.IQL(temperature=10.0, discount=1.0, hidden=(64, 64)), train, steps=int(steps))
+run = tl.fit(tl.IQL(temperature=1.5, discount=1.0, hidden=(64, 64)), train, steps=int(steps))
 policy = run.policy()
 agreement = (policy(held_out.transitions.observation).codes == held_out.action).mean()
 print(f"{len(train.episodes)} episodes learnt from, {len(held_out.episodes)} held out")

@@ -51,7 +51,7 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("training", "recommend.recommendation_tables"),
     ("sweeps.engines", "sweeps.fan_out", "sweeps.worker"),
     ("ope", "recommend.metrics"),
-    ("report", "testing"),
+    ("report", "testing", "auto"),
     ("bench", "sweeps"),
     ("serving",),
     ("cli",),

@@ -90,7 +90,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from tidelog import testing
-    from tidelog.algorithms.auto import suggest
     from tidelog.algorithms.bc import BC
     from tidelog.algorithms.bcq import BCQ
     from tidelog.algorithms.core.hyperparameters import hyperparameters, number, static
@@ -101,6 +100,7 @@ if TYPE_CHECKING:
     from tidelog.algorithms.names import register
     from tidelog.algorithms.off_policy_ppg import OffPolicyPPG
     from tidelog.algorithms.ppg import PPG, PPO
+    from tidelog.auto.settings import suggest
     from tidelog.data.concat import concat
     from tidelog.data.core.columns import Columns
     from tidelog.data.io.readers import (
@@ -165,7 +165,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "types": ("Continuous", "Discrete", "MultiDiscrete"),
     "algorithms.bcq": ("BCQ",),
     "algorithms.discrete_bcq": ("DiscreteBCQ",),
-    "algorithms.auto": ("suggest",),
+    "auto.settings": ("suggest",),
     "algorithms.iql": ("IQL",),
     "algorithms.off_policy_ppg": ("OffPolicyPPG",),
     "algorithms.ppg": ("PPG", "PPO"),

@@ -9,10 +9,10 @@ import pytest
 import tidelog as tl
 from tests.data.clicks import interactions
 from tests.ope.played import treated
-from tidelog.algorithms import auto
-from tidelog.algorithms.auto import DECISIONS, preset_of
 from tidelog.algorithms.core import fields
 from tidelog.algorithms.names import configured, shown_name
+from tidelog.auto import settings as auto
+from tidelog.auto.settings import DECISIONS, preset_of
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Continuous, Discrete, Image, MultiDiscrete, Spec, Vector
 

@@ -9,8 +9,9 @@ import pytest
 
 import tidelog as tl
 from tests.shared import shared
-from tidelog.algorithms import auto, sharpness
-from tidelog.algorithms.sharpness import CrossFit, Rung, best_rung, rungs
+from tidelog.auto import settings as auto
+from tidelog.auto import sharpness
+from tidelog.auto.sharpness import CrossFit, Rung, best_rung, rungs
 from tidelog.cli import main
 
 close = np.testing.assert_allclose
@@ -237,3 +238,15 @@ def test_points_and_standardised_points_make_the_same_policy():
         names = list(log.spec.action.names)
     close(*policies, atol=0.05)  # the file has z to four digits
     assert policies[0][:, names.index("compact")].mean() > 0.7
+
+
+def test_a_temperature_of_ones_own_is_not_searched(tmp_path, capsys, monkeypatch):
+    log, _ = bandit("strong", 600)
+    log.save(tmp_path / "log")
+    monkeypatch.setattr(sharpness, "cross_fit", None)  # a search would call it
+    source = ["--data", str(tmp_path / "log")]
+    assert main(["train", "iql", *source, "--out", str(tmp_path / "run"), "--steps", "3", "--temperature", "7"]) == 0
+    assert tl.load(tmp_path / "run").members[0].algorithm.temperature == 7.0
+    grid = ["--grid", "temperature=1,2", "--steps", "3", "--out", str(tmp_path / "sweep")]
+    assert main(["sweep", "iql", *source, *grid]) == 0
+    assert "\n  temperature" not in capsys.readouterr().out

@@ -16,7 +16,7 @@ import tidelog.runtime
 from tests.algorithms.recommenders import people
 from tests.data.clicks import clicks
 from tests.runtime.cases import listing
-from tidelog.algorithms.auto import EVENTS_OF_AN_UPDATE, updates_of_events
+from tidelog.auto.settings import EVENTS_OF_AN_UPDATE, updates_of_events
 from tidelog.cli import main, next_lists
 from tidelog.cli.recommend import seen_line
 from tidelog.recommend.interactions.readers import read_interactions

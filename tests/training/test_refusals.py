@@ -18,6 +18,7 @@ from tests.algorithms.worlds import world
 from tests.data.clicks import interactions
 from tidelog import testing
 from tidelog.algorithms.core.contract import StoreSpec
+from tidelog.data.scaling import Scaler
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.errors import CheckpointError, ConfigError, EnvironmentFailure, LogError
 from tidelog.training import finetune as finetuning
@@ -120,7 +121,7 @@ REFUSED = {
     "a seed": (ConfigError, lambda: as_seeds([1, -1]), "seeds: -1 is outside the range, expected 0 to "),
     "one event": (
         LogError,
-        lambda: time_split._stored(interactions().select(np.arange(1)), None),
+        lambda: time_split._stored(interactions().select(np.arange(1)), None, Scaler()),
         "the log has 1 event(s), expected at least 2. fix: use a longer log",
     ),
     "no folder of the best": (

@@ -16,14 +16,14 @@ from typing import Annotated, Any, TypeAlias, get_args, get_origin
 import msgspec
 import tyro
 
-from tidelog.algorithms.auto import suggest
 from tidelog.algorithms.core.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
+from tidelog.auto.settings import suggest
 from tidelog.cli.declared import DeclaredFlags
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import File, Folder, OnEngine, Sources, options_in, parse, peek, read_config, verb_flags
 from tidelog.cli.output import json_only, print_line, table
-from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons
+from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_flags
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
 from tidelog.sweeps.driver import Driver
@@ -118,7 +118,9 @@ def run(words: list[str]) -> int:
     with json_only(options.json):
         if len(known) == 1 and options.preset == AUTO:
             split = {"held_out": options.held_out, "split_seed": options.split_seed}
-            suggestion = suggest(known[0][0], log, **split, **defaults)
+            varied = {name: getattr(options, name) for name in axes if hasattr(options, name)}
+            own = defaults | set_by_flags(known[0][0], arguments, options) | varied
+            suggestion = suggest(known[0][0], log, **split, **own)
             followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
             options = parse(flags, arguments, "sweep", followed)
             print_reasons(suggestion, options, without=axes)

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import tyro
 
-from tidelog.algorithms.auto import DECISIONS, Suggestion, suggest
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
+from tidelog.auto.settings import DECISIONS, Suggestion, suggest
 from tidelog.cli.declared import DeclaredFlags, declared_value, with_declared
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
@@ -163,7 +163,8 @@ def run(words: list[str]) -> int:
     log = log_of(options)
     if options.preset == AUTO:
         split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
-        suggestion = suggest(cls, log, held_out=options.held_out, split_seed=split_seed, **settings)
+        own = settings | set_by_flags(cls, arguments, options)
+        suggestion = suggest(cls, log, held_out=options.held_out, split_seed=split_seed, **own)
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)
         with json_only(options.json):
@@ -196,6 +197,13 @@ def _suited(
         with json_only(options.json):
             print_line(said)
     return suited
+
+
+def set_by_flags(cls: type[Any], arguments: list[str], options: Any) -> dict[str, Any]:
+    """Return the hyper-parameters that flags set, which nothing has to choose."""
+    flags = {word.split("=")[0].lstrip("-").replace("-", "_") for word in arguments if word.startswith("--")}
+    names = [one.name for group in groups_of(cls).values() for one in group]
+    return {name: getattr(options, name) for name in names if name in flags}
 
 
 def algorithm_of(cls: type[Any], options: Any) -> Any:

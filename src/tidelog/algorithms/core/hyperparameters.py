@@ -40,7 +40,7 @@ def number(
     """Declare a number within `[least, most]` (strictly inside with `open_ends`): a leaf of the pytree.
 
     With `leaf=False` it belongs to the compiled program or to the schedule: all members of a population share it.
-    `role` names the rule by which it follows a log (`algorithms/auto.py`).
+    `role` names the rule by which it follows a log (`auto/settings.py`).
 
     Example:
         >>> @tl.hyperparameters

@@ -50,6 +50,7 @@ Floats = NDArray[np.float64]
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 TRAINED_TEMPERATURES = (0.3, 1.0, 3.0, 10.0, 30.0)  # of continuous actions
 THRESHOLDS = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01)
+LADDERS = {"inverse temperature": TEMPERATURES, "support threshold": THRESHOLDS}  # by role, the mildest rung first
 CAUTION = 0.5  # standard errors: of 0 to 2, what earned most on six generated worlds without following noise far
 FOLDS = 2
 FEWEST_EPISODES = 100

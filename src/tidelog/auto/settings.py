@@ -21,34 +21,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidelog.algorithms.core.hyperparameters import checked, chosen_preset
 from tidelog.algorithms.names import check_source, learns_online, ranks
-from tidelog.algorithms.sharpness import (
-    MOST_UPDATES,
-    MOST_UPDATES_OF_ONE_STEP,
-    TEMPERATURES,
-    THRESHOLDS,
-    TRAINED_TEMPERATURES,
-    CrossFit,
-    best_rung,
-    cross_fit,
-    obstacle,
-    population_fit,
-    rungs,
-    some_episodes,
-)
 from tidelog.data.log import Log
 from tidelog.data.scaling import LoggedRewards, by_return_deviation
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError, SpecError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.types import Continuous, Discrete, Image, Spec
+
+if TYPE_CHECKING:
+    from tidelog.auto.sharpness import CrossFit
 
 PASSES, MOST_PASSES = 50, 400
 FEWEST, MOST = 5_000, 100_000  # updates
@@ -265,35 +254,36 @@ def temperature(facts: Facts) -> Setting | None:
         scale = 1.0 if scaling is None else scaling(LoggedRewards.of(train)).scale
         return float(f"{value / (unit * scale):.3g}")
 
-    return _sharpness(facts, "inverse temperature", TEMPERATURES, policies, in_its_unit)
+    return _sharpness(facts, "inverse temperature", policies, in_its_unit)
 
 
 def threshold(facts: Facts) -> Setting | None:
     """The support threshold that earns most on training episodes that the critic never saw."""
-    return _sharpness(facts, "support threshold", THRESHOLDS, lambda fitted: fitted.supported, lambda value, _: value)
+    return _sharpness(facts, "support threshold", lambda fitted: fitted.supported, lambda value, _: value)
 
 
 def _sharpness(
     facts: Facts,
     role: str,
-    ladder: Sequence[float],
     policies: Callable[[CrossFit], Callable[[float], Any]],
     in_its_unit: Callable[[float, float], float],
 ) -> Setting | None:
     """The best rung of a ladder, or the default, with the reason."""
+    from tidelog.auto import sharpness  # its estimators start slowly
+
     default = facts.by_role.get(role)
-    why = obstacle(facts.log, facts.longest, len(facts.episodes))
+    why = sharpness.obstacle(facts.log, facts.longest, len(facts.episodes))
     if why is not None:
         return None if facts.log.reward is None else Setting(default, f"the default; no estimate chooses it: {why}")
-    part, future = some_episodes(facts.log, facts.episodes), discount(facts)
-    most = MOST_UPDATES_OF_ONE_STEP if facts.longest == 1 else MOST_UPDATES
+    part, future = sharpness.some_episodes(facts.log, facts.episodes), discount(facts)
+    most = sharpness.MOST_UPDATES_OF_ONE_STEP if facts.longest == 1 else sharpness.MOST_UPDATES
     plan = (0.99 if future is None else future.value, min(updates_of(facts, 256).value, most))
     if isinstance(facts.log.spec.action, Discrete):
-        fitted = cross_fit(part, *plan)
-        found, unit = rungs(fitted, ladder, policies(fitted)), fitted.unit
+        fitted = sharpness.cross_fit(part, *plan)
+        found, unit = sharpness.rungs(fitted, sharpness.LADDERS[role], policies(fitted)), fitted.unit
     else:
-        found, unit = population_fit(part, TRAINED_TEMPERATURES, *plan)
-    best = best_rung(found, len(part.episode_ids), facts.held_out)
+        found, unit = sharpness.population_fit(part, sharpness.TRAINED_TEMPERATURES, *plan)
+    best = sharpness.best_rung(found, len(part.episode_ids), facts.held_out)
     if best is None:
         return Setting(default, "the default; no estimate chooses it: too few episodes speak for any other policy")
     return Setting(in_its_unit(best.value, unit), best.reason(unit))
