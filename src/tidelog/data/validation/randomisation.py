@@ -24,7 +24,7 @@ from tidelog.data.core.declared import (
     probabilities_of,
     strata_of,
 )
-from tidelog.data.core.design import EQUAL, known_probabilities
+from tidelog.data.core.design import known_probabilities
 from tidelog.data.core.raw import Column, Finding, RawLog
 from tidelog.data.core.registry import check
 from tidelog.data.validation.balance import (
@@ -45,6 +45,7 @@ DOUBTFUL = 0.01  # p-value below which propensities are said to be doubtful
 BALANCED = 0.05  # p-value from which decisions look as if they had been drawn
 MOST_BALANCED = 20  # actions of a log that looks so
 MOST_STATED, STATED = 3, "the size of the probabilities"  # recorded probabilities of so many actions are tested
+ROUNDED = 0.015  # difference of probabilities that rounding to two digits may make
 BINS = 4  # of numbers, in which mean weights are compared
 
 
@@ -188,9 +189,23 @@ def fit_of(
     known = None if masked else known_probabilities(action, recorded, actions, words)
     if known is not None:  # where the probability of an action is high, it must be taken that often
         frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
-        stated = [Observed(STATED, known[:, one], False) for one in frequent if np.ptp(known[:, one]) > EQUAL]
+        stated = [Observed(STATED, _without_rounding(known[:, one]), False) for one in frequent]
         return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
     return _mean_weights(columns, action, recorded, actions, clusters)
+
+
+def _without_rounding(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[N]: probabilities with one value for those that rounding may have made different.
+
+    A probability comes from that of the logged action, and is one minus it in other rows: rounded, its digits would
+    tell the action. Where values lie so close that rounding cannot be told from differences, they stay.
+    """
+    distinct, codes = np.unique(chances, return_inverse=True)
+    group = np.concatenate([[0], np.cumsum(np.diff(distinct) > ROUNDED)])
+    low, high = np.full(group[-1] + 1, np.inf), np.full(group[-1] + 1, -np.inf)
+    np.minimum.at(low, group, distinct)
+    np.maximum.at(high, group, distinct)
+    return chances if (high - low > 2.0 * ROUNDED).any() else low[group][codes]
 
 
 def _mean_weights(
