@@ -24,7 +24,7 @@ def trial(tmp_path: Path) -> Path:
             "age": generator.normal(40.0, 10.0, 3_000),
             "village": [f"v{one}" for one in generator.integers(0, 4, 3_000)],
             "arm": np.array(["A", "B"])[arm],
-            "reward": (generator.random(3_000) < 0.2 + 0.5 * arm).astype(int),
+            "reward": (generator.random(3_000) < 0.2 + 0.3 * arm).astype(int),
         }
     )
     table.write_csv(tmp_path / "test.csv")
