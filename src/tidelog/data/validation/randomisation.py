@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,8 +152,15 @@ def _codes(raw: RawLog) -> NDArray[np.int64] | None:
     return values.astype(np.int64) if inside else None
 
 
+_BALANCES = WeakKeyDictionary[RawLog, "Balance | None"]()  # two checks, an error and a warning, read one result
+
+
 def _declared_balance(raw: RawLog) -> Balance | None:
-    return None if raw.declared is None else raw_balance(raw, raw.declared)
+    if raw.declared is None:
+        return None
+    if raw not in _BALANCES:
+        _BALANCES[raw] = raw_balance(raw, raw.declared)
+    return _BALANCES[raw]
 
 
 def _recorded_fit(raw: RawLog) -> Balance | None:
