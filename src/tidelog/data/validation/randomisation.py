@@ -15,7 +15,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as t_distribution
 
 from tidelog.data.core.declared import (
     SHARES_BY,
@@ -220,6 +219,8 @@ def _mean_weights(
     columns: Sequence[Observed], action: NDArray[Any], recorded: NDArray[Any], actions: int, clusters: Any
 ) -> Balance | None:
     """Whether the mean weight of an action is above 1 in a part of the rows: one-sided tests, one p-value."""
+    from scipy.special import stdtr  # reading a log without propensities needs no SciPy
+
     rows = len(action)
     groups = [(TOTALS, np.zeros(rows, np.int64)), *((one.name, _parts(one)) for one in columns[:MOST_COLUMNS])]
     tests: list[tuple[str, float, float]] = []
@@ -233,7 +234,7 @@ def _mean_weights(
                 sums = np.bincount(np.unique(units[inside], return_inverse=True)[1], excess)
                 error = float(np.sqrt(np.square(sums - sums.mean()).sum() * len(sums) / max(len(sums) - 1, 1)))
                 if error > 0 and len(sums) >= FEWEST:
-                    p_value = float(t_distribution.sf(sums.sum() / error, len(sums) - 1))
+                    p_value = float(stdtr(len(sums) - 1, -sums.sum() / error))
                     tests.append((name, p_value, float(excess.mean())))
     if not tests:
         return None
