@@ -207,6 +207,19 @@ def test_recorded_propensities_that_do_not_fit_are_a_warning_of_the_log() -> Non
     assert checks(np.full(2_000, 0.5)) == ["doubtful propensities"]
 
 
+@pytest.mark.parametrize("digits", [2, 3, 7, None])
+def test_rounded_recorded_propensities_of_a_right_log_are_no_warning(digits: int | None) -> None:
+    """The probability of the other action is 1 minus that of the logged one: its digits must not tell the action."""
+    generator = np.random.default_rng(5)
+    for often in (np.array([1 / 3, 2 / 3])[generator.integers(0, 2, 3_000)], generator.uniform(0.1, 0.9, 3_000)):
+        action = (generator.random(3_000) < often).astype(int)
+        exact = np.where(action == 1, often, 1.0 - often)
+        recorded = exact if digits is None else np.floor(exact * 10**digits) / 10**digits
+        frame = table(3_000, arm=action).with_columns(p=pl.Series(recorded.astype(np.float32)))
+        report = tl.validate(frame, Columns(**{**ROLES, "actions": 2, "propensity": "p"}))
+        assert "doubtful propensities" not in [one.check for one in report.warnings]
+
+
 def test_recorded_propensities_of_many_actions_may_be_too_small_in_a_part_of_the_log() -> None:
     generator = np.random.default_rng(4)
     chances = generator.dirichlet(np.ones(4) * 3.0, 3_000)

@@ -88,7 +88,8 @@ def test_the_policys_own_algorithm_says_how_to_stay_closer_to_the_logger(algorit
 def advised(cloning):
     """The advice to a policy with too small an effective sample size."""
     policy = SimpleNamespace(algorithm=tl.DiscreteBCQ(threshold=0.1))
-    gathered = SimpleNamespace(without_support=False, policy=bandit(), cloning=cloning, history=(), drift=())
+    known = {"history": (), "drift": (), "declared": None, "balance": None, "if_randomised": None}
+    gathered = SimpleNamespace(without_support=False, policy=bandit(), cloning=cloning, **known)
     comparison = Comparison("mine", policy, True, NOTHING_KNOWN, (), gathered, False)
     narrow = dataclasses.replace(QUICK, effective_episodes=590.0)
     findings = decide(comparison.case(SimpleNamespace(limits=narrow, seed=0))).findings

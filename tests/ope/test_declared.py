@@ -9,6 +9,7 @@ import tidelog as tl
 from tidelog.data.declare import declare
 from tidelog.errors import ConfigError, SpecError
 from tidelog.ope.evidence.episodes import episode_folds
+from tidelog.ope.evidence.policy_evidence import choose_model, logger_model
 from tidelog.ope.evidence.propensities import declared_propensities
 
 QUICK: dict[str, Any] = {
@@ -97,6 +98,9 @@ def test_a_log_without_propensities_that_observations_predict_is_no_randomised_o
     seen = generator.normal(size=(500, 2)).astype(np.float32)
     log = trial(often=1.0 / (1.0 + np.exp(-2.0 * seen[:, 0])), observation=seen)
     assert tl.judge(SECOND, log, **QUICK).decision in ("no difference shown", "unsupported")
+    plan = choose_model(log, None, None, 0)
+    assert logger_model(log, plan, None, 0).shares is None
+    assert logger_model(trial(), plan, None, 0).shares is not None
 
 
 def test_a_hidden_cause_is_better_only_if_randomised_and_never_better() -> None:

@@ -128,6 +128,8 @@ def _inspect(words: list[str]) -> int:
 
 
 def _inspect_source(options: Inspect, source: Source) -> int:
+    named = options.interactions.propensity if options.columns is not None else None
+    declared = ["--randomised"] * options.randomised + ([] if named is None else ["--propensity", named])
     mapping = _mapping(options)
     if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
@@ -143,7 +145,7 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     log = read_any(source, mapping)
     written = _page(options, log.report, log)
     inspection = inspect_log(log)
-    contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log)}"
+    contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log, declared)}"
     _print_contents(options, inspection.to_json(), contents, log.report, written)
     return 0
 

@@ -252,7 +252,7 @@ def _one(saved: SavedVerdict) -> str:
         f"Effective sample size {size}: weighted for this policy, the log is as informative as that many episodes made "
         "by the policy."
     )
-    wide = table(_HEAD, map(_support_cells, rows), "Every estimator with its support", named=True)
+    wide = table(_HEAD, [_support_cells(row, verdict) for row in rows], "Every estimator with its support", named=True)
     if verdict.decision == "unsupported":
         guesses = "".join([picture, _deciding_table(verdict), wide])
         return "".join(
@@ -286,8 +286,8 @@ _HEAD = (
 )  # fmt: skip
 
 
-def _support_cells(row: Estimate) -> list[str]:
-    support = row.support
+def _support_cells(row: Estimate, verdict: Verdict) -> list[str]:
+    support, known = row.support, str(verdict.context.get("propensities", "recorded"))
     mass = "unknown" if support.unsupported_mass is None else _share(support.unsupported_mass)
     how = ESTIMATORS[row.name].what if row.name in ESTIMATORS else ""
     return [
@@ -295,7 +295,7 @@ def _support_cells(row: Estimate) -> list[str]:
         f"{three_digits(support.effective_sample_size)} of {support.episodes:,}", _share(support.largest_weight),
         f"{three_digits(support.mean_weight)} ± {three_digits(support.mean_weight_error)}",
         three_digits(support.pareto_k), _share(support.clipped_share), mass,
-        "estimated" if row.estimated else "recorded", row.note,
+        "estimated" if row.estimated else known, row.note,
     ]  # fmt: skip
 
 

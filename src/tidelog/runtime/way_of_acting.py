@@ -240,7 +240,7 @@ def replaces(new: Mapping[str, Any], carried: Mapping[str, Any] | None) -> bool:
     """Return whether a policy that carries a verdict takes over a new one, and the way of acting that this is on.
 
     On the same way the newer verdict holds, except that an unsupported one replaces only an unsupported one. One on the
-    other way must be at least as good: better, no difference shown, worse, unsupported.
+    other way must be at least as good: better, better if randomised, no difference shown, worse, unsupported.
     """
     if carried is None or carried["decision"] == "unsupported":
         return True

@@ -70,11 +70,11 @@ def inspect_log(log: Log) -> Inspection:
     return Inspection({**data, **declared, "fingerprint": log.fingerprint()})
 
 
-def training_command(source: Any, columns: str | None, log: Log) -> str:
-    """The next command for a log that can be read: cloning where rewards or actions are equal."""
+def training_command(source: Any, columns: str | None, log: Log, flags: Sequence[str] = ()) -> str:
+    """The next command for a log that is read with these flags: cloning where rewards or actions are equal."""
     algorithm = "bc" if log.reward is None or rewards_are_equal(log) or actions_are_equal(log) else "iql"
     words = [algorithm, "--data", *([source] if isinstance(source, str) else source)]
-    words += [] if columns is None else ["--columns", columns]
+    words += [*([] if columns is None else ["--columns", columns]), *flags]
     return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
 
 

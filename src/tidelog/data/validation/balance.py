@@ -23,12 +23,11 @@ Letters: `N` rows, `A` actions, `D` features, `C` clusters.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
-from scipy.stats import f as f_distribution
 
 from tidelog.data.core.declared import share_counts
 
@@ -259,6 +258,8 @@ def _inflation(basis: Floats, kurtosis: float) -> float:
 
 def _predictor(name: str, basis: Floats, residuals: Floats, units: NDArray[Any] | None, free: float) -> Predictor:
     """The test of one group of features; `free` is the share of free rows."""
+    from scipy.special import fdtrc  # reading a log without propensities needs no SciPy
+
     rows, weights = len(basis), basis.T @ residuals
     size = weights.size
     statistic, left = float(np.square(weights).sum()) * free, rows - 1
@@ -266,7 +267,7 @@ def _predictor(name: str, basis: Floats, residuals: Floats, units: NDArray[Any] 
         products = [np.bincount(units, b * r) for b in basis.T for r in residuals.T]  # [C] each
         statistic /= max(1.0, float(np.square(products).sum()) / size)
         left = max(len(products[0]) - 1, 1)
-    p_value = float(f_distribution.sf(statistic / size, size, left))
+    p_value = float(fdtrc(size, left, statistic / size))
     leverage = np.square(basis).sum(axis=1, keepdims=True)
     misses = np.square((residuals - basis @ weights) / np.maximum(1.0 - leverage, EXACT)).sum()
     alone = np.square(residuals * rows / (rows - 1)).sum()
@@ -285,5 +286,6 @@ def _detectable(probabilities: Floats, rows: float, count: int) -> float:
     """Difference of an action's share between two halves of the rows that is found with a chance of `POWER`."""
     share = probabilities.mean(axis=0)
     largest = float(np.sqrt(share * (1.0 - share)).max())
-    reach = float(-ndtri(0.5 * DOUBTFUL / count) + ndtri(POWER))
+    normal = NormalDist()
+    reach = -normal.inv_cdf(0.5 * DOUBTFUL / count) + normal.inv_cdf(POWER)
     return min(1.0, reach * 2.0 * largest / float(np.sqrt(rows)))

@@ -11,10 +11,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as t_distribution
 
 from tidelog.data.core.declared import (
     SHARES_BY,
@@ -24,7 +24,7 @@ from tidelog.data.core.declared import (
     probabilities_of,
     strata_of,
 )
-from tidelog.data.core.design import EQUAL, known_probabilities
+from tidelog.data.core.design import known_probabilities
 from tidelog.data.core.raw import Column, Finding, RawLog
 from tidelog.data.core.registry import check
 from tidelog.data.validation.balance import (
@@ -45,6 +45,7 @@ DOUBTFUL = 0.01  # p-value below which propensities are said to be doubtful
 BALANCED = 0.05  # p-value from which decisions look as if they had been drawn
 MOST_BALANCED = 20  # actions of a log that looks so
 MOST_STATED, STATED = 3, "the size of the probabilities"  # recorded probabilities of so many actions are tested
+ROUNDED = 0.015  # difference of probabilities that rounding to two digits may make
 BINS = 4  # of numbers, in which mean weights are compared
 
 
@@ -150,8 +151,15 @@ def _codes(raw: RawLog) -> NDArray[np.int64] | None:
     return values.astype(np.int64) if inside else None
 
 
+_BALANCES = WeakKeyDictionary[RawLog, "Balance | None"]()  # two checks, an error and a warning, read one result
+
+
 def _declared_balance(raw: RawLog) -> Balance | None:
-    return None if raw.declared is None else raw_balance(raw, raw.declared)
+    if raw.declared is None:
+        return None
+    if raw not in _BALANCES:
+        _BALANCES[raw] = raw_balance(raw, raw.declared)
+    return _BALANCES[raw]
 
 
 def _recorded_fit(raw: RawLog) -> Balance | None:
@@ -188,15 +196,31 @@ def fit_of(
     known = None if masked else known_probabilities(action, recorded, actions, words)
     if known is not None:  # where the probability of an action is high, it must be taken that often
         frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
-        stated = [Observed(STATED, known[:, one], False) for one in frequent if np.ptp(known[:, one]) > EQUAL]
+        stated = [Observed(STATED, _without_rounding(known[:, one]), False) for one in frequent]
         return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
     return _mean_weights(columns, action, recorded, actions, clusters)
+
+
+def _without_rounding(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[N]: probabilities with one value for those that rounding may have made different.
+
+    A probability comes from that of the logged action, and is one minus it in other rows: rounded, its digits would
+    tell the action. Where values lie so close that rounding cannot be told from differences, they stay.
+    """
+    distinct, codes = np.unique(chances, return_inverse=True)
+    group = np.concatenate([[0], np.cumsum(np.diff(distinct) > ROUNDED)])
+    low, high = np.full(group[-1] + 1, np.inf), np.full(group[-1] + 1, -np.inf)
+    np.minimum.at(low, group, distinct)
+    np.maximum.at(high, group, distinct)
+    return chances if (high - low > 2.0 * ROUNDED).any() else low[group][codes]
 
 
 def _mean_weights(
     columns: Sequence[Observed], action: NDArray[Any], recorded: NDArray[Any], actions: int, clusters: Any
 ) -> Balance | None:
     """Whether the mean weight of an action is above 1 in a part of the rows: one-sided tests, one p-value."""
+    from scipy.special import stdtr  # reading a log without propensities needs no SciPy
+
     rows = len(action)
     groups = [(TOTALS, np.zeros(rows, np.int64)), *((one.name, _parts(one)) for one in columns[:MOST_COLUMNS])]
     tests: list[tuple[str, float, float]] = []
@@ -210,7 +234,7 @@ def _mean_weights(
                 sums = np.bincount(np.unique(units[inside], return_inverse=True)[1], excess)
                 error = float(np.sqrt(np.square(sums - sums.mean()).sum() * len(sums) / max(len(sums) - 1, 1)))
                 if error > 0 and len(sums) >= FEWEST:
-                    p_value = float(t_distribution.sf(sums.sum() / error, len(sums) - 1))
+                    p_value = float(stdtr(len(sums) - 1, -sums.sum() / error))
                     tests.append((name, p_value, float(excess.mean())))
     if not tests:
         return None

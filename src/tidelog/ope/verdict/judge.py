@@ -41,7 +41,7 @@ from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
 from tidelog.ope.verdict.checks import overlap_finding
 from tidelog.ope.verdict.comparison import Comparison, Progress, Settings, comparisons_of, contrasts_of
-from tidelog.ope.verdict.decide import METHOD, NOTHING, Outcome, decide, decide_if_randomised
+from tidelog.ope.verdict.decide import IF_RANDOMISED, METHOD, NOTHING, Outcome, decide, decide_if_randomised
 from tidelog.ope.verdict.ledger import Ledger
 from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.look import LookResult, look_at
@@ -349,6 +349,8 @@ def _verdict(
         case = one.case(settings, widening)
         case, outcome = decide_if_randomised(case, decide(case))
         deciding = case.deciding
+        if outcome.decision == IF_RANDOMISED:
+            context = {**context, "propensities": "shares"}
         assumed = caveats(case, outcome)
         outcome = outcome._replace(findings=with_shorter_question(outcome.findings, case))
         risk, risk_reason = verdict_risk(
