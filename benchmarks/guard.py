@@ -78,6 +78,7 @@ def act(folder: Path) -> float:
     policy, rows = folder / "policy", _table(folder, 167)
     if not policy.exists():
         words = ["--columns", folder / "columns.toml", "--steps", 20, "--out", folder / "run", "--overwrite"]
+        words += ["--held-out", 0]  # nothing to judge
         _command("train", "bc", "--data", rows, *words)
         _command("export", folder / "run", "--out", policy, "--no-onnx")
     words = ["--data", rows, "--out", folder / "actions.csv", "--overwrite"]

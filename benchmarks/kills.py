@@ -87,7 +87,7 @@ def training(name: str) -> Training:
         if source == "interactions":
             return [*common, "--data", str(at.parent / "shop"), "--steps", "300", "--every", "50"]
         log = "codes" if Discrete in cls.takes else "numbers"
-        return [*common, "--data", str(at.parent / log), "--steps", str(UPDATES), "--every", "100"]
+        return [*common, "--data", str(at.parent / log), "--steps", str(UPDATES), "--every", "100", "--no-judge"]
 
     return Training(words)
 

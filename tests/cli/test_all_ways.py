@@ -8,6 +8,7 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import call
+from tests.shared import shared
 from tidelog import runtime
 from tidelog.cli import judge as command
 from tidelog.ope import run_rules
@@ -71,7 +72,7 @@ def test_train_judges_every_way_and_the_rules_and_judge_is_the_same_look(here, t
     assert "Use small rule (if age < 40: A; else if village is north: B; else C): it is better than" in again.said
     assert "4 policies judged at once" in again.said
     assert "judged once before" not in again.said, "the look of the training's end"
-    assert "small rule: if age < 40: A; else if village is north: B; else C" in again.out
+    assert "\nbest single action: always " in again.out
     assert "next: tidelog export run --rule tree" in again.out
     part = json.loads(tidelog("judge", "run", "--mode", "--json").out)
     whole = json.loads(tidelog("judge", "run", "--json").out)
@@ -100,6 +101,30 @@ def test_training_ends_with_what_to_do(here, tidelog):
     assert "judged" not in json.loads(tidelog(*words, "--out", "told", "--no-judge", "--json").out)
     none = tidelog(*words, "--out", "told", "--held-out", 0, "--judge")
     assert "next: tidelog judge told --data OTHER_LOG" in none.out, "without held-out episodes there is no verdict"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("table", "mapping", "rule"),
+    [
+        ("uplift.csv", "uplift.toml", None),
+        ("reward_offset.csv", "reward_offset.toml", "always compact"),
+        ("reward_offset.csv", "reward_offset_z.toml", "always compact"),
+    ],
+)
+def test_trials_where_one_action_is_better_for_everybody_are_not_kept_as_they_are(
+    table, mapping, rule, tidelog, tmp_path, monkeypatch
+):
+    """The judge's estimates were right where the learner's defaults lost the value: a rule stands beside them."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--data", shared(f"cases/learn/{table}"), "--columns", shared(f"cases/learn/{mapping}")]
+    done = tidelog("train", "iql", *words, "--held-out", 0.5, "--out", "run", "--judge", "--json")
+    assert done.code == 0, done.err
+    judged = json.loads(done.out)["judged"]
+    assert judged["recommended"] is not None
+    assert judged["better"]
+    if rule is not None:
+        assert json.loads((tmp_path / "run" / "rules" / "constant.json").read_text())["sentence"] == rule
 
 
 def test_a_run_that_cannot_be_judged_is_trained_all_the_same(here, tidelog, monkeypatch):

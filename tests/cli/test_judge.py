@@ -186,7 +186,9 @@ def test_all_members_are_judged_at_once(run, tmp_path, tidelog):
     assert whole["verdicts"]["member-1"] == one
     assert done.out.split("\n")[0] == whole["advice"] == one["context"]["together"]["advice"]
     assert whole["recommended"] is None
-    assert ", of which the log shows most:\n- " in done.out
+    assert ", of which the log shows most: " in done.out
+    table = done.out[done.out.rindex("└") :].split("\n")[1:-1]
+    assert len(table) <= 5, "the rest is printed with --details"
     assert next(line for line in done.out.split("\n") if line.startswith("Next: ")) in [
         verdict["paragraph"][verdict["paragraph"].index("Next: ") :] for verdict in whole["verdicts"].values()
     ]
@@ -234,6 +236,8 @@ def test_looks_are_shown_and_counted_in_a_file_of_ones_choice(run, tmp_path, tid
     assert shown.count("several") == 2, "both ways of acting and the simple rules"
     assert "100%" in shown
     done = tidelog("judge", run, "--ledger", "off", *QUICK)
+    assert "note: earlier verdicts on these episodes were not counted" in done.said
+    done = tidelog("judge", run, "--ledger", "off", "--mode", *QUICK)
     assert "judged before is unknown (ledger=False)" in done.said
     assert tidelog("judge", run, "--looks").said.startswith("0 look(s)")
 

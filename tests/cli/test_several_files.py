@@ -64,7 +64,7 @@ def test_files_in_a_configuration_give_way_to_those_of_the_command_line(here, lo
 def test_judge_evaluate_act_and_report_read_several_files(here, logs, run, tidelog):
     several = ["--data", "logs/part-0.csv", "--data", "logs/part-1.csv", *COLUMNS]
     shutil.copytree(run, "run")
-    assert tidelog("judge", "run", *several, "--ledger", "off", "--out", "verdict.json").code == 0
+    assert tidelog("judge", "run", *several, "--mode", "--ledger", "off", "--out", "verdict.json").code == 0
     assert json.loads((here / "verdict.json").read_text())["context"]["source"] == "logs/part-0.csv and 1 more"
     assert "logs/part-0.csv and 1 more" in tidelog("evaluate", "run", *several).said
     done = tidelog("report", "run", "--data", "logs", *COLUMNS, "--out", "report.html")

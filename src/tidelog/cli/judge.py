@@ -501,7 +501,8 @@ def _show_result(
     saved = [file for file in files if file is not None]
     if saved:
         folders = ", ".join(sorted({str(file.parent) for file in saved}))
-        print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
+        if len(saved) == 1 or options.details:
+            print_line(f"verdict: {saved[0]}" if len(saved) == 1 else f"{len(saved):,} verdicts: {folders}")
         verdicts = [result] if isinstance(result, Verdict) else list(result)
         recommended = result.recommended if isinstance(result, Verdicts) else None
         pairs = [_best_way(pairs, recommended) for pairs in _by_policy(named_policies, verdicts)]
@@ -541,6 +542,7 @@ def _kept(one: _NamedPolicy, verdict: Verdict) -> str:
 
 
 def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
+    """Print the answer, the table, and a line each on the rules, the episodes, and on what is missing."""
     answer = verdicts.answer
     number = f"{answer.number}, {percent(verdicts.level)} interval" if answer.number else ""
     for line in (answer.headline, number, answer.why):
@@ -560,25 +562,27 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
     head = ["policy", "difference", f"{percent(verdicts.level)} interval", "effective share", "verdict"]
     table(title, head, rows)
     for name, verdict in verdicts.items():
-        if verdict.rule is not None:
+        if verdict.rule is not None and (details or name != verdicts.recommended):  # the advice has that one
             print_line(f"{name}: {verdict.rule}")
     print_line(
         f"judged on {which}. Effective share: the part of these episodes that speaks for a policy. --details prints "
-        "each verdict with its reasons"
+        "each verdict with its reasons and assumptions"
     )
     shared = set.intersection(*(set(one.reasons) for one in verdicts))
-    for reason in verdicts[0].reasons:
-        if reason in shared:
-            print_line(f"- {reason}")
+    conditions = verdicts[0].context.get("conditions", ())
+    notes = [
+        *(reason for reason in verdicts[0].reasons if reason in shared and " before, with " in reason),
+        *conditions,
+    ]
+    if notes:  # what makes the intervals wider, or the answer less sure
+        print_line(f"note: {'; '.join(notes)}")
     if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
         shares = [row["effective_sample_size"] for row in verdicts.table]
         name, one = list(verdicts.items())[
             max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
         ]
-        print_line(f"{name}, of which the log shows most:")
-        for reason in one.reasons:
-            if reason not in shared:
-                print_line(f"- {reason}")
+        own = [reason for reason in one.reasons if reason not in shared]
+        print_line(f"{name}, of which the log shows most: {own[0] if own else one.decision}")
         if one.next_step:
             print_line(one.next_step)
 
