@@ -16,7 +16,14 @@ from tests.golden.test_iql import HAND, start
 from tidelog.algorithms.iql import step
 
 LOG = world("discrete")
-H = small("iql", optimiser=plain, actor_schedule="constant", value_learning_rate=1.0, target_rate=0.25)
+H = small(
+    "iql",
+    optimiser=plain,
+    actor_schedule="constant",
+    value_learning_rate=1.0,
+    target_rate=0.25,
+    initialisation="orthogonal",
+)
 
 
 @cache

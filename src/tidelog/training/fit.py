@@ -53,7 +53,7 @@ from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import REPORTS, TimeSplit, check_list_options, user_selection_share
 from tidelog.training.runs.time_split import SELECTION as USERS
-from tidelog.types import Spec, Vector
+from tidelog.types import Spec
 
 CLOSEST = 50  # default minimum of updates between two reports
 
@@ -123,7 +123,7 @@ def fit(
         population=population,
         data_share=data_share,
         split_seed=split_seed,
-        scale=_scale(scale, log),
+        scale="standard" if scale is None else scale,
         best=best,
         patience=patience,
         evaluate=episodes,
@@ -259,14 +259,6 @@ def _selection_share(
     if isinstance(log, Interactions):
         return user_selection_share(share, best, held_out, log)
     return selection_of(share, best, held_out, len(log.episodes))
-
-
-def _scale(scale: Scale | None, log: Log | Interactions) -> Scale:
-    """Return the requested scale; the default standardises named features (those of tables)."""
-    if scale is not None:
-        return scale
-    named = any(isinstance(leaf, Vector) and bool(leaf.names) for leaf in log.spec.observation.values())
-    return "standard" if named else "none"
 
 
 def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class Options:
     split_seed: int = option(0, help="seed of the split into training and held-out episodes", verbs=("fit",), flag=int)
     scale: Scale = option(  # noqa: RUF009 (a field)
         "none",
-        help="standardise numeric features; default: standard for tables, none for arrays and Minari",
+        help="standardise numeric features (default), or none",
         verbs=("fit",),
         flag=Scale | None,
     )
