@@ -277,9 +277,10 @@ def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Pa
 def with_initial_values(learner: LearnerState, start: Any) -> LearnerState:
     """Return a fresh learner whose critics and value networks, targets too, start at a number or [K]."""
     state = learner.state
-    networks = {name: getattr(state, name) for name in state._fields if not name.startswith("opt_state")}
+    fields = getattr(state, "_fields", ())  # of a state that is no named tuple, networks stay as they are
+    networks = {name: getattr(state, name) for name in fields if not name.startswith("opt_state")}
     changed = {name: with_values(part, 1.0, start) for name, part in networks.items()}
-    return learner._replace(state=state._replace(**changed))
+    return learner._replace(state=state._replace(**changed)) if changed else learner
 
 
 def load_warm_start(
