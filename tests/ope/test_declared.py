@@ -91,6 +91,8 @@ def test_a_log_without_propensities_that_looks_randomised_is_better_if_it_was() 
     assert together.recommended is None
     assert "1 better if randomised" in together.advice
     assert tl.judge(SECOND, trial(gain=0.0), **QUICK).decision == "no difference shown"
+    ignored = tl.judge(SECOND, trial(0.5), propensities="estimated", **QUICK)  # there is no need to guess
+    assert ignored.decision == "no difference shown"
 
 
 def test_a_log_without_propensities_that_observations_predict_is_no_randomised_one() -> None:

@@ -290,7 +290,11 @@ def logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: 
     balance = log_balance(replace(log, declared=None, stratum=None))
     model = model._replace(balance=balance)
     drawn = balance is not None and balance.p_value >= BALANCED and log.spec.action.n <= MOST_BALANCED
-    return model if not drawn else model._replace(shares=declared_propensities(declare(log, SHARES), plan.folds))
+    return (
+        model
+        if not drawn or log.propensity is not None
+        else model._replace(shares=declared_propensities(declare(log, SHARES), plan.folds))
+    )
 
 
 def _logger_model(log: Log, plan: ModelChoice, source: Any, seed: int, *, tests: bool) -> LoggerModel:

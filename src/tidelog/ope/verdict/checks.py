@@ -54,7 +54,7 @@ FEWEST = 10  # episodes (or clusters) below which no model is fitted
 FEWEST_CUT, SHARE_CUT = 5, 0.005  # tolerated: actions on one bound, and share of rows; some always reach the ends
 LOST = 0.1  # deficit of the mean weight that hardly logged actions explain if their mass is at least half of it
 UPPER_95 = 1.645  # standard errors to the one-sided upper 95% confidence limit of a share
-TESTED = 1.65  # factor on the limit for the mean weight where the log's propensities were tested once, for all policies
+TESTED = 1.3  # factor on the limit for the mean weight where the log's propensities were tested once, for all policies
 FIT_LEVEL, FIT_LEAST = 0.01, 1e-3  # of that test: p-value, and explained share of the actions' residuals
 HARMLESS = 0.01  # distance of the mean weight from 1 that is always accepted, however small its standard error
 
