@@ -178,7 +178,6 @@ EFFECTS = {
     "bc": SHARED | {"learning_rate": (0.02, learnt), "schedule": ("linear", stepped)},
     "iql": SHARED
     | {
-        "initialisation": ("orthogonal", built),
         "expectile": (0.9, learnt),
         "temperature": (0.5, learnt),
         "max_weight": (1.0, learnt),

@@ -16,14 +16,7 @@ from tests.golden.test_iql import HAND, start
 from tidelog.algorithms.iql import step
 
 LOG = world("discrete")
-H = small(
-    "iql",
-    optimiser=plain,
-    actor_schedule="constant",
-    value_learning_rate=1.0,
-    target_rate=0.25,
-    initialisation="orthogonal",
-)
+H = small("iql", optimiser=plain, actor_schedule="constant", value_learning_rate=1.0, target_rate=0.25)
 
 
 @cache

@@ -15,10 +15,8 @@ Limits: expectile 1/2 makes V the mean of the logged actions' values; expectile 
 temperature 0 is behaviour cloning.
 
 Deliberate differences from the reference: actions are scaled to [-1, 1] before any network reads them (the reference
-assumes this range); dense layers start with PyTorch's uniform weights (the reference's `initialisation="orthogonal"`
-learns worse in short trainings: docs/evidence.md); the state-dependent standard deviation starts near 1; with discrete
-actions the actor is categorical and masks are applied. As in the reference, the critic's loss is summed over the
-ensemble.
+assumes this range); the state-dependent standard deviation starts near 1; with discrete actions the actor is
+categorical and masks are applied. As in the reference, the critic's loss is summed over the ensemble.
 
 With several rewards, critics and V predict all `K` of them. The weighted sum selects the smallest critic, the side of
 the expectile and the advantage, so the fixed point equals the scalar one; errors are averaged over components.
@@ -67,7 +65,7 @@ from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_valu
 from tidelog.networks.distributions import Distribution
 from tidelog.networks.encode import EncoderConfig
 from tidelog.networks.keys import split_keys
-from tidelog.networks.mlp import MakeLinear, host_generator, uniform
+from tidelog.networks.mlp import host_generator
 from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
 
 
@@ -219,12 +217,7 @@ def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return new networks; the target critics start as copies of the critics."""
     generator = host_generator(key)
     encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
-    shape: dict[str, Any] = {
-        "hidden": config.hidden,
-        "layer_norm": config.layer_norm,
-        "encoder_config": encoder_config,
-        "linear": config.initialisation,
-    }
+    shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "encoder_config": encoder_config}
     own = split_keys(key, config.critics + 3)
 
     def new_critic() -> Critic:
@@ -294,7 +287,6 @@ class IQL:
     priority_correction: float = fields.priority_correction(0.4)
     reward_weights: tuple[float, ...] | None = static(None, help="weights of several rewards; default: ones")
     layer_norm: bool = fields.layer_norm(False)
-    initialisation: MakeLinear = fields.initialisation(uniform)
     actor_head: HeadFactory = fields.actor_head(gaussian)
     epsilon: float | None = fields.epsilon(None, "sampling: probability of a sample, else the mode")
     reward_scaling: RewardScaling = fields.reward_scaling("return-deviation")

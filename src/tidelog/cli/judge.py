@@ -220,7 +220,8 @@ def _all_ways(
             candidates.append(one)
         elif has_probabilities(one.policy):
             for way, does in WAYS.items():
-                name = f"{one.name}: {does}" if several else does
+                label = one.name.removesuffix(": policy")  # of a run with one member
+                name = f"{label}: {does}" if several else does
                 candidates.append(one._replace(name=name, policy=one.policy.with_acting(way)))
         elif isinstance(one.policy.spec.action, Discrete):
             candidates.append(one._replace(policy=one.policy.with_acting("mode")))

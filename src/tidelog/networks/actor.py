@@ -17,7 +17,7 @@ import numpy as np
 from tidelog.networks.arrays import zeros
 from tidelog.networks.distributions import Categorical, Distribution, Gaussian, Point
 from tidelog.networks.encode import DEFAULT_ENCODER, Encoder, EncoderConfig
-from tidelog.networks.mlp import MLP, Linear, MakeLinear, orthogonal_linear
+from tidelog.networks.mlp import MLP, Linear, MakeLinear
 from tidelog.support import allow
 from tidelog.types import Continuous, Discrete, Observation, Spec, Transition
 
@@ -57,26 +57,20 @@ Head = GaussianHead | StateGaussianHead | PointHead
 HeadFactory = Callable[[np.random.Generator, int, int], Head]
 
 
-def gaussian(
-    generator: np.random.Generator, features: int, actions: int, linear: MakeLinear = orthogonal_linear
-) -> GaussianHead:
+def gaussian(generator: np.random.Generator, features: int, actions: int) -> GaussianHead:
     """Return a Gaussian with one learnt standard deviation for all observations, starting at 1."""
-    return GaussianHead(linear(generator, features, actions), zeros(actions))
+    return GaussianHead(Linear.create(generator, features, actions), zeros(actions))
 
 
-def state_gaussian(
-    generator: np.random.Generator, features: int, actions: int, linear: MakeLinear = orthogonal_linear
-) -> StateGaussianHead:
+def state_gaussian(generator: np.random.Generator, features: int, actions: int) -> StateGaussianHead:
     """Return a Gaussian whose standard deviation depends on the observation, starting near 1."""
     log_std = Linear.create(generator, features, actions, gain=1e-3 * math.sqrt(2.0))
-    return StateGaussianHead(linear(generator, features, actions), log_std)
+    return StateGaussianHead(Linear.create(generator, features, actions), log_std)
 
 
-def deterministic(
-    generator: np.random.Generator, features: int, actions: int, linear: MakeLinear = orthogonal_linear
-) -> PointHead:
+def deterministic(generator: np.random.Generator, features: int, actions: int) -> PointHead:
     """Return a point: cloning becomes (weighted) regression."""
-    return PointHead(linear(generator, features, actions))
+    return PointHead(Linear.create(generator, features, actions))
 
 
 HEADS: Mapping[str, HeadFactory] = {
@@ -107,7 +101,7 @@ class Actor(eqx.Module):
     ) -> Actor:
         """Return a network of widths `hidden`; `head` is for continuous actions, discrete actions have logits.
 
-        `linear` creates the dense layers of the trunk, of logits and of our own heads (default: orthogonal).
+        `linear` creates the dense layers of the trunk and of logits (default: orthogonal).
         """
         sizes = (encoder_config.size(spec), *hidden)
         encoder = Encoder.create(generator, spec, encoder_config)
@@ -118,8 +112,7 @@ class Actor(eqx.Module):
             raise TypeError(
                 f"an actor supports Discrete or Continuous actions, got {type(spec.action).__name__}. fix: use one"
             )
-        ours: dict[str, Any] = {} if linear is None or head not in HEADS.values() else {"linear": linear}
-        return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size, **ours))
+        return cls(encoder, trunk, head(generator, sizes[-1], spec.action.size))
 
     def __call__(
         self,

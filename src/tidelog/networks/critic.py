@@ -35,12 +35,10 @@ class Value(eqx.Module):
         hidden: tuple[int, ...] = (256, 256),
         layer_norm: bool = False,
         encoder_config: EncoderConfig = DEFAULT_ENCODER,
-        linear: MakeLinear | None = None,
     ) -> Value:
-        """Return a network of widths `hidden`; `linear` creates its dense layers (default: orthogonal)."""
+        """Return a network of widths `hidden`."""
         encoder = Encoder.create(generator, spec, encoder_config)
-        sizes = (encoder_config.size(spec), *hidden, spec.rewards or 1)
-        body = MLP.create(generator, sizes, layer_norm=layer_norm, linear=linear)
+        body = MLP.create(generator, (encoder_config.size(spec), *hidden, spec.rewards or 1), layer_norm=layer_norm)
         return cls(encoder, body, spec.rewards)
 
     def __call__(self, observation: Observation, real: jax.Array | None = None) -> jax.Array:

@@ -22,6 +22,7 @@ from tidelog.threads import one_thread
 
 Activation = Callable[[jax.Array], jax.Array]
 ACTIVATIONS: Mapping[str, Activation] = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+MakeLinear = Callable[[np.random.Generator, int, int], "Linear"]
 
 
 def host_generator(key: jax.Array) -> np.random.Generator:
@@ -64,22 +65,6 @@ class Linear(eqx.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return product(x, self.weight) + self.bias
-
-
-MakeLinear = Callable[[np.random.Generator, int, int], Linear]
-
-
-def uniform(generator: np.random.Generator, inputs: int, outputs: int) -> Linear:
-    """Return `Linear.uniform`."""
-    return Linear.uniform(generator, inputs, outputs)
-
-
-def orthogonal_linear(generator: np.random.Generator, inputs: int, outputs: int) -> Linear:
-    """Return `Linear.create`: orthogonal weights times the square root of 2, zero biases."""
-    return Linear.create(generator, inputs, outputs)
-
-
-INITIALISATIONS: Mapping[str, MakeLinear] = {"uniform": uniform, "orthogonal": orthogonal_linear}
 
 
 class LayerNorm(eqx.Module):

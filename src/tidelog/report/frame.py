@@ -215,7 +215,7 @@ figure { margin: 0; padding: .6rem .8rem; border: 1px solid var(--line); border-
 figcaption { margin-bottom: .3rem; overflow-wrap: anywhere; }
 figure p { margin: .2rem 0 0; color: var(--soft); font-size: .85rem; }
 svg { display: block; width: 100%; height: auto; max-width: 420px; }
-svg.wide-picture, .answer svg { max-width: 620px; }
+svg.wide-picture { max-width: 620px; } .answer svg { max-width: 500px; }
 svg rect { fill: var(--mine, var(--bar)); } svg line { stroke: var(--line); }
 svg text { font-size: 11px; fill: var(--soft); } svg .axis { font-style: italic; }
 svg .curve { fill: none; stroke: var(--mine); stroke-width: 1.8; stroke-linejoin: round; }

@@ -10,7 +10,6 @@ from tidelog.data.scaling import REWARD_SCALINGS
 from tidelog.losses.td import POINT_LOSSES, PointLoss
 from tidelog.networks.actor import HEADS, HeadFactory
 from tidelog.networks.convolution import LAYERS, Layers
-from tidelog.networks.mlp import INITIALISATIONS, MakeLinear
 from tidelog.networks.phasic import ARCHITECTURES
 from tidelog.networks.product import PRODUCTS
 
@@ -159,16 +158,6 @@ def dropout(default: float | None) -> Any:
 def actor_head(default: HeadFactory) -> Any:
     """The distribution of an actor of continuous actions."""
     return static(default, choices=HEADS, help="distribution for continuous actions", group="network")
-
-
-def initialisation(default: MakeLinear) -> Any:
-    """The first weights of dense layers."""
-    return static(
-        default,
-        choices=INITIALISATIONS,
-        help="first weights: uniform as in PyTorch, or orthogonal as in the authors' code",
-        group="network",
-    )
 
 
 def epsilon(default: float | None, help: str) -> Any:
