@@ -1,9 +1,10 @@
 """What IQL, BCQ and BC learn in 12,000 updates beside d3rlpy, one part exchanged at a time, on mixed Pendulum logs.
 
-`python -m benchmarks.peers_learning [--peer-python PYTHON] [--algorithms NAME] [--ways NAME] [--logs N]`, where PYTHON is
-that of an environment with torch, d3rlpy and gymnasium. Each part (an algorithm, a way, a log: 10 seeds, some 5 minutes
-here, 25 in d3rlpy on one core) is saved when it is done; the same command makes those that are missing. The defaults were
-chosen on one other log of this kind; these logs, and not those of `benchmarks.pendulum`, check the choice.
+`python -m benchmarks.peers_learning [--peer-python PYTHON] [--algorithms NAME] [--ways NAME] [--logs N]`, where PYTHON
+is that of an environment with torch, d3rlpy and gymnasium. Each part (an algorithm, a way, a log: 10 seeds, some 5
+minutes here, 25 in d3rlpy on one core) is saved when it is done; the same command makes those that are missing. The
+defaults were chosen on one other log of this kind; these logs, and not those of `benchmarks.pendulum`, check the
+choice.
 """
 
 import argparse
