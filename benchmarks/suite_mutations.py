@@ -1728,8 +1728,8 @@ MUTATIONS = [
     Mutation(
         "looks: a choice among shown results costs nothing",
         "ope/verdict/look.py",
-        "adaptive_deviate(error / count, before) if before else normal_deviate(error)",
-        "normal_deviate(error)",
+        "adaptive_deviate(error / count, before) if before else usual",
+        "usual",
         "tests/ope/test_ledger.py",
     ),
     Mutation(

@@ -162,8 +162,8 @@ def test_two_runs_share_their_rules_and_runs_of_other_episodes_do_not(here, tide
     assert tidelog(*words, "--held-out", 0.3, "--out", "twin").code == 0
     content, _ = table(["run", "twin"], tidelog)
     assert list(content["verdicts"]) == [
-        "run: policy: likeliest actions", "run: policy: sampled actions",
-        "twin: policy: likeliest actions", "twin: policy: sampled actions", "best single action", "small rule",
+        "run: likeliest actions", "run: sampled actions",
+        "twin: likeliest actions", "twin: sampled actions", "best single action", "small rule",
     ]  # fmt: skip
     rows(2_000, seed=9).write_csv("other.csv")
     assert tidelog(*words, "--held-out", 0.2, "--out", "half").code == 0

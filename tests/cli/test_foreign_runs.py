@@ -78,6 +78,7 @@ def test_a_link_in_the_folder_of_a_sweep_is_refused(tidelog, here, monkeypatch, 
 
 
 def test_a_ledger_that_is_a_fifo_is_refused_and_a_link_that_the_user_names_is_followed(tidelog, run, tmp_path):
+    run = shutil.copytree(run, tmp_path / "run")
     os.mkfifo(tmp_path / "fifo")
     done = tidelog("judge", run, "--model", "tabular", "--quiet", "--ledger", tmp_path / "fifo")
     assert (done.code, "is a FIFO" in done.said) == (2, True)

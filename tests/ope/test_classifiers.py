@@ -222,7 +222,7 @@ class Rigid:
     [(Broken(), "holds no probabilities: expected 3,000 rows over 3 classes, each with the sum 1"),
      (Broken("fails"), "Broken failed with RuntimeError: no room"), (Rigid(), "Rigid cannot be copied for each fold"),
      (RidgeClassifier(), "RidgeClassifier has no predict_proba: expected a classifier with probabilities. fix: wrap"),
-     ("tree", "expected None, 'logged', 'estimated', 'trees', 'best', a classifier")],
+     ("tree", "expected None, 'logged', 'estimated', 'trees', 'best', a declaration such as 'shares', a classifier")],
 )  # fmt: skip
 def test_classifiers_that_do_not_do_are_refused(source, expected, log):
     with pytest.raises(tl.ConfigError, match=expected):

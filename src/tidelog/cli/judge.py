@@ -579,11 +579,12 @@ def _show_table(verdicts: Verdicts, which: str, details: bool) -> None:
         print_line(f"note: {'; '.join(notes)}")
     if verdicts.recommended is None and not details:  # why, and what to do: of one policy, as the others say the same
         shares = [row["effective_sample_size"] for row in verdicts.table]
-        name, one = list(verdicts.items())[
-            max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
-        ]
+        most = max(range(len(shares)), key=lambda at: (shares[at] == shares[at], shares[at]))
+        name = verdicts.names[most] if answer.row is None else answer.row.name
+        one = verdicts[name]
         own = [reason for reason in one.reasons if reason not in shared]
-        print_line(f"{name}, of which the log shows most: {own[0] if own else one.decision}")
+        most_shown = ", of which the log shows most" if answer.row is None else ""
+        print_line(f"{name}{most_shown}: {own[0] if own else one.decision}")
         if one.next_step:
             print_line(one.next_step)
 
