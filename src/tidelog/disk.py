@@ -29,6 +29,7 @@ from tidelog.errors import CheckpointError, TidelogError
 from tidelog.input_files import NotRegularError, kind_of, refuse_other
 
 Content = bytes | Callable[[Path], None]  # the callable writes to a path
+WANDB = "wandb"  # the folder of a tracker in a run's folder
 WRITING, DELETING, REPLACED = ".writing-", ".deleting-", ".replaced-"
 TOKEN = re.compile(r"-[0-9a-f]{8}$")
 FIXES = {
@@ -329,6 +330,8 @@ def check_own(folder: Path) -> None:
     Through a link in a folder from somebody else, a file elsewhere would be changed.
     """
     for parent, folders, files in os.walk(folder):
+        if WANDB in folders and Path(parent) == folder and not (folder / WANDB).is_symlink():
+            folders.remove(WANDB)  # its links are its own, and tidelog opens nothing in it
         for name in sorted([*folders, *files]):
             path = Path(parent, name)
             mode = path.lstat().st_mode if os.path.lexists(path) else stat.S_IFREG  # another process may delete it

@@ -364,7 +364,7 @@ def test_the_demo_has_the_settings_that_train_chooses_for_its_log(name, here, ti
     (here / "demo").mkdir()
     log = demo._create_log(here / "demo", options.patients)
     demo._learn(name, algorithm_class(name), log, here / "demo", options)
-    monkeypatch.setattr("tidelog.cli.train.train_and_show", lambda training, quiet, json: 0)
+    monkeypatch.setattr("tidelog.cli.train.train_and_show", lambda training, quiet, json, judge: 0)
     words = ["--data", "demo/treatment.csv", "--columns", "demo/columns.toml", "--held-out", 0.5, "--seeds", 3]
     assert tidelog("train", name, *words, "--out", "run").code == 0
     record = Record.read(here / "run")

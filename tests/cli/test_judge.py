@@ -89,11 +89,11 @@ def test_the_first_steps_that_a_verdict_names_can_be_judged_where_long_stays_car
     assert tidelog("data", "inspect", "--data", "visits.csv", "--write", "columns.toml").code == 0
     small = ["--steps", 150, "--hidden", 16, "--out", "run", "--held-out", 0.5]
     assert tidelog("train", "bc", "--data", "visits.csv", "--columns", "columns.toml", *small).code == 0
-    whole = tidelog("judge", "run", *QUICK).said
+    whole = tidelog("judge", "run", "--mode", *QUICK).said
     assert "policy: UNSUPPORTED" in whole
     assert "with 20 decisions" in whole.replace(" and ", " with ")
     (first,) = re.findall(r"first_steps=(\d), --first-steps \1\)", whole)
-    followed = tidelog("judge", "run", "--first-steps", first, *QUICK)
+    followed = tidelog("judge", "run", "--mode", "--first-steps", first, *QUICK)
     assert "policy: BETTER" in followed.said
     assert f"use it for the first {first} decisions of an episode only" in followed.said.lower()
 

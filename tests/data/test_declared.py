@@ -220,7 +220,8 @@ def test_rounded_recorded_propensities_of_a_right_log_are_no_warning(digits: int
         assert "doubtful propensities" not in [one.check for one in report.warnings]
 
 
-def test_recorded_propensities_of_many_actions_may_be_too_small_in_a_part_of_the_log() -> None:
+def test_recorded_propensities_that_do_not_tell_those_of_all_actions_are_not_tested() -> None:
+    """Mean weights have too heavy tails: right logs of many actions would be doubted."""
     generator = np.random.default_rng(4)
     chances = generator.dirichlet(np.ones(4) * 3.0, 3_000)
     action = (chances.cumsum(axis=1) < generator.random((3_000, 1))).sum(axis=1).clip(0, 3)
@@ -234,7 +235,7 @@ def test_recorded_propensities_of_many_actions_may_be_too_small_in_a_part_of_the
         return [one.check for one in found if "propensities" in one.check]
 
     assert checks(right) == []
-    assert checks(np.where(village == 2, right * 0.6, right)) == ["doubtful propensities"]
+    assert checks(np.where(village == 2, right * 0.6, right)) == []
 
 
 def test_files_without_a_place_for_a_declaration_refuse_it(tmp_path: Path) -> None:

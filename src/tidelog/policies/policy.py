@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -40,7 +40,7 @@ from tidelog.runtime.observations import RawBatch, read_action, read_mask, read_
 from tidelog.runtime.policy import Memory, memory_state
 from tidelog.runtime.ranking import Ranker
 from tidelog.runtime.recommender import Profiles, Recommendations, Vocabulary, because, recommend
-from tidelog.runtime.rule import Rule, is_rule_file, load_rule
+from tidelog.runtime.rule import is_rule_file, load_rule
 from tidelog.runtime.way_of_acting import Acting, Acts
 from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Spec, Vector
 
@@ -382,10 +382,10 @@ def value_unit(algorithm: Any, scaler: Scaler) -> ValueUnit:
     return scaler.value_unit(discount_of(algorithm), getattr(algorithm, "reward_weights", None))
 
 
-def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy | Rule:
+def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | None = None) -> Policy:
     """Read a saved policy: a folder, a zip, or an address on the Hugging Face Hub, `hf://user/name[@revision]`.
 
-    The file of a simple rule gives the rule, a policy with the same calls; it has no signature.
+    The file of a simple rule gives a `Rule`, which has the calls of a policy that acts, and no signature.
 
     `algorithm` is needed only for custom modules; `key` is the public key that must have signed the policy. Raises
     CheckpointError where it is missing, of another kind, changed, incomplete, or not signed with this key.
@@ -399,7 +399,7 @@ def load_policy(path: str | Path, algorithm: Any = None, *, key: str | Path | No
     if is_rule_file(path):
         if key is not None:
             raise CheckpointError(f"{path} is not signed: it is the file of a rule. fix: drop the key")
-        return load_rule(path)
+        return cast("Policy", load_rule(path))
     return load_learnt_policy(path, algorithm, key=key)
 
 

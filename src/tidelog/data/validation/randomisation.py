@@ -30,13 +30,11 @@ from tidelog.data.core.registry import check
 from tidelog.data.validation.balance import (
     BEFORE,
     EVERYTHING,
-    FEWEST,
     MOST_COLUMNS,
     MOST_ROWS,
     TOTALS,
     Balance,
     Observed,
-    Predictor,
     balance_of,
 )
 from tidelog.data.validation.errors import action_count, action_labels, action_name, clip_finite
@@ -186,7 +184,11 @@ def fit_of(
     *,
     masked: bool = False,
 ) -> Balance | None:
-    """Whether recorded propensities [N] fit the logged actions [N], in the whole log and in strata of each column."""
+    """Whether recorded propensities [N] fit the logged actions [N], in the whole log and in strata of each column.
+
+    None where they do not tell the probabilities of all actions: mean weights alone have too heavy tails for a test,
+    and each policy's own is limited (`checks._mean_weight`).
+    """
     if len(action) > MOST_ROWS:
         chosen = np.sort(np.random.default_rng(0).choice(len(action), MOST_ROWS, replace=False))
         columns = [one._replace(values=one.values[chosen]) for one in columns]
@@ -194,11 +196,12 @@ def fit_of(
         clusters = None if clusters is None else clusters[chosen]
     words = [one.values for one in columns if one.is_words]
     known = None if masked else known_probabilities(action, recorded, actions, words)
-    if known is not None:  # where the probability of an action is high, it must be taken that often
-        frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
-        stated = [Observed(STATED, _without_rounding(known[:, one]), False) for one in frequent]
-        return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
-    return _mean_weights(columns, action, recorded, actions, clusters)
+    if known is None:
+        return None
+    # where the probability of an action is high, it must be taken that often
+    frequent = np.argsort(-known.mean(axis=0), kind="stable")[: min(actions - 1, MOST_STATED)]
+    stated = [Observed(STATED, _without_rounding(known[:, one]), False) for one in frequent]
+    return balance_of([*stated, *columns], action, actions, chances=known, clusters=clusters)
 
 
 def _without_rounding(chances: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -213,49 +216,6 @@ def _without_rounding(chances: NDArray[np.float64]) -> NDArray[np.float64]:
     np.minimum.at(low, group, distinct)
     np.maximum.at(high, group, distinct)
     return chances if (high - low > 2.0 * ROUNDED).any() else low[group][codes]
-
-
-def _mean_weights(
-    columns: Sequence[Observed], action: NDArray[Any], recorded: NDArray[Any], actions: int, clusters: Any
-) -> Balance | None:
-    """Whether the mean weight of an action is above 1 in a part of the rows: one-sided tests, one p-value."""
-    from scipy.special import stdtr  # reading a log without propensities needs no SciPy
-
-    rows = len(action)
-    groups = [(TOTALS, np.zeros(rows, np.int64)), *((one.name, _parts(one)) for one in columns[:MOST_COLUMNS])]
-    tests: list[tuple[str, float, float]] = []
-    units = np.arange(rows) if clusters is None else np.unique(clusters, return_inverse=True)[1]
-    frequent = np.flatnonzero(np.bincount(action, minlength=actions) >= FEWEST)
-    for name, part in groups:
-        for one in range(int(part.max(initial=0)) + 1):
-            inside = np.flatnonzero(part == one)
-            for taken in frequent.tolist() if len(inside) >= FEWEST else ():
-                excess = (action[inside] == taken) / recorded[inside] - 1.0
-                sums = np.bincount(np.unique(units[inside], return_inverse=True)[1], excess)
-                error = float(np.sqrt(np.square(sums - sums.mean()).sum() * len(sums) / max(len(sums) - 1, 1)))
-                if error > 0 and len(sums) >= FEWEST:
-                    p_value = float(stdtr(len(sums) - 1, -sums.sum() / error))
-                    tests.append((name, p_value, float(excess.mean())))
-    if not tests:
-        return None
-    best: dict[str, tuple[float, float]] = {}
-    for name, p_value, excess_mean in tests:
-        best[name] = min(best.get(name, (1.0, 0.0)), (p_value, excess_mean))
-    # each candidate's p-value counts its own tests, so that one factor is right for all
-    scale = len(tests) / len(best)
-    predictors = sorted(
-        (Predictor(name, min(1.0, p_value * scale), excess_mean**2) for name, (p_value, excess_mean) in best.items()),
-        key=lambda one: one.p_value,
-    )
-    return Balance(min(1.0, len(best) * predictors[0].p_value), tuple(predictors), 1.0, rows, len(best))
-
-
-def _parts(column: Observed) -> NDArray[np.int64]:
-    """[N]: the level of words, or the quarter of numbers."""
-    if column.is_words:
-        return np.asarray(np.unique(column.values, return_inverse=True)[1], np.int64)
-    edges = np.quantile(column.values, np.arange(1, BINS) / BINS)
-    return np.asarray(np.searchsorted(np.unique(edges), column.values, side="right"), np.int64)
 
 
 def _clusters(raw: RawLog) -> NDArray[Any] | None:

@@ -190,12 +190,13 @@ def support_findings(
     deterministic: bool = False,
     visits: bool = False,
     estimated: bool = False,
+    tested: bool = False,
     closer: str = CLOSER,
 ) -> list[Finding]:
     """Every violated limit on support, worst kind first.
 
     `deterministic`: the policy could be sampled instead. `visits`: the support is that of occupancy ratios.
-    `estimated`: propensities were estimated. `closer`: how to train the policy closer to the logger.
+    `estimated`: propensities were estimated. `tested`: the log's own fitted all of its actions. `closer`: how to train the policy closer to the logger.
     """
     vary = f"{closer}; or {_varied(estimated)}"
     findings, mass, size = [], support.unsupported_mass, support.effective_sample_size
@@ -227,21 +228,21 @@ def support_findings(
             f"(Pareto k = {support.pareto_k:.2f}, limit {limits.pareto_k:g})"
         )
         findings.append(Finding("pareto_k", sentence, vary))
-    findings += _mean_weight(support, limits, visits, estimated, closer)
+    findings += _mean_weight(support, limits, visits, estimated, tested, closer)
     if findings and deterministic:
         findings[0] = findings[0]._replace(advice=f"{SAMPLED}; {findings[0].advice}")
     return findings
 
 
-def _mean_weight(support: Support, limits: Limits, visits: bool, estimated: bool, closer: str) -> list[Finding]:
+def _mean_weight(
+    support: Support, limits: Limits, visits: bool, estimated: bool, tested: bool, closer: str
+) -> list[Finding]:
     """Whether the mean weight is 1; for estimated propensities the odds ratio sets the tolerance."""
     mean, error = support.mean_weight, support.mean_weight_error
     off, odds = abs(mean - 1.0), limits.odds_ratio
-    most = limits.mean_weight_errors
     lost = mean < 1.0 - LOST and (support.unsupported_mass or 0.0) > 0.5 * off  # weight of actions not in the log
     forgiven = estimated and 1.0 / odds <= mean <= odds and not lost
-    if not (estimated or visits or lost):  # recorded ones were tested once, with all actions
-        most *= TESTED
+    most = limits.mean_weight_errors * (TESTED if tested and not (visits or lost) else 1.0)
     if off <= HARMLESS or off <= most * error or forgiven:
         return []
     chance = math.erfc(off / error / math.sqrt(2.0)) if error > 0 else 0.0

@@ -85,6 +85,20 @@ class Case(NamedTuple):
         return is_listed(self.deciding, self.policy)
 
     @property
+    def has_support(self) -> bool:
+        """Whether there is a deciding estimate whose weights are within the limits; no reward has a part in it."""
+        support = Supports(self.policy).of(self.deciding) if self.able else None
+        visits = ESTIMATORS[self.deciding].uses_occupancy
+        return support is not None and not support_findings(
+            support, self.limits, visits=visits, estimated=self.policy.estimated, tested=self.tested
+        )
+
+    @property
+    def tested(self) -> bool:
+        """Whether the log's own propensities were tested against all of its actions."""
+        return self.balance is not None and not self.policy.estimated
+
+    @property
     def confidence(self) -> Confidence:
         """Settings of the intervals."""
         return Confidence(self.limits.level, self.limits.replicates, self.seed)
@@ -232,6 +246,7 @@ class Undecided(NamedTuple):
     closer: str = CLOSER
     units: int | None = None  # number of episodes, or of clusters; None: the support's episodes
     without_support: bool = False  # as in the case
+    tested: bool = False  # as in the case
 
 
 def decide(case: Case) -> Outcome:
@@ -309,6 +324,7 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
         case.closer,
         case.policy.units,
         case.without_support,
+        case.tested,
     )
 
 
@@ -324,6 +340,7 @@ def apply_limits(
             deterministic=deterministic,
             visits=found.visits,
             estimated=found.estimated,
+            tested=found.tested,
             closer=found.closer,
         )
     if found.able:

@@ -102,6 +102,8 @@ def look_at(
     """Count the look, and compute the width of intervals for earlier looks, other policies and their contrasts.
 
     `contrasts` are pairs of policies, by position, whose differences hold simultaneously with those from the logger.
+    Policies whose weights have no support get no decision, whatever they earned: the others' intervals do not grow by
+    them.
     """
     look, limits = None, settings.limits
     counted = any(one.gathered is not None for one in found)
@@ -128,7 +130,12 @@ def look_at(
         pairs = [(cases[one], cases[other]) for one, other in contrasts]
         between = [None if one is None or other is None else one.ratios_against(other) for one, other in pairs]
         confidence = Confidence(limits.level, limits.replicates, settings.seed)
-        reach = critical_values([*differences, *between], confidence, error)
+        ready = [case is not None and case.has_support for case in cases]
+        ready += [ready[one] and ready[other] for one, other in contrasts]
+        together, every = np.flatnonzero(ready), [*differences, *between]
+        reach = np.full(len(every), normal_deviate(error / len(every)))
+        if len(together):
+            reach[together] = critical_values([every[at] for at in together], confidence, error)
         reach = np.maximum(reach, least if contrasts else usual)
         together = reach[: len(found)] / usual
         of_contrasts = float(reach[len(found) :].max(initial=least)) / usual
