@@ -52,7 +52,7 @@ def test_every_command_works_as_written_and_in_order(folder):
         done = run(folder, "-m", "tidelog", *words)
         assert done.returncode == 0, f"tidelog {shlex.join(words)}\n{done.stdout}\n{done.stderr}"
         if words[0] == "judge":
-            assert "Use it: " in done.stdout, done.stdout
+            assert done.stdout.startswith("Use "), done.stdout
             assert "judged once before" not in done.stdout, "the demo's looks are not looks of the reader"
     for name in ("columns.toml", "actions.csv", "report.html", "runs/iql/policy.zip"):
         assert (folder / name).stat().st_size > 0

@@ -238,7 +238,7 @@ def best_rung(found: Sequence[Rung], episodes: int, held_out: int) -> Rung | Non
     enough = [one for one in found if one.effective * min(episodes, held_out) >= EFFECTIVE and math.isfinite(one.gain)]
     if not enough:
         return None
-    best = max(enough, key=lambda one: one.lowest)
+    best = max(reversed(enough), key=lambda one: one.lowest)  # of equal ones the widest: a trained clone has errors
     return best if best.lowest > 0.0 else enough[0]
 
 

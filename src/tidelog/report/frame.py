@@ -266,6 +266,8 @@ tr.marked > * { background: var(--pale); font-weight: 600; }
   h2, h3, .soft, .legend { break-after: avoid; }
   tr, .banner, dl { break-inside: avoid; } thead { display: table-header-group; }
   svg, .banner, .legend { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  #words .beside { grid-template-columns: minmax(0, 1fr); } #words figure { display: none; }
+  .answer svg { max-width: 330px; }
   .grid, .grid.broad { grid-template-columns: 1fr 1fr 1fr; gap: .5rem; } pre { white-space: pre-wrap; } }
 """
 )

@@ -196,7 +196,8 @@ def support_findings(
     """Every violated limit on support, worst kind first.
 
     `deterministic`: the policy could be sampled instead. `visits`: the support is that of occupancy ratios.
-    `estimated`: propensities were estimated. `tested`: the log's own fitted all of its actions. `closer`: how to train the policy closer to the logger.
+    `estimated`: propensities were estimated. `tested`: the log's own ones fitted all of its actions. `closer`: how to
+    train the policy closer to the logger.
     """
     vary = f"{closer}; or {_varied(estimated)}"
     findings, mass, size = [], support.unsupported_mass, support.effective_sample_size
