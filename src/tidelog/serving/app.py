@@ -243,6 +243,7 @@ class _Server:
             stop.set()
             left.cancel()
             answer.cancel()
+            del answer, left, future  # an exception of theirs holds this frame: a cycle would keep the body
 
     async def describe(self, request: Request) -> Response:
         """Return the observations, actions and origin of the policy."""
