@@ -68,7 +68,7 @@ def test_the_page_names_the_unit_the_date_and_the_file_of_the_judged_episodes(ru
     log = {"fingerprint": "x", "source": "/data/clinic/visits.csv"}
     put(runs / "bc", "now", verdict("better", reward_unit="EUR", context={**context, "log": log}))
     _, _, said = page_of([runs / "bc"], runs / "report.html")
-    in_order(said, "+0.08 EUR (+0.03 to +0.13) per episode", "difference from the logged decisions, per episode in EUR",
+    in_order(said, "+0.08 EUR (+0.03 to +0.13) per episode", "difference from the logged decisions in EUR",
              "seed 3, sampled: +0.08 EUR per episode compared with the logger (95% interval: +0.03 to "
              "+0.13). Judged on 2026-01-05 on 200 episodes of visits.csv.", "difference in mean return per episode in "
              "EUR", "mean return per episode in EUR", "mean return in EUR")  # fmt: skip

@@ -127,7 +127,7 @@ def _picture(candidates: Candidates, answer: Answer) -> str:
         f"{row.name} {'no number' if row.decision == 'unsupported' else with_ends(row.difference, sign=True)}"
         for row in candidates.rows
     )
-    across_axis = f"difference from the logged decisions, per episode{in_unit(candidates.unit, 'in ')}"
+    across_axis = f"difference from the logged decisions{in_unit(candidates.unit, 'in ')}"
     return f'<div class="answer">{intervals(described, reaches, 0.0, across_axis, ("worse", "better"))}</div>'
 
 
