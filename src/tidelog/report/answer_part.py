@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tidelog.number_text import in_unit, three_digits, with_ends
-from tidelog.ope.verdict.answer import Answer, Row, answer_of
+from tidelog.ope.verdict.answer import OverallAnswer, Row, answer_of
 from tidelog.ope.verdict.recommendation import Contrast
 from tidelog.ope.verdict.results import percent, row_of
 from tidelog.ope.verdict.verdict_store import SavedVerdict, Together
@@ -30,7 +30,7 @@ _SHORT = 60  # characters of a rule that fits into the heading
 GUESS = "unknown"  # stands for the numbers of an unsupported policy, which the log does not show
 
 
-class Candidates(NamedTuple):
+class JudgedCandidates(NamedTuple):
     """Everything that was judged, as it was judged last."""
 
     rows: tuple[Row, ...]
@@ -41,12 +41,12 @@ class Candidates(NamedTuple):
     unit: str | None
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> OverallAnswer:
         """What to do."""
         return answer_of(self.rows, self.contrasts, self.margin, self.unit, simultaneous=self.level is not None)
 
 
-def candidates_of(runs: Sequence[SavedRun]) -> Candidates | None:
+def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
     """The newest judgement of each run, and what was judged alone later; None if nothing was judged.
 
     Each policy acts as it was judged last, so that a later verdict replaces its row. Several looks at the same episodes
@@ -83,10 +83,10 @@ def candidates_of(runs: Sequence[SavedRun]) -> Candidates | None:
     level = first.verdict.level if first.together is None else first.together.level
     apart = len(sets) + len(alone) > 1
     unit = first.verdict.reward_unit
-    return Candidates(tuple(rows), saved, tuple(contrasts), max(margins), None if apart else level, unit)
+    return JudgedCandidates(tuple(rows), saved, tuple(contrasts), max(margins), None if apart else level, unit)
 
 
-def title(candidates: Candidates | None) -> str:
+def title(candidates: JudgedCandidates | None) -> str:
     """The answer in a few words, the heading of the page."""
     if candidates is None:
         return "Not judged yet"
@@ -100,7 +100,7 @@ def title(candidates: Candidates | None) -> str:
     return "Keep what you have"
 
 
-def answer_section(candidates: Candidates) -> str:
+def answer_section(candidates: JudgedCandidates) -> str:
     """The answer in a sentence, all candidates on one axis, why and what next, and the table of all."""
     answer = candidates.answer
     kind, sign, label = WORDS[answer.decision]
@@ -115,7 +115,7 @@ def answer_section(candidates: Candidates) -> str:
     return "".join([*parts, _table(candidates, answer)])
 
 
-def _picture(candidates: Candidates, answer: Answer) -> str:
+def _picture(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
     """A forest plot: every candidate's interval, 0 marked, the recommended one in colour."""
     chosen = answer.row
     reaches = [
@@ -131,7 +131,7 @@ def _picture(candidates: Candidates, answer: Answer) -> str:
     return f'<div class="answer">{intervals(described, reaches, 0.0, across_axis, ("worse", "better"))}</div>'
 
 
-def _next(candidates: Candidates, answer: Answer) -> str:
+def _next(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
     """The next step of the verdict that the headline is about, and what the candidates do not have in common."""
     texts = []
     if len({one.episodes for one in candidates.saved.values()}) > 1:
@@ -148,7 +148,7 @@ def _next(candidates: Candidates, answer: Answer) -> str:
     return " ".join(texts)
 
 
-def _command(candidates: Candidates, answer: Answer) -> str:
+def _command(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
     """The command that deploys the recommended candidate, as the judge recorded it; empty without one."""
     if answer.row is None or answer.decision != "better" or answer.row.name not in candidates.saved:
         return ""
@@ -156,7 +156,7 @@ def _command(candidates: Candidates, answer: Answer) -> str:
     return known if isinstance(known, str) else ""
 
 
-def _table(candidates: Candidates, answer: Answer) -> str:
+def _table(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
     rows, marked = [], []
     for place, row in enumerate(candidates.rows):
         unknown = row.decision == "unsupported"

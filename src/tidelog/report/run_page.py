@@ -15,7 +15,7 @@ from tidelog.disk import write_file
 from tidelog.errors import ConfigError
 from tidelog.input_files import open_regular
 from tidelog.recommend.interactions.log import Interactions
-from tidelog.report.answer_part import Candidates, answer_section, candidates_of
+from tidelog.report.answer_part import JudgedCandidates, answer_section, candidates_of
 from tidelog.report.answer_part import title as answer_title
 from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, paragraph, section, table
@@ -113,7 +113,7 @@ _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimat
 _ON_SCREEN_LISTS = "On a screen this page shows more: every measure, all metrics, settings and versions."
 
 
-def _answer(runs: Sequence[SavedRun], candidates: Candidates | None) -> str:
+def _answer(runs: Sequence[SavedRun], candidates: JudgedCandidates | None) -> str:
     """The first screen: one answer over all runs and rules."""
     decide = [run for run in runs if not ranks(run)]
     if candidates is not None:

@@ -57,7 +57,7 @@ class Row(NamedTuple):
         return content
 
 
-class Answer(NamedTuple):
+class OverallAnswer(NamedTuple):
     """What to do with all candidates."""
 
     recommendation: Recommendation
@@ -80,7 +80,7 @@ def answer_of(
     unit: str | None = None,
     *,
     simultaneous: bool = True,
-) -> Answer:
+) -> OverallAnswer:
     """Return the answer; `simultaneous`: the intervals of all rows hold at once.
 
     `margin` is the loss of return below which a simple rule is no worse than a learnt policy.
@@ -94,26 +94,26 @@ def answer_of(
     why = _why(rows, row, recommendation, margin, unit) if len(rows) > 1 else ""
     if len(rows) > 1 and simultaneous:
         why += f" The intervals hold for all {len(rows):,} at once, so it may be chosen by them."
-    return Answer(recommendation, row, row.decision, headline, _number(row, unit), why.strip())
+    return OverallAnswer(recommendation, row, row.decision, headline, _number(row, unit), why.strip())
 
 
-def _nothing(rows: Sequence[Row], recommendation: Recommendation, unit: str | None) -> Answer:
+def _nothing(rows: Sequence[Row], recommendation: Recommendation, unit: str | None) -> OverallAnswer:
     """The answer where no candidate is better: the one that is better under a condition, or what all have in common."""
     conditional = [row for row in rows if row.decision == "better if randomised"]
     if conditional:
         row = max(conditional, key=lambda one: one.difference.low)
         headline = row.advice.replace("Use it", f"Use {row.title}", 1) if len(rows) > 1 else row.advice
-        return Answer(recommendation, row, row.decision, headline, _number(row, unit), "")
+        return OverallAnswer(recommendation, row, row.decision, headline, _number(row, unit), "")
     counts = Counter(row.decision for row in rows)
     (decision, most), *_ = counts.most_common(1)
     if len(rows) == 1:
         number = "" if decision == "unsupported" else _number(rows[0], unit)
-        return Answer(recommendation, rows[0], decision, rows[0].advice, number, "")
+        return OverallAnswer(recommendation, rows[0], decision, rows[0].advice, number, "")
     decisions = ", ".join(f"{counts[one]:,} {one}" for one in ADVICE if counts[one])
     shown = "none of them is shown to be better"
     if most == len(rows) and decision == "unsupported":
         shown = "the log cannot show how good any of them is"
-    return Answer(recommendation, None, decision, f"Keep what you have: {shown} ({decisions}).", "", "")
+    return OverallAnswer(recommendation, None, decision, f"Keep what you have: {shown} ({decisions}).", "", "")
 
 
 def _number(row: Row, unit: str | None) -> str:

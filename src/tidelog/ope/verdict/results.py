@@ -19,7 +19,7 @@ from tidelog.notebooks import facts_table, rows_table
 from tidelog.number_text import in_unit, with_ends
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimates, Support
-from tidelog.ope.verdict.answer import Answer, Row, answer_of
+from tidelog.ope.verdict.answer import OverallAnswer, Row, answer_of
 from tidelog.ope.verdict.figure import verdict_figure
 from tidelog.ope.verdict.recommendation import Contrast, Recommendation
 from tidelog.policies.statistics import Interval
@@ -301,7 +301,7 @@ class Verdicts(Sequence[Verdict]):
         return self.recommendation.name
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> OverallAnswer:
         """What to do with these policies, by how much, and why."""
         return answer_of(self.rows, self.contrasts, self.margin, self.verdicts[0].reward_unit)
 

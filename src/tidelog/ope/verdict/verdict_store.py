@@ -21,7 +21,7 @@ from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.input_files import parse_saved, read_text
 from tidelog.ope.estimators.risk import Risk
 from tidelog.ope.estimators.support import Estimate, Estimates, Support
-from tidelog.ope.verdict.answer import Answer, Row, answer_of
+from tidelog.ope.verdict.answer import OverallAnswer, Row, answer_of
 from tidelog.ope.verdict.recommendation import Contrast
 from tidelog.ope.verdict.results import Decision, Verdict, Verdicts
 from tidelog.policies.statistics import Interval
@@ -89,7 +89,7 @@ class Together(NamedTuple):
     unit: str | None  # of rewards
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> OverallAnswer:
         """What to do with these policies."""
         return answer_of(self.rows, self.contrasts, self.margin, self.unit)
 
