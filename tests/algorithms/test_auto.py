@@ -50,6 +50,42 @@ def test_a_small_table_with_short_episodes(log):
     assert [line.split()[0] for line in found.lines(["steps", "discount"])] == ["steps", "discount"]
 
 
+@pytest.mark.parametrize(
+    ("episodes", "length", "share"),
+    [
+        (40, 1, 0.5),
+        (40, 100, 0.5),
+        (10_000, 2, 0.5),
+        (12_500, 1, 0.4),
+        (25_000, 1, 0.2),
+        (60_000, 1, 0.2),
+        (40, 101, 0.2),
+    ],
+)
+def test_few_short_episodes_judge_with_half_of_them(episodes, length, share):
+    rows = episodes * length
+    ends = (np.arange(rows) + 1) % length == 0
+    log = tl.Log.from_arrays(
+        observation=np.zeros((rows, 1), np.float32), action=np.arange(rows) % 2, reward=np.zeros(rows, np.float32),
+        terminated=ends, episode=np.repeat(np.arange(episodes), length),
+    )  # fmt: skip
+    found = auto.held_out_share(log)
+    assert found.value == share
+    assert found.reason == (
+        f"{share * episodes:,.0f} of {episodes:,} episodes judge what is learnt from the others"
+        if length <= 100
+        else "episodes of up to 101 decisions"
+    )
+
+
+def test_a_share_that_follows_the_log_is_an_option_of_the_training(log):
+    found = tl.suggest(tl.BC, log, held_out=None)
+    assert found.options == {"held_out": 0.5}
+    assert replace(found.algorithm) == tl.suggest(tl.BC, log, held_out=0.5).algorithm
+    assert found.steps == tl.suggest(tl.BC, log, held_out=0.5).steps
+    assert "held_out" not in tl.suggest(tl.BC, log, held_out=0.5).settings
+
+
 def test_what_is_held_out_decides_nothing(log):
     _, judged = log.split_ordinals(1 - HELD_OUT, 0)
     rows = np.isin(np.asarray(log.episode), judged)

@@ -111,7 +111,7 @@ def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     assert f"next: tidelog judge runs/{name}\nthen: tidelog act runs/{name} --data NEW_ROWS.csv" in done.out
     content = json.loads((here / "runs" / name / "run.json").read_text())
     assert content["options"]["scale"] == "standard"
-    assert content["options"]["held_out"] == 0.2
+    assert content["options"]["held_out"] == 0.5
     assert content["options"]["evaluate"] == {"treatment": 2}
     assert len(content["held_out_episodes"]) == 6
     assert content["data"]["origin"]["source"] == str(here / "visits.csv")

@@ -10,6 +10,8 @@ judging decides nothing. `benchmarks/auto_preset.py` compares them with the cons
 * Updates on single decisions: at least `FEWEST_OF_ONE_STEP` instead; more passes over a small log fit the noise of its
   rewards (`benchmarks/one_step_logs.py` chose the number).
 * Hidden layers and learning rates: `NARROW` and `QUICK` for logs of fewer than `SMALL` decisions.
+* Held-out share: `JUDGED` episodes, at least a fifth and at most half of them, where episodes are short; a fifth where
+  they are long (`benchmarks/held_out.py` compares shares).
 * Discount: 1 if the environment ends at least `ENDED` of the episodes, all within `SHORT` decisions; the judge compares
   undiscounted returns.
 * In an environment: the preset that an algorithm names for its observations and actions (`preset_for`).
@@ -45,6 +47,7 @@ DECISIONS = 200_000  # in an environment
 FEWEST_OF_ONE_STEP = 500  # updates on single decisions, where no value has to travel back
 SMALL, NARROW, QUICK = 100_000, (64, 64), 1e-3
 SHORT = 100
+JUDGED, LEAST_HELD_OUT, MOST_HELD_OUT = 5_000, 0.2, 0.5  # episodes that judge what is learnt, and shares
 ENDED = 0.95  # share of episodes: a log that was collected in training cuts off the last episode of each copy
 EVENT_PASSES, EVENTS_OF_AN_UPDATE = 10, 128 * 10  # of a recommender: batch_size and targets of RecommenderBCQ
 FEWEST_OF_EVENTS, MOST_OF_EVENTS = 500, 10_000  # updates of a recommender
@@ -113,13 +116,19 @@ def preset_of(cls: type[Any], spec: Spec) -> Preset | None:
 
 
 def suggest(
-    cls: type[Any], source: Log | Interactions | Any, *, held_out: float = 0.0, split_seed: int = 0, **settings: Any
+    cls: type[Any],
+    source: Log | Interactions | Any,
+    *,
+    held_out: float | None = 0.0,
+    split_seed: int = 0,
+    **settings: Any,
 ) -> Suggestion:
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
-    `held_out` and `split_seed` are those of `fit`; `settings` are hyper-parameters of your own, which win. Of an
-    algorithm that ranks items the number of updates follows its interactions, and with `held_out` its `options` stop
-    the training early: `tl.fit(found.algorithm, log, found.steps, held_out=0.2, **found.options)`.
+    `held_out` and `split_seed` are those of `fit`; with `held_out=None` the share follows the number of episodes and is
+    among the suggestion's `options`, as in `tl.fit(found.algorithm, log, found.steps, **found.options)`. `settings` are
+    hyper-parameters of your own, which win. Of an algorithm that ranks items the number of updates follows its
+    interactions, and with `held_out` its `options` stop the training early.
     For an algorithm that learns in an environment, `source` is anything that `learn` takes, and the settings are those
     of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an
     algorithm that does not learn from such a source.
@@ -136,20 +145,25 @@ def suggest(
     check_source(cls, False)
     log = source
     if ranks(cls):
+        held_out = 0.2 if held_out is None else held_out
         train = log.split(share=held_out).train if held_out > 0 else log  # type: ignore[union-attr, call-arg]
         updates = updates_of_events(train.steps)
         stopped = early_stopping() if held_out > 0 else {}
         return Suggestion(cls(**settings), updates.value, {"steps": updates, **stopped})
     if not isinstance(log, Log):
         raise SpecError(f"{cls.__name__} does not learn from interactions. fix: use tl.RecommenderBCQ")
-    facts = facts_of(log, held_out, split_seed)._replace(by_role=_by_role(cls, settings))
     changed: dict[str, Setting] = {}
+    if held_out is None:
+        changed["held_out"] = held_out_share(log)
+        held_out = changed["held_out"].value
+    facts = facts_of(log, held_out, split_seed)._replace(by_role=_by_role(cls, settings))
     for field in dataclasses.fields(cls):
         role = field.metadata.get("role", "")
         setting = None if role not in RULES or field.name in settings else RULES[role](facts)
         if setting is not None and (setting.value != field.default or role in SHARPNESS):
             changed[field.name] = setting
-    algorithm = cls(**settings, **{name: one.value for name, one in changed.items()})
+    own = {name: one.value for name, one in changed.items() if name != "held_out"}
+    algorithm = cls(**settings, **own)
     updates = updates_of(facts, getattr(algorithm, "batch_size", 1))
     return Suggestion(algorithm, updates.value, {"steps": updates, **changed})
 
@@ -204,6 +218,15 @@ def updates_of(facts: Facts, batch: int) -> Setting:
     value = int(np.clip(round(wanted, digits), least, MOST))
     what = "training decisions" + ", each an episode of its own" * single
     return Setting(value, f"{value / per_pass:,.0f} passes over {facts.decisions:,} {what}")
+
+
+def held_out_share(log: Log) -> Setting:
+    """The share of the episodes that judges what is learnt from the others."""
+    episodes, longest = len(log.episode_ids), int(np.diff(log.starts).max())
+    if longest > SHORT:
+        return Setting(LEAST_HELD_OUT, f"episodes of up to {longest:,} decisions")
+    share = float(np.clip(round(JUDGED / episodes, 2), LEAST_HELD_OUT, MOST_HELD_OUT))
+    return Setting(share, f"{share * episodes:,.0f} of {episodes:,} episodes judge what is learnt from the others")
 
 
 def updates_of_events(events: int) -> Setting:

@@ -18,7 +18,7 @@ import tyro
 
 from tidelog.algorithms.core.hyperparameters import groups_of
 from tidelog.algorithms.names import check_source, configured, ranks
-from tidelog.auto.settings import suggest
+from tidelog.auto.settings import LEAST_HELD_OUT, suggest
 from tidelog.cli.declared import DeclaredFlags
 from tidelog.cli.environment_flags import free_folder
 from tidelog.cli.flags import File, Folder, OnEngine, Sources, options_in, parse, peek, read_config, verb_flags
@@ -67,6 +67,8 @@ class SweepFlags(DeclaredFlags):
     """the folder of the sweep; default: sweeps/<algorithm>, with a number if it exists"""
     steps: int | None = None
     """updates per seed; default: of one algorithm as many as the log asks for, else 20000"""
+    held_out: float | None = None
+    """share of the episodes held out of training; default: for one algorithm as in `tidelog train`, else 0.2"""
     preset: Annotated[str, "auto|none"] = AUTO
     """"auto" lets the settings of one algorithm that are in no grid follow the log, "none" leaves them as they are"""
     cpus: int = 1
@@ -92,7 +94,7 @@ class SweepFlags(DeclaredFlags):
 
 def flags_of(cls: type[Any] | None) -> type[Any]:
     """The flags of a sweep; the hyper-parameters of its algorithm are among them, if it has one algorithm."""
-    return verb_flags("fit", SweepFlags, None if cls is None else groups_of(cls), without=["devices"], held_out=0.2)
+    return verb_flags("fit", SweepFlags, None if cls is None else groups_of(cls), without=["devices"])
 
 
 def run(words: list[str]) -> int:
@@ -124,6 +126,7 @@ def run(words: list[str]) -> int:
             followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
             options = parse(flags, arguments, "sweep", followed)
             print_reasons(suggestion, options, without=axes)
+        options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
         algorithms = [one for cls, settings in known for one in _algorithms(cls, settings, options, len(known) == 1)]
         more: dict[str, Any] = options_in(options, "fit")
         for name in ("steps", "data_share"):

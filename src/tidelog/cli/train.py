@@ -11,7 +11,7 @@ import tyro
 
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
-from tidelog.auto.settings import DECISIONS, Suggestion, suggest
+from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
 from tidelog.cli.declared import DeclaredFlags, declared_value, with_declared
 from tidelog.cli.environment_flags import EnvironmentFlags, SinkName, free_folder
 from tidelog.cli.flags import (
@@ -84,6 +84,9 @@ class LogFlags:
 class PolicyFlags(DeclaredFlags, LogFlags):
     """Learn a policy from a log. Every hyper-parameter is a flag."""
 
+    held_out: float | None = None
+    """share of the episodes held out of training, which judge what is learnt; default: with "auto" half of the episodes
+    if these are short and few, else less; without it 0.2"""
     judge: bool = True
     """at the end, judge all that could be deployed on the held-out episodes, as `tidelog judge RUN` does: the policy in
     each way of acting, and the simple rules"""
@@ -132,7 +135,7 @@ def flags_of(algorithm: type[Any]) -> type[Any]:
     elif ranks(algorithm):
         flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
     else:
-        flags = verb_flags("fit", PolicyFlags, settings, held_out=0.2)
+        flags = verb_flags("fit", PolicyFlags, settings)
     groups = [(f"{name}{OPTIONS}", group, field(default_factory=group)) for name, group in last.items()]
     whole: type[Any] = make_dataclass(flags.__name__, groups, bases=(flags,), kw_only=True)
     whole.__doc__ = flags.__doc__
@@ -170,6 +173,7 @@ def run(words: list[str]) -> int:
         with json_only(options.json):
             print_reasons(suggestion, options)
     options.steps = STEPS if options.steps is None else options.steps
+    options.held_out = LEAST_HELD_OUT if options.held_out is None else options.held_out
     return _read(algorithm_of(cls, options), log, options, _folder(name, options))
 
 
