@@ -305,7 +305,9 @@ def proposed(text: str, verb: str) -> list[str]:
 def advised_policy(monkeypatch):
     """After a training the next command is that of the policy, also where a rule has better lists."""
     advice = next_lists.lists_advice
-    monkeypatch.setattr(next_lists, "lists_advice", lambda run: (one for one in advice(run) if isinstance(one, str)))
+    monkeypatch.setattr(
+        next_lists, "lists_advice", lambda *words: (one for one in advice(*words) if isinstance(one, str))
+    )
 
 
 @pytest.mark.full
@@ -570,7 +572,7 @@ def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_th
     assert "--now" not in next_lists.next_command(trained)
     monkeypatch.setattr(next_lists, "MOST_EVENTS", 5)
     report = f"`tidelog report {run}` compares these lists with rules that count"
-    assert list(next_lists.lists_advice(trained)) == [report]
+    assert list(next_lists.lists_advice(trained, 60.0)) == [report]
     monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
     assert "--now NOW" in next_lists.next_command(trained)
 

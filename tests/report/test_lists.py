@@ -16,6 +16,7 @@ from tidelog.number_text import three_digits
 from tidelog.ope.estimators.intervals import Confidence
 from tidelog.recommend.interactions.held_out import Cases, next_events
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.recommend.metrics import advice as advice_of_lists
 from tidelog.recommend.metrics.advice import RULES, advise, advise_lists, best_rule, counting_rules
 from tidelog.recommend.metrics.baselines import OwnFrequency, Popularity
 from tidelog.recommend.metrics.ranked_lists import compare
@@ -214,6 +215,27 @@ def test_lists_are_advised_in_one_sentence_from_python():
     same = advise_lists(OwnFrequency.of(split.train, filled=True), split.train, split.test).decision
     assert same.startswith("Do not use these lists yet: no gain over the counting rule ")
     assert same.endswith(" is shown. Use that rule: it is simpler.")
+
+
+def test_rules_that_begin_too_late_are_left_out_by_name(monkeypatch):
+    rows = [(f"u{user}", f"i{user % 15}", float(day)) for user in range(30) for day in range(10)]
+    frame = pl.DataFrame(rows, schema=["u", "i", "t"], orient="row")
+    split = read_interactions(frame, user="u", item="i", time="t").split()
+    now, told = [0.0], []
+    monkeypatch.setattr(advice_of_lists.time, "monotonic", lambda: now[0])
+
+    def slow(name, share):
+        told.append((name, share))
+        now[0] += 4.0
+
+    policy = OwnFrequency.of(split.train, filled=True)
+    found = advise_lists(policy, split.train, split.test, seconds=10.0, progress=slow)
+    assert found.left_out == ("item-kNN", "TIFU-kNN")
+    assert told == [("popularity", 0.0), ("own frequency", 0.2), ("last-item Markov", 0.4)]
+    now[0] = 0.0
+    assert advise_lists(policy, split.train, split.test, seconds=0.0, progress=slow).rule == "popularity"
+    now[0] = 0.0
+    assert advise_lists(policy, split.train, split.test, progress=slow).left_out == ()
 
 
 def test_a_rule_that_reads_the_kind_of_the_last_event_is_among_those_to_beat():

@@ -12,18 +12,20 @@ from tidelog.errors import ConfigError
 from tidelog.recommend.metrics.advice import Advice, K, advise_lists
 from tidelog.recommend.metrics.rules import word_of
 from tidelog.recommend.next_item import most_items_of_a_user
+from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
 from tidelog.types import Catalogue
 
 MOST_EVENTS = 2_000_000  # events of a log whose rules are counted at the end of a training
+SHARE, LEAST_SECONDS = 0.2, 5.0  # of the training's time, and seconds, in which another rule is begun
 OWN = "your table of histories and its columns replace the words in capitals"
 
 
-def print_next(run: Run) -> None:
-    """Print whether to use the lists of a run's policy, and the next commands."""
+def print_next(run: Run, seconds: float) -> None:
+    """Print whether to use the lists of a run's policy, and the next commands; the training took so many seconds."""
     rule = None
-    for line in lists_advice(run):
+    for line in lists_advice(run, max(seconds * SHARE, LEAST_SECONDS)):
         if isinstance(line, Advice):
             rule = None if line.use_policy else line.rule
         else:
@@ -57,8 +59,11 @@ def next_command(run: Run, rule: str | None = None) -> str:
     return command if here else f"{command}   ({OWN})"
 
 
-def lists_advice(run: Run) -> Iterator[str | Advice]:
-    """Yield lines on whether to use the lists of a run's policy, and then the advice; nothing if none was held out."""
+def lists_advice(run: Run, seconds: float) -> Iterator[str | Advice]:
+    """Yield lines on whether to use the lists of a run's policy, and then the advice; nothing if none was held out.
+
+    Rules are left out, and named, where the comparison takes longer than so many seconds.
+    """
     held_out = run.held_out_lists()
     if held_out is None or held_out.train is None:
         return
@@ -67,9 +72,14 @@ def lists_advice(run: Run) -> Iterator[str | Advice]:
         yield f"`tidelog report {shlex.quote(str(run.folder))}` compares these lists with rules that count"
         return
     yield "comparing the lists with rules that count ..."
-    advice = advise_lists(policy.ranker(), train, held_out.reported, run.name)
+    ranker, events = policy.ranker(), held_out.reported
+    with Screen("comparing lists") as screen:
+        advice = advise_lists(ranker, train, events, run.name, seconds=seconds, progress=screen.tell)
     yield advice.decision
     yield advice.sentence
+    if advice.left_out:
+        rest = " and ".join(advice.left_out)
+        yield f"{rest} took too long here: `tidelog report {shlex.quote(str(run.folder))}` compares all rules"
     yield advice
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -28,10 +29,12 @@ def train_and_show(run: Run, quiet: bool = False, as_json: bool = False, judge: 
     facts: dict[str, Any] = {}
     try:
         with json_only(as_json):
+            began = time.monotonic()
             run.train(progress=False if quiet else None)
+            seconds = time.monotonic() - began
             judge = judge and can_be_judged(run)
             if not quiet:
-                show_run(run, judged=judge)
+                show_run(run, seconds, judged=judge)
             if quiet and not as_json:
                 print_line(f"run folder: {run.folder}")
             if judge:
@@ -91,10 +94,10 @@ def run_facts(run: Run) -> dict[str, Any]:
     }
 
 
-def show_run(run: Run, judged: bool = False) -> None:
+def show_run(run: Run, seconds: float, judged: bool = False) -> None:
     """Print the last metrics of each member, or the range over many members, and the next commands.
 
-    `judged`: the run is judged next, and its commands are printed after that.
+    The training took so many `seconds`. `judged`: the run is judged next, and its commands are printed after that.
     """
     table(f"{run.name}: last metrics, update {run.update:,}", *last_metrics(run.metrics))
     print_line(f"run folder: {run.folder}")
@@ -109,7 +112,7 @@ def show_run(run: Run, judged: bool = False) -> None:
         print_notes((run.policy() if chosen is None else run.best_policy()).notes())
         from tidelog.cli.next_lists import print_next  # reads the metrics of lists, which start slowly
 
-        print_next(run)
+        print_next(run, seconds)
         return
     if run.record.options.log_out is not None:
         print_line(f"log of all decisions: {_short(run.record.options.log_out)}")

@@ -5,7 +5,9 @@ Letters: `C` cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -39,6 +41,7 @@ MAKERS: Mapping[str, Callable[[Interactions], Ranker]] = {
     OWN: partial(OwnFrequency.of, filled=True),
     TIFU: TifuKNN.of,
 }
+QUICK_FIRST = (POPULAR, OWN, NEXT, NEXT_BY_EVENT, NEIGHBOURS, TIFU)
 
 
 class Advice(NamedTuple):
@@ -49,6 +52,7 @@ class Advice(NamedTuple):
     sentence: str  # both, and their difference
     decision: str  # what to do
     use_policy: bool  # whether to use the policy's lists, else those of the rule
+    left_out: tuple[str, ...] = ()  # rules that were not compared, for lack of time
 
 
 def rules_for(log: Interactions) -> list[str]:
@@ -76,11 +80,21 @@ def best_rule(compared: Comparison, names: Iterable[str] = RULES) -> str:
     return max((name for name in names if name in rates), key=lambda name: (rates[name], name))
 
 
-def advise_lists(ranker: Ranker, train: Interactions, test: Interactions, name: str = "this policy") -> Advice:
+def advise_lists(
+    ranker: Ranker,
+    train: Interactions,
+    test: Interactions,
+    name: str = "this policy",
+    *,
+    seconds: float = math.inf,
+    progress: Callable[[str, float], None] | None = None,
+) -> Advice:
     """Return whether to use the lists of a ranker, beside those of the rules that count the events of `train`.
 
     `test` has the held-out events, as in `interactions.split()`; at most 1,000 of them, or of its users' first baskets,
-    are compared, in lists of 10 items. They must not have chosen the policy. ConfigError without held-out events.
+    are compared, in lists of 10 items. They must not have chosen the policy. Quick rules come first; none but the first
+    begins after so many `seconds`. `progress` gets the name of whose lists are made, and the share of the rules that is
+    done. ConfigError without held-out events.
 
     Example:
         >>> from tidelog.recommend.metrics.advice import advise_lists
@@ -92,9 +106,21 @@ def advise_lists(ranker: Ranker, train: Interactions, test: Interactions, name: 
         'Do not use these lists: the counting rule last-item Markov is better than this policy. Use that rule.'
     """
     cases = held_out_cases(test, MOST_CASES)
-    rankers = {name: ranker, **counting_rules(train)}
-    compared = compare(rankers, cases, train.counts, min(K, len(train.items) - 1))
-    return advise(compared, name, "baskets" if test.has_baskets else "events")
+    began, left_out = time.monotonic(), list[str]()
+    rules = sorted(rules_for(train), key=QUICK_FIRST.index)
+
+    def rankers() -> Iterator[tuple[str, Ranker]]:
+        yield name, ranker
+        for number, rule in enumerate(rules):
+            if number and time.monotonic() - began > seconds:
+                left_out.append(rule)
+                continue
+            if progress is not None:
+                progress(rule, number / len(rules))
+            yield rule, counting_rule(train, rule)
+
+    compared = compare(rankers(), cases, train.counts, min(K, len(train.items) - 1))
+    return advise(compared, name, "baskets" if test.has_baskets else "events")._replace(left_out=tuple(left_out))
 
 
 def advise(compared: Comparison, name: str, unit: str) -> Advice:

@@ -24,7 +24,7 @@ Letters: `C` cases, `K` length of a list, `G` items of the largest basket, `N` i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -128,7 +128,7 @@ class Comparison:
 
 
 def compare(
-    rankers: Mapping[str, Ranker],
+    rankers: Mapping[str, Ranker] | Iterable[tuple[str, Ranker]],
     cases: Cases,
     counts: NDArray[Any],
     k: int = 10,
@@ -143,8 +143,8 @@ def compare(
 
     With more than one of the named `kinds` of events there is one row for each, and one for all cases; each of the
     `groups` of cases, masks [C], has one, too. `vectors` [N + 1, D] of items, such as their features, add the measure
-    list diversity. `progress` gets the name of each ranker and the share of them that is done. ConfigError for a group
-    without cases, and for masks or vectors of another length.
+    list diversity. `progress` gets the name of each ranker and the share of them that is done, 0 for pairs. ConfigError
+    for a group without cases, and for masks or vectors of another length.
 
     Example:
         >>> from tidelog.recommend.interactions.held_out import next_events
@@ -177,9 +177,10 @@ def compare(
             )
         parts[name] = mask
     listed = {}
-    for number, (name, ranker) in enumerate(rankers.items()):
+    pairs, count = (rankers.items(), len(rankers)) if isinstance(rankers, Mapping) else (rankers, 0)
+    for number, (name, ranker) in enumerate(pairs):
         if progress is not None:
-            progress(name, number / len(rankers))
+            progress(name, number / count if count else 0.0)
         listed[name] = lists(ranker, cases, k, len(counts), exclude_seen)
     rows = [
         _row(name, kind, items[chosen], cases.select(chosen), np.asarray(counts, np.float64), confidence, vectors)
