@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import tidelog as tl
@@ -48,6 +49,7 @@ class Outcome(NamedTuple):
 
 def default_path(log: tl.Log, folder: Path, *words: str) -> Outcome:
     """Train and judge as the command does, in this process, with more `words` for the command; `folder` is emptied."""
+    jax.clear_caches()  # the programs of hundreds of trainings do not fit into one process
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     source, run = folder / "log", folder / "run"

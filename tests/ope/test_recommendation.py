@@ -96,7 +96,7 @@ def test_a_rule_that_is_right_is_recommended_where_the_learnt_policy_adds_nothin
     assert found["small rule"].advice == "Use it: it is better than the logged decisions."
     (contrast,) = [one for one in found.contrasts if one.rule == "small rule"]
     assert contrast.difference.high < 0.0, "it loses what it plays at random"
-    assert "and shown to be better than the learnt policy (learnt): the difference is -" in found.advice
+    assert "and shown to be better than the learnt policy (learnt) by +" in found.advice
     content = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert (content["recommended"], content["ground"]) == ("small rule", "simpler")
     assert content["contrasts"][-1]["rule"] == "small rule"

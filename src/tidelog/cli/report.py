@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 
 from tidelog.cli.flags import File, OutputFlags, Repeated, RunFolder, parse, source_of
+from tidelog.cli.named_policies import SimpleRule, with_rule
 from tidelog.cli.output import present, print_details, print_line
 from tidelog.data.io.readers import read_any
 from tidelog.errors import ConfigError
@@ -32,13 +33,16 @@ class Report(OutputFlags):
     """the runs' log, if it was moved or existed only in memory; default: the original path"""
     columns: File | None = None
     """for tables: the mapping file"""
+    rule: SimpleRule | None = None
+    """explain the newest verdict on a simple rule of each run, the best one of at most two questions (`--rule` alone,
+    or `tree`) or the best single action (`constant`); default: that on what is recommended"""
     open: bool = False
     """open it in a browser"""
 
 
 def run(words: list[str]) -> int:
     """Write the report and print its path."""
-    options = parse(Report, words, "report")
+    options = parse(Report, with_rule(words), "report")
     return present(options, lambda: _report(options))
 
 
@@ -47,8 +51,8 @@ def _report(options: Report) -> dict[str, Any]:
     if options.columns is not None and not options.data:
         raise ConfigError("--columns is set without --data: it describes a table. fix: name the table with --data")
     if any((Path(run) / PLAN).is_file() for run in options.runs):
-        if len(options.runs) > 1 or options.data:
-            raise ConfigError("a sweep has a page of its own. fix: name its folder alone, without --data")
+        if len(options.runs) > 1 or options.data or options.rule is not None:
+            raise ConfigError("a sweep has a page of its own. fix: name its folder alone, without --data and --rule")
         path = write_page(Sweep(options.runs[0]), options.out)
     else:
         path = _page_of_runs(options)
@@ -65,4 +69,4 @@ def _page_of_runs(options: Report) -> Path:
         if options.data:
             screen.tell("the runs' log", 0.0)
             log = read_any(source_of(options.data, "--data"), options.columns)
-        return report_of(options.runs, options.out, log=log, progress=screen.tell)
+        return report_of(options.runs, options.out, log=log, rule=options.rule, progress=screen.tell)

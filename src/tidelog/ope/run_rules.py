@@ -42,10 +42,15 @@ def rule_of_run(folder: Path, word: str) -> Rule:
 
     Raises ConfigError for another word than `constant` or `tree`, and as `rules_of_run`.
     """
+    name, rules = rule_name(word), rules_of_run(folder, Record.read(folder))
+    return rules.get(name) or rules[CONSTANT]
+
+
+def rule_name(word: str) -> str:
+    """The name of the rule of a word; ConfigError for another word than `constant` or `tree`."""
     if word not in WORDS:
         raise ConfigError(f"--rule {word}: expected one of {', '.join(WORDS)}. fix: use --rule tree")
-    rules = rules_of_run(folder, Record.read(folder))
-    return rules.get(WORDS[word]) or rules[CONSTANT]
+    return WORDS[word]
 
 
 def _learnt(folder: Path, record: Record, log: Any) -> dict[str, Rule]:

@@ -8,12 +8,16 @@ them, so that the page of one run fits on three sides.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tidelog.data.log import Log
 from tidelog.disk import write_file
 from tidelog.errors import ConfigError
 from tidelog.input_files import open_regular
+from tidelog.ope.rules import CONSTANT
+from tidelog.ope.run_rules import rule_name
+from tidelog.ope.verdict.verdict_store import SavedVerdict
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.report.answer_part import JudgedCandidates, answer_section, candidates_of
 from tidelog.report.answer_part import title as answer_title
@@ -23,7 +27,7 @@ from tidelog.report.learning_part import learning
 from tidelog.report.lists_part import lists
 from tidelog.report.population_part import population
 from tidelog.report.returns_part import returns
-from tidelog.report.saved import SavedRun, fingerprint, logs_of, ranks, read_runs, source
+from tidelog.report.saved import SavedRun, fingerprint, logs_of, quoted, ranks, read_runs, source
 from tidelog.report.settings_part import data, facts, machine, settings
 from tidelog.report.verdict_part import estimates, headline, verdict_section
 
@@ -35,21 +39,36 @@ def report_of(
     out: str | Path = "report.html",
     *,
     log: Log | Interactions | None = None,
+    rule: str | None = None,
     progress: Callable[[str, float], None] | None = None,
 ) -> Path:
     """Write the report of run folders to a file and return its path; replaces an older report.
 
-    `log` is needed if the runs' log was in memory only or has moved. `progress` gets the current part of the page and
-    the share of parts that are done.
+    `log` is needed if the runs' log was in memory only or has moved. With `rule`, "constant" or "tree", the page
+    explains the newest verdict on this simple rule of each run, not that on what is recommended. `progress` gets the
+    current part of the page and the share of parts that are done.
 
-    ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet or is named twice;
+    ConfigError if the file is not a report or cannot be written, or if a run has no metrics yet, is named twice, or has
+    no verdict on the rule;
     CheckpointError if a folder is not a run or is damaged; LogError if no run learnt from `log`. Errors leave the file
     unchanged.
     """
     target = Path(out)
     check_target(target)
-    write_file(target, run_page(read_runs(runs), log, progress).encode(), ConfigError)
+    saved = read_runs(runs)
+    if rule is not None:
+        saved = [replace(run, subject=_on_rule(run, rule)) for run in saved]
+    write_file(target, run_page(saved, log, progress).encode(), ConfigError)
     return target
+
+
+def _on_rule(run: SavedRun, word: str) -> SavedVerdict:
+    """The newest verdict on a simple rule; of a run whose tree asks nothing, that on the single action."""
+    for name in (rule_name(word), CONSTANT):
+        for one in run.verdicts:
+            if one.verdict.is_rule and one.name.endswith(name):
+                return one
+    raise ConfigError(f"{run.path} has no verdict on a simple rule. fix: `tidelog judge {quoted(run.path)}` first")
 
 
 def run_page(

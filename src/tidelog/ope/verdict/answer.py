@@ -132,10 +132,12 @@ def _why(rows: Sequence[Row], row: Row, recommendation: Recommendation, margin: 
         return "No learnt policy is shown to be better than the logged decisions."
     if contrast is None:
         return "It is simpler; the log does not show that the learnt policy is better."
-    by = f"the difference is {with_ends(contrast.difference, unit, sign=True)}"
+    difference = contrast.difference
+    by = f"the difference is {with_ends(difference, unit, sign=True)}"
     if recommendation.ground == "beats the rule":
         return f"It is shown to beat the simple rule ({contrast.rule}): {by}."
-    if contrast.difference.high < 0.0:
-        return f"It is simpler, and shown to be better than the learnt policy ({contrast.policy}): {by}."
+    if difference.high < 0.0:
+        gain = with_ends(Interval(-difference.estimate, -difference.high, -difference.low), unit, sign=True)
+        return f"It is simpler, and shown to be better than the learnt policy ({contrast.policy}) by {gain}."
     loss = f", and the rule loses less than {amount(margin, unit)} against it" if recommendation.no_worse else ""
     return f"It is simpler; the log does not show that the learnt policy ({contrast.policy}) is better: {by}{loss}."
