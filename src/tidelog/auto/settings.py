@@ -64,6 +64,7 @@ class Facts(NamedTuple):
     log: Log
     episodes: NDArray[np.int64]  # ordinals of the training episodes
     by_role: Mapping[str, Any] = {}  # settings of the algorithm by their role
+    progress: Callable[[str, float], None] | None = None
 
 
 class Setting(NamedTuple):
@@ -121,14 +122,16 @@ def suggest(
     *,
     held_out: float | None = 0.0,
     split_seed: int = 0,
+    progress: Callable[[str, float], None] | None = None,
     **settings: Any,
 ) -> Suggestion:
     """Return an algorithm whose settings follow the training episodes of a log, and its number of updates.
 
     `held_out` and `split_seed` are those of `fit`; with `held_out=None` the share follows the number of episodes and is
-    among the suggestion's `options`, as in `tl.fit(found.algorithm, log, found.steps, **found.options)`. `settings` are
-    hyper-parameters of your own, which win. Of an algorithm that ranks items the number of updates follows its
-    interactions, and with `held_out` its `options` stop the training early.
+    among the suggestion's `options`, as in `tl.fit(found.algorithm, log, found.steps, **found.options)`. `progress`
+    gets what is done, and the share of it that is. `settings` are hyper-parameters of your own, which win. Of an
+    algorithm that ranks items the number of updates follows its interactions, and with `held_out` its `options` stop
+    the training early.
     For an algorithm that learns in an environment, `source` is anything that `learn` takes, and the settings are those
     of the preset that suits it. Raises ConfigError for unknown ones and a share outside [0, 1), SpecError for an
     algorithm that does not learn from such a source.
@@ -156,7 +159,7 @@ def suggest(
     if held_out is None:
         changed["held_out"] = held_out_share(log)
         held_out = changed["held_out"].value
-    facts = facts_of(log, held_out, split_seed)._replace(by_role=_by_role(cls, settings))
+    facts = facts_of(log, held_out, split_seed)._replace(by_role=_by_role(cls, settings), progress=progress)
     for field in dataclasses.fields(cls):
         role = field.metadata.get("role", "")
         setting = None if role not in RULES or field.name in settings else RULES[role](facts)
@@ -300,12 +303,13 @@ def _sharpness(
         return None if facts.log.reward is None else Setting(default, f"the default; no estimate chooses it: {why}")
     part, future = sharpness.some_episodes(facts.log, facts.episodes), discount(facts)
     most = sharpness.MOST_UPDATES_OF_ONE_STEP if facts.longest == 1 else sharpness.MOST_UPDATES
+    tell = facts.progress or sharpness.quiet
     plan = (0.99 if future is None else future.value, min(updates_of(facts, 256).value, most))
     if isinstance(facts.log.spec.action, Discrete):
-        fitted = sharpness.cross_fit(part, *plan)
+        fitted = sharpness.cross_fit(part, *plan, tell=tell)
         found, unit = sharpness.rungs(fitted, sharpness.LADDERS[role], policies(fitted)), fitted.unit
     else:
-        found, unit = sharpness.population_fit(part, sharpness.TRAINED_TEMPERATURES, *plan)
+        found, unit = sharpness.population_fit(part, sharpness.TRAINED_TEMPERATURES, *plan, tell=tell)
     best = sharpness.best_rung(found, len(part.episode_ids), facts.held_out)
     if best is None:
         return Setting(default, "the default; no estimate chooses it: too few episodes speak for any other policy")

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import numpy as np
@@ -47,6 +47,8 @@ from tidelog.training.fit import fit
 from tidelog.types import Continuous, Discrete
 
 Floats = NDArray[np.float64]
+Tell: TypeAlias = Callable[[str, float], None]  # gets what is done, and the share of it that is
+DOING = "choosing how sharp the policy is"
 TEMPERATURES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 TRAINED_TEMPERATURES = (0.3, 1.0, 3.0, 10.0, 30.0)  # of continuous actions
 THRESHOLDS = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01)
@@ -104,8 +106,13 @@ class CrossFit:
         return policy
 
 
-def cross_fit(log: Log, discount: float, updates: int, seed: int = 0) -> CrossFit:
+def quiet(doing: str, share: float) -> None:
+    """Show no progress."""
+
+
+def cross_fit(log: Log, discount: float, updates: int, seed: int = 0, tell: Tell = quiet) -> CrossFit:
     """Fit critic and clone on the other half of a log's episodes, for each half."""
+    tell(DOING, 0.0)
     folds = episode_folds(log, FOLDS, seed)
     states = number_observations(log)
     known = propensities_of(log, folds, states=states if is_tabular(log, states) else None, seed=seed)
@@ -113,6 +120,7 @@ def cross_fit(log: Log, discount: float, updates: int, seed: int = 0) -> CrossFi
     clone, algorithm = np.asarray(known.all_actions), _instrument(0.0, discount)
     q, v, reward, scales = np.zeros(clone.shape), np.zeros(log.steps), np.zeros(log.steps), []
     for fold in range(FOLDS):
+        tell(DOING, (1 + 2 * fold) / (2 * FOLDS))
         run = fit(algorithm, log.take_episodes(without(folds, fold)), updates, [seed + fold], progress=False)
         policy, mine = run.policy(), of == fold
         q[mine], v[mine] = _values(policy, run.learners()[0].state.value, log, position[mine])
@@ -194,7 +202,7 @@ class PopulationFit(NamedTuple):
 
 
 def population_fit(
-    log: Log, temperatures: Sequence[float], discount: float, updates: int, seed: int = 0
+    log: Log, temperatures: Sequence[float], discount: float, updates: int, seed: int = 0, tell: Tell = quiet
 ) -> PopulationFit:
     """Return estimates of policies of continuous actions, each trained on the other half of a log's episodes."""
     folds = episode_folds(log, FOLDS, seed)
@@ -202,6 +210,7 @@ def population_fit(
     several = [_instrument(temperature, discount) for temperature in (0.0, *temperatures)]
     densities, reward, scales = np.zeros((len(several), log.steps)), np.zeros(log.steps), []
     for fold in range(FOLDS):
+        tell(DOING, fold / FOLDS)
         run = fit(several, log.take_episodes(without(folds, fold)), updates, [seed + fold], progress=False)
         mine = of == fold
         there = {name: leaf[mine] for name, leaf in seen.items()}

@@ -32,6 +32,7 @@ from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.sweep import Sweep, sweep
 from tidelog.sweeps.trials import draws, grid
+from tidelog.training.runs.progress import Screen
 
 FAILURES = 4  # the exit code of a sweep with diverged or failed trials
 Axis: TypeAlias = Annotated[str, "NAME=VALUES"]
@@ -122,7 +123,8 @@ def run(words: list[str]) -> int:
             split = {"held_out": options.held_out, "split_seed": options.split_seed}
             varied = {name: getattr(options, name) for name in axes if hasattr(options, name)}
             own = defaults | set_by_flags(known[0][0], arguments, options) | varied
-            suggestion = suggest(known[0][0], log, **split, **own)
+            with Screen("settings", False if options.quiet else None) as screen:
+                suggestion = suggest(known[0][0], log, **split, progress=screen.tell, **own)
             followed = {own: one.value for own, one in suggestion.settings.items()} | defaults
             options = parse(flags, arguments, "sweep", followed)
             print_reasons(suggestion, options, without=axes)

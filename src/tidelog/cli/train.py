@@ -45,6 +45,7 @@ from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.fit import fit
 from tidelog.training.learn import learn
 from tidelog.training.runs.processes import connected
+from tidelog.training.runs.progress import Screen
 
 AUTO, NONE = "auto", "none"
 STEPS = 20_000
@@ -167,7 +168,10 @@ def run(words: list[str]) -> int:
     if options.preset == AUTO:
         split_seed = getattr(options, "split_seed", 0)  # interactions are split by time
         own = settings | set_by_flags(cls, arguments, options)
-        suggestion = suggest(cls, log, held_out=options.held_out, split_seed=split_seed, **own)
+        with Screen("settings", False if options.quiet else None) as screen:
+            suggestion = suggest(
+                cls, log, held_out=options.held_out, split_seed=split_seed, progress=screen.tell, **own
+            )
         defaults = {own: one.value for own, one in suggestion.settings.items()} | settings
         options = parse(flags, arguments, f"train {name}", defaults)
         with json_only(options.json):
