@@ -5,6 +5,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from benchmarks.default_path_page import at_least, by_share, shown
 from benchmarks.keep import RESULTS, kept
 
 Found = dict[str, Any]
@@ -17,6 +18,24 @@ def _interval(found: list[float], digits: int = 0) -> str:
 
 def _share(found: Found) -> str:
     return f"{found['count']:,} of {found['of']:,} (at most {found['high']:.1%})"
+
+
+def _league(found: Found) -> str:
+    (good, acts), (better, power) = at_least(found), shown(found)
+    return (
+        f"recommendations not below the reference in {good} of {acts} logs; *better* in {better} of {power} splits "
+        "with enough data"
+    )
+
+
+def _peers_learning(found: Found) -> str:
+    means = {
+        way: [row["mean"][0] for row in found["parts"] if (row["algorithm"], row["way"]) == ("iql", way)]
+        for way in ("default", "d3rlpy")
+    }
+    return "IQL's mean returns: " + ", ".join(
+        f"{', '.join(f'{mean:.0f}' for mean in values)} ({way})" for way, values in means.items() if values
+    )
 
 
 def _speed(found: Found) -> str:
@@ -192,6 +211,15 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"return {f['runs']['PPG with a memory']['interval'][0]:.2f} of {f['best']:.0f}, "
         f"{f['without_memory']} without a recurrent policy"
     ),
+    "league": _league,
+    "null_path": lambda f: (
+        f"something recommended in {f['cells'][0]['recommended']} of {f['cells'][0]['logs']} logs without an effect "
+        f"(bound {f['cells'][0]['bound']})"
+    ),
+    "held_out": lambda f: (
+        "share of the best gain: " + ", ".join(f"{gain:.2f} with {share:.0%}" for share, gain in by_share(f))
+    ),
+    "peers_learning": _peers_learning,
     "fine_tuning_pendulum": lambda f: f"online - offline in return: {_interval(f['interval'])}",
     "calibration": _calibration,
     "randomised_part": _randomised_part,

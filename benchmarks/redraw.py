@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.curves import draw_curves
+from benchmarks.default_path_page import held_out, league, null_path, peers_learning
 from benchmarks.headlines import index
 from benchmarks.icu_sepsis_bcq import cell
 from benchmarks.judging_page import (
@@ -566,6 +567,10 @@ def _solved(found: dict) -> str:
 
 
 SECTIONS = (
+    (league, "league"),
+    (null_path, "null_path"),
+    (held_out, "held_out"),
+    (peers_learning, "peers_learning"),
     (speed, "speed"),
     (peers, "peers"),
     (update_profile, "update_profile"),
