@@ -46,7 +46,7 @@ def study() -> dict:
         log = mixed_log(20 + seed)
         found["logger"].append(log.statistics().returns["mean"])
         for name, algorithm in {"discrete_bcq": tl.DiscreteBCQ(reward_scaling="none"), "bc": tl.BC()}.items():
-            run = tl.fit(algorithm, log, STEPS, seeds=[seed], progress=False)
+            run = tl.fit(algorithm, log, STEPS, seeds=[seed], scale="none", progress=False)
             found[name].append(float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=100 + seed).mean()))
     difference = [q - b for q, b in zip(found["discrete_bcq"], found["bc"], strict=True)]
     found |= {

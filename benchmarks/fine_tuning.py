@@ -18,7 +18,7 @@ COMMAND = "python -m benchmarks.fine_tuning"
 def tuned(seed: int) -> tuple[float, float, list[tuple[int, float]]]:
     """The mean return of the log, of the policy learnt from it, and the curve online."""
     log = mixed_log(seed, EPISODES)
-    run = tl.fit(tl.IQL.preset("locomotion"), log, OFFLINE, seeds=[seed])
+    run = tl.fit(tl.IQL.preset("locomotion"), log, OFFLINE, seeds=[seed], scale="none")
     offline = float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=0).mean())
     gone_on = tl.finetune(run, PLAYED_IN, ONLINE, evaluate={ENVIRONMENT: PLAYED}, every=EVERY)
     curve = [(row["decisions"], row[f"play/{ENVIRONMENT}"]) for row in gone_on.metrics]

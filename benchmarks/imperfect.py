@@ -76,7 +76,7 @@ def returns_of_one(name: str, seed: int) -> dict[str, float]:
     played = play(make(task.environment, COPIES), clean(task.demonstrator()), PLAYED, 100 + seed, keep=False)
     found = {"logger": log.statistics().returns["mean"], "demonstrator": float(played.returns.mean())}
     for one, make_algorithm in ALGORITHMS.items():
-        run = tl.fit(make_algorithm(), log, task.steps, seeds=[seed], progress=False)
+        run = tl.fit(make_algorithm(), log, task.steps, seeds=[seed], scale="none", progress=False)
         found[one] = float(tl.rollout(run.policy(), task.environment, PLAYED, seed=100 + seed).mean())
     return found
 

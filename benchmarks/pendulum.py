@@ -42,7 +42,7 @@ def study() -> dict:
         log = mixed_log(seed)
         found["logger"].append(log.statistics().returns["mean"])
         for name, algorithm in {"iql": tl.IQL.preset("locomotion"), "bc": tl.BC()}.items():
-            run = tl.fit(algorithm, log, STEPS, seeds=[seed])
+            run = tl.fit(algorithm, log, STEPS, seeds=[seed], scale="none")
             found[name].append(float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=100 + seed).mean()))
     difference = [i - b for i, b in zip(found["iql"], found["bc"], strict=True)]
     found |= {"difference": difference, "interval": seed_interval(difference), "steps": STEPS, "episodes": EPISODES}

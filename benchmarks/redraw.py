@@ -87,7 +87,8 @@ episodes. IQL - BC: **{interval(found["interval"], 0)}**, 95% t interval over {l
 |---|---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. Nothing was tuned on these logs: IQL's locomotion preset, BC's defaults.
+Command: `{found["command"]}`. Nothing was tuned on these logs: IQL's locomotion preset, BC's
+defaults, features and rewards in their own units.
 """
 
 
@@ -198,7 +199,8 @@ return over {found["played"]} episodes from the same starts. 95% t intervals ove
 |---|---|
 {differences}
 
-Command: `{found["command"]}`. Nothing was tuned on these logs: defaults of BCQ and BC, IQL's locomotion preset.
+Command: `{found["command"]}`. Nothing was tuned on these logs: defaults of BCQ and BC, IQL's
+locomotion preset, features and rewards in their own units.
 """
 
 
@@ -218,7 +220,8 @@ over {len(found["bc"])} seeds.
 |---|---|---|---|
 {rows}
 
-Command: `{found["command"]}`. Algorithms at their defaults; the mix was chosen on logs of other seeds.
+Command: `{found["command"]}`. Algorithms at their defaults, features and rewards in their own units;
+the mix was chosen on logs of other seeds.
 """
 
 

@@ -94,7 +94,7 @@ def pendulum() -> dict[str, Any]:
         algorithm = replace(tl.IQL.preset("locomotion"), products=products)
         returns = []
         for seed in range(SEEDS):
-            run = tl.fit(algorithm, mixed_log(seed), PENDULUM_STEPS, seeds=[seed], progress=False)
+            run = tl.fit(algorithm, mixed_log(seed), PENDULUM_STEPS, seeds=[seed], scale="none", progress=False)
             returns.append(float(tl.rollout(run.policy(), ENVIRONMENT, PLAYED, seed=100 + seed).mean()))
         return returns
 
