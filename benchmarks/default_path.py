@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import shutil
@@ -21,6 +22,8 @@ from tidelog.ope.run_rules import rules_of_run
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
 
+PROGRAMS_OF = 20  # trainings whose compiled programs stay in this process; those of hundreds do not fit
+_MADE = itertools.count()
 os.environ.setdefault("TIDELOG_STATE", "off")  # each log is new: no earlier look counts
 
 
@@ -49,7 +52,8 @@ class Outcome(NamedTuple):
 
 def default_path(log: tl.Log, folder: Path, *words: str) -> Outcome:
     """Train and judge as the command does, in this process, with more `words` for the command; `folder` is emptied."""
-    jax.clear_caches()  # the programs of hundreds of trainings do not fit into one process
+    if next(_MADE) % PROGRAMS_OF == PROGRAMS_OF - 1:
+        jax.clear_caches()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     source, run = folder / "log", folder / "run"

@@ -9,8 +9,10 @@ from tests.data.clicks import interactions
 from tidelog import Log
 from tidelog.data.core.report import Problem
 from tidelog.errors import CheckpointError, LogError
+from tidelog.ope.verdict.answer import Row
 from tidelog.policies.statistics import Interval
 from tidelog.report import coverage_part, lists_part, returns_part, saved, settings_part, verdict_part
+from tidelog.report.answer_part import JudgedCandidates, answer_section
 from tidelog.report.data_page import _first_rows, _places
 from tidelog.report.saved import LogSource, plain
 
@@ -179,3 +181,16 @@ def test_tiny_weights_of_episodes_keep_their_power():
     assert ">1e-28<" in drawn
     assert ">1e-16<" in drawn
     assert ">0<" not in drawn
+
+
+def test_of_many_candidates_the_picture_has_the_highest_and_the_table_all():
+    rows = [Row(f"member-{i:02}", "better", Interval(0.1 + i, float(i), 0.2 + i)) for i in range(1, 12)]
+    rows += [Row("lost", "unsupported", Interval(np.nan, np.nan, np.nan)), Row("bold", "worse", Interval(-2.0, -3, -1))]
+    page = answer_section(JudgedCandidates(tuple(rows), {}, (), 0.0, 0.95, None))
+    picture, list_of_all = page.split("<table")
+    assert [f"member-{i:02}" in picture for i in range(1, 12)] == [i >= 4 for i in range(1, 12)]
+    assert "5 more are in the table" in picture
+    assert "lost" not in picture
+    assert all(row.name in list_of_all for row in rows)
+    few = answer_section(JudgedCandidates(tuple(rows[:7] + rows[-1:]), {}, (), 0.0, 0.95, None)).split("<table")[0]
+    assert ("bold" in few, "in the table" in few) == (True, False)

@@ -19,6 +19,7 @@ from tidelog.report.frame import command, paragraph, table
 from tidelog.report.saved import SavedRun, ranks
 
 # decision -> class of the style sheet, sign, label
+MOST_PICTURED = 8  # candidates on the first screen
 WORDS = {
     "better": ("better", "▲", "Better"),
     "better if randomised": ("unknown", "△", "Better if randomised"),
@@ -116,19 +117,24 @@ def answer_section(candidates: JudgedCandidates) -> str:
 
 
 def _picture(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
-    """A forest plot: every candidate's interval, 0 marked, the recommended one in colour."""
-    chosen = answer.row
+    """A forest plot of candidates' intervals, 0 marked, the recommended one in colour; of many, the highest ones."""
+    chosen, rows = answer.row, candidates.rows
+    if len(rows) > MOST_PICTURED:
+        order = sorted(rows, key=lambda row: (row is chosen, row.decision != "unsupported", row.difference.low))
+        rows = [row for row in rows if any(row is one for one in order[-MOST_PICTURED:])]
     reaches = [
         Reach(row.name, row.difference if row.decision != "unsupported" else row.difference._replace(estimate=np.nan),
               WORDS[row.decision][0] if row is chosen else "log", strong=row is chosen)
-        for row in candidates.rows
+        for row in rows
     ]  # fmt: skip
     described = "Difference from the logged decisions: " + "; ".join(
         f"{row.name} {'no number' if row.decision == 'unsupported' else with_ends(row.difference, sign=True)}"
-        for row in candidates.rows
+        for row in rows
     )
+    left = len(candidates.rows) - len(rows)
+    rest = paragraph(f"{left:,} more are in the table.", "soft") if left else ""
     across_axis = f"difference from the logged decisions{in_unit(candidates.unit, 'in ')}"
-    return f'<div class="answer">{intervals(described, reaches, 0.0, across_axis, ("worse", "better"))}</div>'
+    return f'<div class="answer">{intervals(described, reaches, 0.0, across_axis, ("worse", "better"))}</div>{rest}'
 
 
 def _next(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
