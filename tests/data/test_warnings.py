@@ -111,6 +111,18 @@ def test_blank_lines_are_passed_over_and_said(tmp_path: Any) -> None:
     assert log.fingerprint() == read_log(visits(), mapping()).fingerprint()
 
 
+def test_a_column_named_like_ends_without_a_role_is_said() -> None:
+    """`timeouts` and `dones` are not passed over in a table either; in a log of single decisions they say nothing."""
+    ended = visits().with_columns(timeouts=pl.lit(0), Done=pl.lit(0))
+    roles = mapping(terminated=None, truncated=None)
+    problems = [one for one in read_log(ended, roles).report.warnings if one.check == "possible end column"]
+    assert [one.column for one in problems][-2:] == ["Done", "timeouts"]
+    assert problems[-1].fix.startswith('truncated = "timeouts" in the mapping')
+    assert "possible end column" not in said(read_log(ended, mapping(truncated="timeouts")))
+    single = mapping(terminated=True, truncated=None, episode=None, step=None, time=None)
+    assert "possible end column" not in said(read_log(ended, single))
+
+
 def test_many_words(tmp_path: Any) -> None:
     frame = pl.DataFrame({"o": [f"w{row}" for row in range(300)], "a": [0, 1] * 150, "r": range(300)})
     log = read_log(frame, {"observation": "o", "action": "a", "reward": "r", "terminated": True, "actions": 2})
@@ -140,6 +152,7 @@ def test_rewards_that_value_learning_cannot_see_are_said(rewarded: Any, blind: b
 def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     elsewhere |= {"doubtful propensities", "rounded propensities"}  # `test_declared.py`
+    elsewhere |= {"possible end column"}  # above, of a table
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}
 
 

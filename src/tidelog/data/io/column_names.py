@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidelog.data.core.ends import TERMINATIONS, TRUNCATIONS
 from tidelog.data.io.table_fields import Field
 from tidelog.data.validation.clusters import kind_of, name_words
 
@@ -35,11 +36,9 @@ SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the 
     "reward": ("reward", "rewards", "r", "click", "clicked", "clicks", "conversion", "converted", "purchase",
                "purchased", "bought", "sale", "recovered", "survived", "success", "outcome", "revenue", "profit",
                "rating", "return"),
-    "terminated": ("terminated", "terminal", "terminals", "terminations", "termination", "is_terminal", "done", "dones",
-                   "ended", "end", "is_end", "finished", "final", "is_done", "died", "dead", "death", "episode_end",
+    "terminated": (*TERMINATIONS, "ended", "end", "is_end", "finished", "final", "died", "dead", "death", "episode_end",
                    "game_over"),
-    "truncated": ("truncated", "truncations", "truncation", "timeout", "timeouts", "time_limit", "censored", "left",
-                  "discharged"),
+    "truncated": (*TRUNCATIONS, "censored", "left", "discharged"),
     "propensity": ("propensity", "propensity_score", "pscore", "p_score", "action_prob", "action_probability",
                    "behavior_prob", "behaviour_prob", "behavior_probability", "behaviour_probability", "logging_prob",
                    "logging_probability", "prob_action", "mu", "pi_b", "prob", "probability", "p"),

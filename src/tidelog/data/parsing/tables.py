@@ -13,6 +13,7 @@ import polars as pl
 
 from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
 from tidelog.data.core.declared import SHARES, SHARES_BY, Declaration
+from tidelog.data.core.ends import TERMINATIONS, TRUNCATIONS
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
@@ -122,7 +123,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
-    found += [*lacking(table, roles), *_two_meanings(table, columns)]
+    found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -219,6 +220,25 @@ def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
         "probabilities, rename it"
     )
     return [("bad mapping", Finding(SHARES, None, found, "one of them", fix))]
+
+
+def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+    """Findings on columns named like ends of episodes, where the mapping of a log of episodes names none."""
+    if columns.episode is None:
+        return []
+    used = {name for several in columns.used().values() for name in several}
+    roles = {"terminated": (columns.terminated, TERMINATIONS), "truncated": (columns.truncated, TRUNCATIONS)}
+    return [
+        (
+            "possible end column",
+            Finding(name, None, f"a column '{name}' that is not read", f"the mapping names `{role}`, or no such column",
+                    f'{role} = "{name}" in the mapping; nothing, if the column means something else'),
+        )
+        for role, (named, known) in roles.items()
+        if named is None
+        for name in table.columns
+        if name.lower() in known and name not in used
+    ]  # fmt: skip
 
 
 def _rewards(table: Table, columns: Columns) -> list[Column]:

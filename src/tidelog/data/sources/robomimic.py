@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tidelog.data.core.ends import refuse_unread_ends
 from tidelog.data.core.raw import RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.parsing.arrays import from_arrays
@@ -60,6 +61,7 @@ def raw_robomimic(path: Path) -> RawLog:
     done = joined["dones"].reshape(-1) != 0 if "dones" in joined else np.zeros(len(last), bool)
     observation = {name.removeprefix("obs/"): joined[name] for name in leaves}
     next_observation = {name.removeprefix("next_obs/"): joined[name] for name in later}
+    refuse_unread_ends(path, ignored, "dones, as in robomimic")
     notes = unread_note(ignored)
     inside = int((done & ~last).sum())
     if inside:
