@@ -622,3 +622,12 @@ def test_one_action_is_cloned_only() -> None:
     assert "tidelog train bc" in replace(described, named=("a.csv",)).text()
     two = describe_table(frame.with_columns(action=pl.Series(["wait", "go"] * 30)))
     assert "tidelog train iql" in replace(two, named=("a.csv",)).text()
+
+
+@pytest.mark.parametrize("name", ["timeout", "done", "is_first", "episode_starts"])
+def test_a_flag_of_ends_without_a_column_of_episodes_is_a_note(name: str) -> None:
+    flags = [1, 0, 0, 0, 0] * 20 if name in ("is_first", "episode_starts") else [0, 0, 0, 0, 1] * 20
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame({"obs": rng.normal(size=100), "action": rng.normal(size=100), "reward": rng.normal(size=100)})
+    described = describe_table(table.with_columns(pl.Series(name, flags)))
+    assert any(f"although '{name}' says where episodes end or begin" in note for note in described.notes)

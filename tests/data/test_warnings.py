@@ -51,6 +51,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("duplicated rows", {name: value[np.arange(ROWS) // 2 % 6 * 2 + np.arange(ROWS) % 2]
                          if isinstance(value, np.ndarray) and name != "episode" else value
                          for name, value in CLEAN.items()}),
+    ("ends without episodes", {"episode": None}),
     ("possible cluster column", {"time": np.arange(ROWS) // 4 * np.timedelta64(1, "D") + np.datetime64("2024-01-01T09"),
                                  "step": np.arange(ROWS), "reward": (np.arange(ROWS) // 4 * 3).astype(np.float32)}),
     ("actions inferred", {"actions": None}),
@@ -121,6 +122,18 @@ def test_a_column_named_like_ends_without_a_role_is_said() -> None:
     assert "possible end column" not in said(read_log(ended, mapping(truncated="timeouts")))
     single = mapping(terminated=True, truncated=None, episode=None, step=None, time=None)
     assert "possible end column" not in said(read_log(ended, single))
+    began = ended.with_columns(is_first=pl.Series([1, 0] * (len(ended) // 2) + [0] * (len(ended) % 2)))
+    problem = next(one for one in read_log(began, single).report.warnings if one.check == "possible end column")
+    assert problem.column == "is_first"
+    assert "number the episodes in a column" in problem.fix
+
+
+def test_transitions_with_their_next_observations_have_ends_without_episodes() -> None:
+    rows = CLEAN | {"episode": None}
+    assert "ends without episodes" in said(Log.from_arrays(**rows))
+    following = RNG.normal(size=(ROWS, 2)).astype(np.float32)
+    assert "ends without episodes" not in said(Log.from_arrays(**rows, next_observation=following))
+    assert "ends without episodes" not in said(Log.from_arrays(**rows | {"terminated": np.ones(ROWS, bool)}))
 
 
 def test_many_words(tmp_path: Any) -> None:

@@ -21,14 +21,14 @@ TRUNCATIONS = (
     "truncated", "truncations", "truncation", "truncateds", "is_truncated", "timeout", "timeouts", "time_limit",
     "time_limits",
 )  # fmt: skip
-_LASTS = ("is_last", "lasts", "episode_terminals", "episode_end", "episode_ends", "dones_float")
+LASTS = ("is_last", "lasts", "episode_terminals", "episode_end", "episode_ends", "dones_float")
 STARTS = ("is_first", "firsts", "episode_start", "episode_starts", "is_start")
 _EPISODES = (
     "episode", "episodes", "episode_id", "episode_ids", "episode_index", "traj_id", "traj_ids", "trajectory",
     "trajectory_id", "trajectory_ids",
 )  # fmt: skip
 OGBENCH_MASKS = ("masks", "valids")  # of OGBench: 0 where the task was completed, and where a row has no decision
-ENDS = frozenset((*TERMINATIONS, *TRUNCATIONS, *_LASTS, *STARTS, *_EPISODES, *OGBENCH_MASKS))
+ENDS = frozenset((*TERMINATIONS, *TRUNCATIONS, *LASTS, *STARTS, *_EPISODES, *OGBENCH_MASKS))
 
 
 def refuse_unread_ends(path: str | Path, unread: Iterable[str], read: str) -> None:
@@ -54,7 +54,7 @@ def truncations(path: str | Path, arrays: Mapping[str, Values], terminated: Valu
 
     A single array of truncations is returned as it is. LogError for text and for arrays of other lengths.
     """
-    flags = {name: arrays[name] for name in (*TRUNCATIONS, *_LASTS, *STARTS) if name in arrays}
+    flags = {name: arrays[name] for name in (*TRUNCATIONS, *LASTS, *STARTS) if name in arrays}
     marks = flags | {name: arrays[name] for name in _EPISODES if name in arrays}
     for name, values in marks.items():
         if values.size != len(terminated):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tidelog.data.core.ends import LASTS, STARTS
 from tidelog.data.io.column_names import (
     ACTION,
     SINGLE,
@@ -50,11 +51,16 @@ def assign_single_roles(
         one_step = "no column marks which rows belong together: every row is an episode of one step"
         recording = "time" in proposal.mapping and "propensity" not in proposal.mapping
         recording = recording and not names_interactions(named)
-        proposal.notes.append(
-            f"{one_step}; in one long recording, add a column that names the part of each row, such as the day"
-            if recording
-            else one_step
-        )
+        flags = [f"'{one.name}'" for one in named if one.kind == "flag" and one.unique == 2 and (
+            plain_name(one) in (*STARTS, *LASTS)
+            or one.name in (proposal.mapping.get("terminated"), proposal.mapping.get("truncated")))]  # fmt: skip
+        if flags:
+            one_step += (
+                f", although {list_names(flags)} says where episodes end or begin: number them in a column first"
+            )
+        elif recording:
+            one_step += "; in one long recording, add a column that names the part of each row, such as the day"
+        proposal.notes.append(one_step)
         proposal.mapping.setdefault("terminated", True)
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ import polars as pl
 
 from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
 from tidelog.data.core.declared import SHARES, SHARES_BY, Declaration
-from tidelog.data.core.ends import TERMINATIONS, TRUNCATIONS
+from tidelog.data.core.ends import LASTS, STARTS, TERMINATIONS, TRUNCATIONS
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
@@ -223,21 +224,25 @@ def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
 
 
 def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
-    """Findings on columns named like ends of episodes, where the mapping of a log of episodes names none."""
-    if columns.episode is None:
-        return []
+    """Findings on columns named like ends or beginnings of episodes, where the mapping names none and no episode."""
     used = {name for several in columns.used().values() for name in several}
-    roles = {"terminated": (columns.terminated, TERMINATIONS), "truncated": (columns.truncated, TRUNCATIONS)}
-    return [
-        (
-            "possible end column",
-            Finding(name, None, f"a column '{name}' that is not read", f"the mapping names `{role}`, or no such column",
-                    f'{role} = "{name}" in the mapping; nothing, if the column means something else'),
-        )
-        for role, (named, known) in roles.items()
-        if named is None
+    expected = "a role for each column of ends or beginnings"
+    roles = [("terminated", TERMINATIONS), ("truncated", TRUNCATIONS)]
+    fixes = {
+        name: f"{role} = {json.dumps(name, ensure_ascii=False)} in the mapping"
+        for role, known in roles
+        if getattr(columns, role) is None and columns.episode is not None
         for name in table.columns
-        if name.lower() in known and name not in used
+        if name.lower() in known
+    }
+    if columns.episode is None:
+        number = "every row is an episode of one step: number the episodes in a column, and name it in `episode`"
+        fixes |= {name: number for name in table.columns if name.lower() in (*STARTS, *LASTS)}
+    return [
+        ("possible end column", Finding(name, None, f"a column '{name}' that is not read", expected,
+                                        f"{fix}; nothing, if '{name}' means something else"))
+        for name, fix in fixes.items()
+        if name not in used
     ]  # fmt: skip
 
 

@@ -290,9 +290,9 @@ def raw_demonstrations(path: str | Path) -> RawLog:
     do not fit together.
     """
     arrays, objects = named_arrays(path, (*_DEMONSTRATIONS, "indices", "terminal", "episode_starts"))
-    ends = ("indices", "terminal") if "acts" in arrays else ("episode_starts",)
-    ignored = [name for name in (*arrays, *objects) if name not in (*_DEMONSTRATIONS, *ends)]
-    refuse_unread_ends(path, ignored, " and ".join(ends))
+    marks = ["indices", "terminal"] if "acts" in arrays else ["episode_starts"]
+    ignored = [name for name in (*arrays, *objects) if name not in (*_DEMONSTRATIONS, *marks)]
+    refuse_unread_ends(path, ignored, " and ".join(marks))
     arrays = {name: np.atleast_1d(values) for name, values in arrays.items()}
     whole = [name for name in ("indices", "terminal", "episode_starts") if name in arrays]
     text = [name for name in whole if arrays[name].dtype.kind not in ("iu" if name == "indices" else "biuf")]

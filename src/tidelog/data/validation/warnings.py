@@ -119,6 +119,21 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
         yield Finding(None, at, found, "terminated or truncated on each last row", advice)
 
 
+@check("ends without episodes", "warning")
+def ends_without_episodes(raw: RawLog) -> Iterable[Finding]:
+    """Only some rows have an end flag, but no column says which rows form an episode: each is an episode of one step.
+
+    Transitions with their next observations are no such log.
+    """
+    named = [column for column in (raw.terminated, raw.truncated) if column is not None]
+    ended = raw.flags.terminated | (raw.flags.truncated & ~raw.flags.assumed)
+    if raw.episode is None and not raw.followed.any() and ended.any() and not ended.all():
+        flags = " and ".join(f"'{column.name}'" for column in named)
+        found = f"{flags} end {_amount(int(ended.sum()), 'row')} of {raw.rows:,}; each row is an episode of one step"
+        fix = f"number the episodes in a column, as the count of earlier rows with {flags} 1, and name it in `episode`"
+        yield Finding(None, None, found, "a column of episodes", fix)
+
+
 @check("no bootstrap target", "warning")
 def no_bootstrap_target(raw: RawLog) -> Iterable[Finding]:
     """A truncated last row has no next observation: it is used for cloning and statistics, not for value learning."""
