@@ -21,7 +21,8 @@ from tidelog import Log
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.inspect import describe_table, inspect_log
 from tidelog.data.io.readers import read_any, read_log, validate
-from tidelog.errors import LogError
+from tidelog.errors import ConfigError, LogError
+from tidelog.types import Discrete
 
 
 def test_a_log_in_numbers() -> None:
@@ -631,3 +632,88 @@ def test_a_flag_of_ends_without_a_column_of_episodes_is_a_note(name: str) -> Non
     table = pl.DataFrame({"obs": rng.normal(size=100), "action": rng.normal(size=100), "reward": rng.normal(size=100)})
     described = describe_table(table.with_columns(pl.Series(name, flags)))
     assert any(f"although '{name}' says where episodes end or begin" in note for note in described.notes)
+
+
+def campaign(rows: int = 200) -> pl.DataFrame:
+    rng = np.random.default_rng(1)
+    return pl.DataFrame(
+        {
+            "rownames": np.arange(1, rows + 1), "recency": rng.integers(1, 12, rows),
+            "segment": rng.choice(["mail A", "mail B", "none"], rows), "visit": rng.integers(0, 2, rows),
+            "contact": rng.integers(1, 5, rows), "person": np.arange(rows) // 4,
+        }
+    )  # fmt: skip
+
+
+def test_what_is_said_is_taken_and_the_rest_is_proposed_again() -> None:
+    before = tomllib.loads(describe_table(campaign()).toml)
+    assert "action" not in before
+    described = describe_table(campaign(), {"action": "segment", "reward": "visit"})
+    proposed = tomllib.loads(described.toml)
+    assert {name: value for name, value in proposed.items() if name != "cluster"} == {
+        "action": "segment", "reward": "visit", "terminated": True, "observation": ["recency", "contact"]
+    }  # fmt: skip
+    assert read_log(campaign(), proposed).spec.action.names == ("mail A", "mail B", "none")
+    assert not described.interactions
+    several = tomllib.loads(describe_table(campaign(), {"action": ["contact", "recency"], "episode": "person"}).toml)
+    assert (several["action"], several["actions"], several["episode"]) == (["contact", "recency"], [5, 12], "person")
+    assert "terminated" not in several
+    said = {"observation": ["visit", "segment"], "action": "recency", "step": "contact", "propensity": 0.25}
+    proposed = tomllib.loads(describe_table(campaign(), said).toml)
+    assert {name: proposed[name] for name in said} == said
+    assert proposed["categorical"] == ["segment"]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"action": "segmnt"}, "--action segmnt: there is no such column. fix: did you mean 'segment'"),
+        (
+            {"action": "segment", "reward": "segment"},
+            "'segment' is named for --action and --reward|--reward and --action",
+        ),
+    ],
+)
+def test_what_is_said_must_fit_the_table(said: dict[str, Any], found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        describe_table(campaign(), said)
+
+
+@pytest.mark.parametrize("name", ["rownames", "X", "Unnamed: 0", "row_number", "number"])
+def test_row_numbers_are_no_observation(name: str) -> None:
+    frame = campaign().rename({"rownames": name})
+    described = describe_table(frame, {"action": "segment"})
+    assert name not in tomllib.loads(described.toml)["observation"]
+    assert any(f"{name} (row numbers)" in note for note in described.notes)
+    backwards = frame.with_columns(pl.lit(np.random.default_rng(0).permutation(200)).alias("number"))
+    if name == "X":  # a number of its own in every row is an observation where it does not count the rows
+        assert "number" in tomllib.loads(describe_table(backwards, {"action": "segment"}).toml)["observation"]
+
+
+def test_the_shared_table_with_row_names() -> None:
+    described = describe_table(shared("cases/learn/rownames.csv"), {"action": "treated"})
+    assert tomllib.loads(described.toml)["observation"] == ["age"]
+
+
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.String])
+def test_codes_from_1_to_4_are_four_actions(kind: Any) -> None:
+    frame = campaign().with_columns(pl.col("contact").cast(kind))
+    described = describe_table(frame, {"action": "contact", "reward": "visit"})
+    proposed = tomllib.loads(described.toml)
+    assert proposed["vocabularies"] == {"contact": ["1", "2", "3", "4"]}
+    plain = {"observation": "recency", "action": "contact", "reward": "visit", "terminated": True}
+    for roles in (plain, {name: value for name, value in proposed.items() if name != "observation"} | plain):
+        log = read_log(frame, roles)
+        assert log.spec.action == Discrete(4, ("1", "2", "3", "4"))
+        np.testing.assert_array_equal(log.action, campaign()["contact"].to_numpy() - 1)
+    assert read_log(frame, plain | {"actions": 5}).spec.action == Discrete(5)
+    mask = frame.with_columns(pl.lit(1).alias(f"m{i}") for i in range(5))
+    assert read_log(mask, plain | {"action_mask": ["m0", "m1", "m2", "m3", "m4"]}).spec.action == Discrete(5)
+    assert read_log(mask, plain | {"action_mask": ["m0", "m1", "m2", "m3"]}).spec.action.n == 4
+
+
+def test_empty_decisions_suggest_to_leave_their_rows_out() -> None:
+    described = describe_table(campaign().with_columns(pl.col("segment").replace("none", "")), {"action": "segment"})
+    assert '# drop_rows_without = ["segment"]   # if rows without these say nothing' in described.toml
+    proposed = tomllib.loads(described.toml.replace("# drop_rows", "drop_rows"))
+    assert read_log(campaign(), proposed | {"na_values": ["none"]}).spec.action.names == ("mail A", "mail B")

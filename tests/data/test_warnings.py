@@ -165,7 +165,7 @@ def test_rewards_that_value_learning_cannot_see_are_said(rewarded: Any, blind: b
 def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     elsewhere |= {"doubtful propensities", "rounded propensities"}  # `test_declared.py`
-    elsewhere |= {"possible end column"}  # above, of a table
+    elsewhere |= {"possible end column", "rows left out", "incomplete episodes"}  # of a table
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}
 
 

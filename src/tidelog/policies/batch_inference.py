@@ -394,10 +394,17 @@ def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) 
         labels = space.names or tuple(str(i) for i in range(space.size))
         columns = {f"action_{label}": actions[:, i] for i, label in enumerate(labels)}
     elif isinstance(space, Discrete) and space.names:
-        columns = {"action": np.asarray(space.names)[actions]}
+        columns = {"action": _as_logged(space.names)[actions]}
     else:
         columns = {"action": actions}
     return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
+
+
+def _as_logged(labels: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Labels [A] of actions as a log has them: whole numbers where every label is one, else text."""
+    numbers = pl.Series(labels, dtype=pl.String).cast(pl.Int64, strict=False)
+    whole = not numbers.null_count() and numbers.cast(pl.String).to_list() == list(labels)
+    return numbers.to_numpy() if whole else np.asarray(labels)
 
 
 def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str | None:

@@ -61,7 +61,7 @@ def truncations(path: str | Path, arrays: Mapping[str, Values], terminated: Valu
             found = f"{len(terminated):,} rows of terminations and {values.size:,} of {name}"
             raise unreadable(path, found, "arrays of one length", "download or create it again", "wrong length")
     if len(marks) == 1 and next(iter(marks)) in TRUNCATIONS:
-        return next(iter(marks.values())).reshape(-1)
+        return np.reshape(next(iter(marks.values())), -1)
     text = [name for name, values in flags.items() if values.dtype.kind not in "biuf"]
     if text:
         found = f"{text[0]} of {flags[text[0]].dtype}"
@@ -77,4 +77,4 @@ def truncations(path: str | Path, arrays: Mapping[str, Values], terminated: Valu
             ends[:-1] |= column[1:] != column[:-1]
         else:
             ends |= column != 0
-    return ends & ~(terminated != 0)
+    return np.asarray(ends & (terminated == 0))

@@ -149,8 +149,14 @@ rule("unknown category", "error", "A categorical column holds a value that is no
 rule("unreadable image", "error", "An image file is missing, damaged, or of an unsupported format.")
 rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
 rule("possible end column", "warning", "A column is named like ends of episodes, and the mapping names no such column.")
+rule(
+    "incomplete episodes",
+    "warning",
+    "Rows of an episode were left out, and others of it remain, as if they followed each other.",
+)
 rule("several files", "note", "The log was read from several files, in the order of their names.")
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
+rule("rows left out", "note", "Rows with an empty cell in a column of `drop_rows_without` were left out.")
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
     "converted",

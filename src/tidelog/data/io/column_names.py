@@ -84,10 +84,22 @@ def is_observed(words: Sequence[str]) -> bool:
     return lettered or not _OBSERVATION_WORDS.isdisjoint(words)
 
 
+_ROW_NUMBERS = (
+    "index", "unnamed", "unnamed_0", "row", "rows", "row_id", "row_index", "row_name", "row_names", "rowname",
+    "rownames", "row_number", "row_nr", "row_no", "row_num", "rownum", "rownumber", "rowid", "rowindex",
+)  # fmt: skip
+
+
+def numbers_rows(one: Field, rows: int) -> bool:
+    """Whether a column has the name of row numbers, and another value in every row."""
+    return plain_name(one) in _ROW_NUMBERS and one.unique == rows
+
+
 def is_identity(one: Field, rows: int) -> bool:
-    """Whether nearly every row has its own value, as numbers of orders do."""
+    """Whether nearly every row has its own value, as numbers of orders and of rows do."""
     many = one.unique > max(rows / 2, FEW_CODES)
-    return many and (one.kind == "word" or (one.kind == "whole number" and last_word(one.name) in ("id", "no")))
+    numbered = one.kind == "whole number" and (one.consecutive or last_word(one.name) in ("id", "no"))
+    return many and (one.kind == "word" or numbered)
 
 
 def is_person(one: Field) -> bool:

@@ -35,6 +35,8 @@ def assign_single_roles(
 ) -> None:
     """Assign the roles of one column each."""
     for role, known in SINGLE.items():
+        if role in proposal.said:
+            continue
         called = [one for one in named if plain_name(one) in known]
         called.sort(key=lambda one: known.index(plain_name(one)))
         fitting = [one for one in called if _fits(role, one, rows) and one.name not in roles_of(proposal.mapping)]
@@ -144,6 +146,8 @@ def assign_step(
 ) -> None:
     """Drop a step that does not count the rows of an episode; without step and time, assign the column that does."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
+    if "step" in proposal.said:
+        return
     if step is None:
         time = proposal.mapping.get("time")
         if episode is None or (time is not None and not repeats(episode, time)):
@@ -219,6 +223,8 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
 
 def assign_cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
     """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
+    if "cluster" in proposal.said:
+        return
     used = roles_of(proposal.mapping)
     episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), rows)
     called = [

@@ -18,7 +18,7 @@ from tidelog.data.io.column_names import (
     plain_name,
 )
 from tidelog.data.io.infer_actions import suggest_rewards
-from tidelog.data.io.proposal import Proposal, roles_of, unused_columns
+from tidelog.data.io.proposal import Proposal, roles_of, said_columns, unused_columns
 from tidelog.data.io.table_fields import Field
 from tidelog.data.validation.clusters import name_words
 
@@ -34,6 +34,7 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
         and one not in outcomes
         and one not in last
         and one.name not in proposal.actions
+        and not (one.consecutive and is_identity(one, rows))  # row numbers
     ]
     if "reward" not in proposal.mapping and (outcomes or last):
         suggest_rewards(outcomes or last, proposal)
@@ -53,6 +54,8 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     if not now:
         left = unused_columns(readable, proposal, lambda words, one: not is_identity(one, rows) and not is_person(one))
         now = [one for one in left if one not in later]
+    if "observation" in proposal.said:
+        now = said_columns(named, proposal, "observation")
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
         coded = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.data.validation.errors import action_count, action_name
 from tidelog.data.validation.randomisation import BALANCED, MOST_BALANCED, raw_balance
+from tidelog.errors import ConfigError, nearest
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -92,6 +93,7 @@ class Description:
     report: Report | None
     interaction_notes: tuple[str, ...] = ()  # those of the notes that are about interactions
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
+    flags: tuple[str, ...] = ()  # those that named roles
     written: str | None = None  # the file that holds the proposed mapping, if it was written
     explode: str | None = None  # the key of lists of objects, each of which is a row here
     ranking: str | None = None  # the algorithm for interactions that the next commands name
@@ -147,7 +149,8 @@ class Description:
         if roles is not None:
             return ["next:", *self._interaction_commands(source, roles)]
         mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
-        write = [f"  tidelog data inspect --data {source} --write {mapping}"] if self.written is None else []
+        again = shlex.join([*self.named, *self.flags])
+        write = [f"  tidelog data inspect --data {again} --write {mapping}"] if self.written is None else []
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
@@ -163,6 +166,11 @@ class Description:
                 f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
             )
         elif not any(one.role == "action" for one in self.fields):
+            lines += _hint(
+                "name the column of decisions, and others that you know (--reward, --episode, ...), and the rest is "
+                "proposed again:",
+                f"tidelog data inspect --data {again} --action COLUMN",
+            )
             lines += _hint(
                 "where a row says who chose which item and no decision was made, name the columns instead (a visit "
                 "can be the user):",
@@ -249,8 +257,11 @@ def _summary(title: str, report: Report) -> list[str]:
     return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 
-def describe_table(source: Any) -> Description:
-    """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
+def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Description:
+    """Infer the roles of a table's columns from names and values; LogError if the table cannot be read.
+
+    The roles `said` are taken as they are, and the others are inferred; ConfigError for a column that does not exist.
+    """
     separator = unusual_separator(source)
     settings: dict[str, Any] = {} if separator is None else {"separator": separator}
     table = table_of(source, form=TextForm(separator=separator))
@@ -267,6 +278,7 @@ def describe_table(source: Any) -> Description:
     if settings:
         table = table_of(source, form=TextForm(**settings))
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
+    _check_said(said or {}, [series.name for series in columns])
     absent = _absent_words(columns)
     if absent:
         settings["na_values"] = absent
@@ -300,7 +312,7 @@ def describe_table(source: Any) -> Description:
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts)
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts, said)
     proposal.mapping |= settings
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
@@ -341,9 +353,21 @@ def describe_table(source: Any) -> Description:
     )
 
 
+def _check_said(said: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise ConfigError for a column that the table does not have, or that has two roles."""
+    named = Columns.from_mapping({"observation": "", "action": "", **said}).used()
+    columns = [(name, role) for role, names in named.items() if role in said for name in names]
+    for place, (name, role) in enumerate(columns):
+        if name not in known:
+            raise ConfigError(f"--{role} {name}: there is no such column. fix: {nearest(name, known)}")
+        twice = [other for before, other in columns[:place] if before == name]
+        if twice:
+            raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}. fix: name each column once")
+
+
 def _randomised_hints(raw: RawLog) -> list[str]:
     """Comment lines that propose each action's share as its propensity, for a log that looks randomised; else none."""
-    balance = raw_balance(raw, Declaration(by=())) if raw.propensity is None else None
+    balance = raw_balance(raw, Declaration(by=())) if raw.propensity is None is raw.declared else None
     if balance is None or balance.p_value < BALANCED or action_count(raw) > MOST_BALANCED:
         return []
     action = action_name(raw)
@@ -473,6 +497,8 @@ def _value(value: Any) -> str:
     def text(part: Any) -> str:
         return json.dumps(part, ensure_ascii=False).replace("\x7f", r"\u007f")
 
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{text(key)} = {text(part)}" for key, part in value.items()) + " }"
     line = text(value)
     if len(line) <= _WIDTH - 20 or isinstance(value, str):
         return line

@@ -25,10 +25,11 @@ class Field:
     examples: tuple[str, ...]
     low: float | None = None
     high: float | None = None
-    role: str | None = None
     negative: int = 0  # number of values below 0
     usual: float | None = None  # 99% quantile of the values other than 0
     zeros: int = 0  # number of values that are 0
+    consecutive: bool = False  # whole numbers that rise by 1 from row to row
+    role: str | None = None
 
 
 def field_of(series: pl.Series) -> Field:
@@ -56,7 +57,8 @@ def field_of(series: pl.Series) -> Field:
     low, high, negative = float(values.min()), float(values.max()), int((values < 0).sum())
     usual = float(np.quantile(values[values != 0], 0.99)) if values.any() else None
     zeros = int((values == 0).sum())
-    return Field(series.name, whole, unique, empty, examples, low, high, negative=negative, usual=usual, zeros=zeros)
+    rises = whole == "whole number" and not empty and bool((np.diff(values) == 1).all())
+    return Field(series.name, whole, unique, empty, examples, low, high, negative, usual, zeros, rises)
 
 
 def _kind(series: pl.Series, unique: int) -> str:

@@ -72,6 +72,16 @@ def number(series: pl.Series) -> Column:
     return _column(series.name, numbers, absent, text)
 
 
+def is_empty(series: pl.Series) -> pl.Series:
+    """[N] bool: rows without a value: null, NaN, an empty list, empty text, or a word such as `na` among numbers."""
+    if isinstance(series.dtype, pl.List):
+        return series.is_null() | (series.list.len() == 0).fill_null(False)
+    if isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        text = _text(series)
+        return text.is_null() | (text == "").fill_null(False) if is_categorical(series) else _absent(text)
+    return series.is_null() | (series.is_nan() if series.dtype.is_float() else False)
+
+
 def is_categorical(series: pl.Series) -> bool:
     """Whether no value of a text column parses as a number (or as true and false)."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):

@@ -23,6 +23,7 @@ from tidelog.data.parsing.actions import decide_action
 from tidelog.data.parsing.missing import fill_missing
 from tidelog.data.validation.clusters import unused_names
 from tidelog.errors import nearest
+from tidelog.number_text import count_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,7 @@ class Table:
 
     A lazy frame yields one column at a time; the whole table is never in memory at once. A table of several files has
     their tables in `parts`; a column that differs between them is in `uneven`, with the difference, and is not read.
+    Rows of `data` that are False in `chosen` are left out everywhere else.
     """
 
     source: str
@@ -41,6 +43,7 @@ class Table:
     found: list[tuple[str, Finding]] = field(default_factory=list)
     parts: tuple[Table, ...] = ()
     uneven: Mapping[str, str] = field(default_factory=dict)
+    chosen: pl.Series | None = None
 
     @classmethod
     def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
@@ -67,12 +70,13 @@ class Table:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """All columns at once; LogError if the file is damaged."""
-        return self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+        return frame if self.chosen is None else frame.filter(self.chosen)
 
     def series(self, name: str) -> pl.Series:
         """One column; LogError if the file is damaged."""
         frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
-        return parse.plain(frame[name])
+        return parse.plain(frame[name] if self.chosen is None else frame[name].filter(self.chosen))
 
     def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
         try:
@@ -104,6 +108,7 @@ def first_error_line(error: BaseException) -> str:
 
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
+    table = without_empty(table, columns)
     if columns.na_values:
         table = without_na(table, columns)
     observation, following, image_findings = _features(table, columns)
@@ -152,6 +157,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         reward_unit=columns.reward_unit,
         always_terminated=columns.terminated is True,
         files=table.files,
+        left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
         found=(*found, *image_findings),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
@@ -195,6 +201,38 @@ def without_na(table: Table, columns: Columns) -> Table:
     return replace(table, data=table.data.with_columns(cells))
 
 
+def without_empty(table: Table, columns: Columns) -> Table:
+    """The table without the rows in which a column of `drop_rows_without` is empty, and a note that counts them."""
+    named = [name for name in names(columns.drop_rows_without) if table.has(name)]
+    if not named or table.chosen is not None:
+        return table
+    read = without_na(table, columns) if columns.na_values else table
+    empty = {name: parse.is_empty(read.series(name)).to_numpy() for name in named}
+    dropped = np.any(list(empty.values()), axis=0)
+    if not dropped.any():
+        return table
+    each = ", ".join(f"'{name}' in {int(rows.sum()):,}" for name, rows in empty.items() if rows.any())
+    listed = ", ".join(str(row) for row in table.numbers[dropped][:10]) + (", ..." if dropped.sum() > 10 else "")
+    counted = f"{count_of(int(dropped.sum()), 'row')} of {table.rows:,} left out: empty is {each}; rows {listed}"
+    fix = "nothing, if these rows say nothing about the decisions; the mapping drops them by `drop_rows_without`"
+    notes = [("rows left out", Finding(None, None, counted, "a value in these columns", fix))]
+    if columns.episode is not None and table.has(columns.episode):
+        ids = read.series(columns.episode)
+        several = ids.filter(pl.Series(dropped)).unique()
+        several = several.filter(several.is_in(ids.filter(pl.Series(~dropped)).unique().implode()))
+        cut = f"{count_of(len(several), 'episode')} with rows left out and others that remain: {several[:3].to_list()}"
+        fix = "leave out whole episodes, or fill the cells; nothing, if what remains are the first rows of each"
+        if len(several):
+            notes.append(("incomplete episodes", Finding(columns.episode, None, cut, "whole episodes", fix)))
+    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
+    parts = (
+        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
+        for part, end in zip(table.parts, ends, strict=True)
+    )
+    numbers, found = table.numbers[~dropped], [*table.found, *notes]
+    return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
+
+
 def _labels(action: RawAction | None) -> tuple[str, ...]:
     """The names of discrete actions; of numbered ones the numbers."""
     if action is None or action.kind != "discrete":
@@ -207,6 +245,7 @@ def _labels(action: RawAction | None) -> tuple[str, ...]:
     return tuple(map(str, range(most))) if most <= MOST_MASKED else ()
 
 
+_FEW, _WIDE = 100, 10  # codes that are plausible, whatever their number, and for each different one
 MOST_MASKED = 10_000  # numbered actions of a mask
 NOT_DECLARED = Declaration()
 
@@ -392,7 +431,30 @@ def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) ->
             words = tuple(unique_words.filter(unique_words != ""))
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
-    return decide_action(tuple(map(parse.number, series)), sizes, bounds)
+    numbers = tuple(map(parse.number, series))
+    if len(series) == 1 and sizes is None and bounds is None and not listed:
+        labelled = counted_from_one(numbers[0], len(names(columns.action_mask)))
+        if labelled is not None:
+            return RawAction("discrete", (labelled,))
+    return decide_action(numbers, sizes, bounds)
+
+
+def counted_from_one(column: Column, flags: int = 0) -> Column | None:
+    """The same actions with labels, where the codes [N] count from 1 to the largest; None for any other column.
+
+    `flags` is the number of columns of an action mask, which counts the actions: codes from 1 have as many.
+    """
+    values = column.values
+    if values.ndim != 1 or len(column.unreadable) or not column.usable.any():
+        return None
+    codes = np.unique(values[column.usable])
+    top = float(codes[-1])
+    if codes[0] != 1 or len(codes) < 2 or not np.all(codes % 1 == 0) or top > max(_FEW, _WIDE * len(codes)):
+        return None
+    if flags and flags != top:
+        return None
+    words = tuple(str(code) for code in range(1, int(top) + 1))
+    return replace(column, values=np.where(column.usable, values, 1).astype(np.int32) - 1, vocabulary=words)
 
 
 def _features(
