@@ -124,10 +124,10 @@ def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form)
+    needed = feature_names(_with_names(policy.spec))
+    table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form, needed=needed)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
-    needed = feature_names(_with_names(policy.spec))
     uneven = [table.uneven[name] for name in needed if name in table.uneven]
     if uneven:
         raise SpecError(f"{uneven[0]}: expected the same column in every file. fix: export the files alike")

@@ -268,7 +268,7 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     if not table.rows:
         fix = "check the path and how the log was exported"
         raise unreadable(table.source, "column names, but no rows", "at least one decision", fix, "empty log")
-    if _lacks_header(table):
+    if all(map(_lacks_header, table.parts or (table,))):
         settings = {"header": False} | settings
     if has_decimal_commas(table, separator):
         settings["decimal"] = ","
@@ -317,6 +317,9 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
         proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
+    if table.uneven:
+        listed = ", ".join(map(repr, list(table.uneven)[:_SHOWN])) + (", ..." if len(table.uneven) > _SHOWN else "")
+        proposal.notes.insert(0, f"not read, because files differ in them: {listed}")
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
     if "explode" in settings:

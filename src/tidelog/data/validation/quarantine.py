@@ -48,7 +48,8 @@ def quarantine(
     kept = None if keep is None else csv_path(keep, overwrite)
     mapping = Columns.of(columns)
     try:
-        table = without_empty(table_of(source, form=mapping.text_form), mapping)
+        needed = [name for several in mapping.used().values() for name in several]
+        table = without_empty(table_of(source, form=mapping.text_form, needed=needed), mapping)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report
