@@ -31,6 +31,11 @@ OGBENCH_MASKS = ("masks", "valids")  # of OGBench: 0 where the task was complete
 ENDS = frozenset((*TERMINATIONS, *TRUNCATIONS, *LASTS, *STARTS, *_EPISODES, *OGBENCH_MASKS))
 
 
+def is_end(name: str) -> bool:
+    """Whether `truncations` reads an array of this name."""
+    return name in (*TRUNCATIONS, *LASTS, *STARTS, *_EPISODES)
+
+
 def refuse_unread_ends(path: str | Path, unread: Iterable[str], read: str) -> None:
     """Raise LogError if a name that says where episodes end or begin is not read; `read` names what is."""
     left = sorted(name for name in unread if name.rpartition("/")[2].lower() in ENDS)

@@ -71,6 +71,8 @@ def assign_actions(named: Sequence[Field], weighed: Callable[[str, str], float],
 
 def _declare(several: Sequence[Field], proposal: Proposal) -> None:
     """Declare the number of actions, or their bounds, from the values of the columns of the action."""
+    if not proposal.said.isdisjoint(("actions", "bounds")):
+        return
     if len(several) == 1:
         _declare_one(several[0], proposal)
     elif several and all(

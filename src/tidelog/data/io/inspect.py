@@ -28,6 +28,7 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
+from tidelog.data.sources.json_objects import read_document, read_lines
 from tidelog.data.sources.separated_text import has_decimal_commas, unusual_separator
 from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
@@ -223,7 +224,7 @@ class Description:
         ]
 
 
-LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
+LINE_ENDINGS = tuple(ending for ending, reader in SOURCES.items() if reader in (read_lines, read_document))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
@@ -233,7 +234,7 @@ _TEXT_CALL = "read_csv({}, infer_schema=False)"
 _READERS = {
     **dict.fromkeys((".csv", ".csv.gz", ".csv.zst"), _TEXT_CALL),
     ".parquet": "read_parquet({})",
-    **dict.fromkeys((".jsonl", ".ndjson"), "read_ndjson({})"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".dsjson"), "read_ndjson({})"),
 }  # of Polars, by the ending of a file
 
 
@@ -273,12 +274,14 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     if has_decimal_commas(table, separator):
         settings["decimal"] = ","
     nested_rows = _lists_of_objects(table)
-    if len(nested_rows) == 1:
+    decisions = _decision_roles(table)
+    if len(nested_rows) == 1 and not decisions:
         settings["explode"] = nested_rows[0]
     if settings:
         table = table_of(source, form=TextForm(**settings))
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
     _check_said(said or {}, [series.name for series in columns])
+    roles_said = said if not decisions else decisions | dict(said or {})
     absent = _absent_words(columns)
     if absent:
         settings["na_values"] = absent
@@ -312,7 +315,7 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts, said)
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts, roles_said)
     proposal.mapping |= settings
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
@@ -322,6 +325,8 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
         proposal.notes.insert(0, f"not read, because files differ in them: {listed}")
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
+    if decisions:
+        proposal.notes.insert(0, _DECISIONS)
     if "explode" in settings:
         rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
         proposal.notes.insert(0, rows)
@@ -410,6 +415,33 @@ def _lists_of_objects(table: Table) -> list[str]:
     listed = [series for series in table.data.iter_columns() if series.dtype == pl.List(pl.String)]
     cells = {series.name: series.explode().drop_nulls() for series in listed if not series.has_nulls()}
     return [name for name, texts in cells.items() if len(texts) and texts.str.contains(r"^\{.*\}$").all()]
+
+
+def _decision_roles(table: Table) -> dict[str, Any]:
+    """The roles of the columns of Vowpal Wabbit's DSJSON, one decision a line; none for any other table.
+
+    The index of the chosen action counts from 0, a cost is a negative reward, and `c` is the context.
+    """
+    if not {"_label_cost", "_label_probability"} <= table.names or not table.names & {"_labelIndex", "_label_Action"}:
+        return {}
+    context = [name for name in table.columns if name.startswith("c.") and field_of(table.series(name)).kind in _SINGLE]
+    action = "_labelIndex" if table.has("_labelIndex") else "_label_Action"
+    roles: dict[str, Any] = {"action": action, "reward": "_label_cost", "reward_weights": [-1.0],
+                             "propensity": "_label_probability"}  # fmt: skip
+    if table.has("p") and isinstance(table.series("p").dtype, pl.List) and action == "_labelIndex":
+        roles["actions"] = int(table.series("p").list.len().fill_null(0).to_numpy().max(initial=1))
+    if context:
+        roles["observation"] = context
+    if any(table.series(name).null_count() for name in context):
+        roles["missing"] = "mean+flag"  # a feature is on a line, or it is not
+    return roles
+
+
+_SINGLE = ("flag", "whole number", "number", "word")
+_DECISIONS = (
+    "these are decisions in DSJSON: the action is the index of the chosen one, the reward is the cost times -1, the "
+    "observation is the context; the features of the actions (`c._multi`) are not read"
+)
 
 
 def _share_explained(values: pl.Series, probabilities: NDArray[Any]) -> float:

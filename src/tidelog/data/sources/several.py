@@ -21,13 +21,13 @@ from tidelog.data.parsing.column import spelled
 from tidelog.data.parsing.tables import Table, duplicates
 from tidelog.data.sources.file_bytes import ending_of
 from tidelog.data.sources.files import files_of
-from tidelog.data.sources.json_objects import DOCUMENTS, is_document
+from tidelog.data.sources.json_objects import DOCUMENTS, is_document, read_document, read_lines
 from tidelog.data.sources.tables import SOURCES, TEXT_ENDINGS, one_table
 from tidelog.errors import LogError
 
 _SHOWN = 8
 # of values with types of their own, not of a schema
-_LINES = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
+_LINES = tuple(ending for ending, reader in SOURCES.items() if reader in (read_lines, read_document))
 
 
 def is_table_file(path: str | Path) -> bool:
