@@ -717,3 +717,65 @@ def test_empty_decisions_suggest_to_leave_their_rows_out() -> None:
     assert '# drop_rows_without = ["segment"]   # if rows without these say nothing' in described.toml
     proposed = tomllib.loads(described.toml.replace("# drop_rows", "drop_rows"))
     assert read_log(campaign(), proposed | {"na_values": ["none"]}).spec.action.names == ("mail A", "mail B")
+
+
+def recordings() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    return pl.DataFrame(
+        {
+            "observation.state": rng.normal(size=(60, 3)).tolist(), "action": rng.normal(size=(60, 2)).tolist(),
+            "frame_index": np.arange(60) % 20, "episode_index": np.arange(60) // 20, "index": np.arange(60),
+            "tags": [["a"], ["b", "c"], []] * 20, "neighbours": [[1.0], [2.0, 3.0], [4.0]] * 20,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["lists", "arrays", "text", "nested text"])
+def test_columns_of_lists_are_observations_and_actions(kind: str) -> None:
+    frame, names = recordings(), ("observation.state", "action")
+    if kind == "arrays":
+        frame = frame.with_columns(pl.col("observation.state").list.to_array(3), pl.col("action").list.to_array(2))
+    elif "text" in kind:
+        brackets = ("[", "]") if kind == "nested text" else ("", "")
+        frame = frame.with_columns(
+            pl.Series(name, [f"{brackets[0]}{cell}{brackets[1]}" for cell in frame[name].to_list()]) for name in names
+        )
+    described = describe_table(frame)
+    proposed = tomllib.loads(described.toml)
+    assert {name: proposed[name] for name in ("episode", "step", "action", "observation")} == {
+        "episode": "episode_index", "step": "frame_index", "action": "action", "observation": ["observation.state"]
+    }  # fmt: skip
+    assert any("neighbours (lists of different lengths, or of other values)" in note for note in described.notes)
+    log = read_log(frame, proposed)
+    assert log.action.shape == (60, 2)
+    assert log.observation["numeric"].shape == (60, 3)
+    assert "many actions" not in log.report.text()
+
+
+def test_lists_of_items_are_no_vectors() -> None:
+    frame = recordings().rename({"observation.state": "items"})
+    assert "items" not in tomllib.loads(describe_table(frame).toml).get("observation", [])
+
+
+def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
+    table = {"x": ["[a]", "[b]"] * 30, "action": ["(up)", "(down)"] * 30, "reward": [0.0, 1.0] * 30}
+    log = read_log(
+        pl.DataFrame(table), {"observation": "x", "action": "action", "reward": "reward", "terminated": True}
+    )
+    assert log.spec.action == Discrete(2, ("(down)", "(up)"))
+    lists = {"x": ["[1, 2]", "[3, 4]"] * 30, "action": ["[0, 1]", "[1, 0]"] * 30, "reward": [0.0, 1.0] * 30}
+    roles = {"observation": "x", "action": "action", "reward": "reward", "terminated": True, "categorical": "action"}
+    log = read_log(pl.DataFrame(lists), roles)
+    assert log.spec.action == Discrete(2, ("[0, 1]", "[1, 0]"))
+    assert log.observation["numeric"].shape[1] == 2
+    report = validate(pl.DataFrame(lists | {"x": ["[1, 2]"] * 59 + ["[1]"]}), roles)
+    assert [(one.check, one.rows) for one in report.errors] == [("changing shapes", (60,))]
+
+
+def test_the_shared_text_of_lists() -> None:
+    path = shared("cases/learn/action_text_of_lists.csv")
+    proposed = tomllib.loads(describe_table(path).toml)
+    assert (proposed["action"], proposed["episode"], proposed["observation"]) == ("action", "episode_index", ["speed"])
+    assert read_log(path, proposed).action.shape == (93, 2)
+    words = validate(path, proposed | {"categorical": "action"})
+    assert "many actions" in {one.check for one in words.warnings}

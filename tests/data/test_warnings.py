@@ -54,6 +54,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("ends without episodes", {"episode": None}),
     ("possible cluster column", {"time": np.arange(ROWS) // 4 * np.timedelta64(1, "D") + np.datetime64("2024-01-01T09"),
                                  "step": np.arange(ROWS), "reward": (np.arange(ROWS) // 4 * 3).astype(np.float32)}),
+    ("many actions", {"action": np.asarray([f"{row / 7:.3f} mg" for row in range(ROWS)]), "actions": None}),
     ("actions inferred", {"actions": None}),
     ("bounds inferred", CONTINUOUS),
     ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),

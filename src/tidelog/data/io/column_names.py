@@ -13,8 +13,8 @@ _CASES = (
     "trial",
 )  # fmt: skip
 EPISODE = (
-    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key")), "traj",
-    "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
+    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key", "_index")),
+    "traj", "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
 )  # fmt: skip
 USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -30,8 +30,8 @@ RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
 EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
 SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the list takes the role
     "episode": (*EPISODE, *USER),
-    "step": ("step", "steps", "step_id", "timestep", "time_step", "t", "sequence_number", "seq", "visit",
-             "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
+    "step": ("step", "steps", "step_id", "step_index", "timestep", "time_step", "frame_index", "t", "sequence_number",
+             "seq", "visit", "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
     "time": ("time", "timestamp", "datetime", "ts", "date", "event_time", "charttime", "created_at", "logged_at"),
     "reward": ("reward", "rewards", "r", "click", "clicked", "clicks", "conversion", "converted", "purchase",
                "purchased", "bought", "sale", "recovered", "survived", "success", "outcome", "revenue", "profit",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from tidelog.data.io.column_names import (
     ACTION,
     FEW_CODES,
+    ITEM,
     NEXT,
     is_outcome,
     list_names,
@@ -57,7 +58,7 @@ def assign_actions(named: Sequence[Field], weighed: Callable[[str, str], float],
         return
     several = unused_columns(named, proposal, acted)
     called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
-              if one.kind in ("word", *NUMERIC)]  # fmt: skip
+              if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
     called.sort(key=lambda one: ACTION.index(plain_name(one)))
     if called:
         proposal.mapping["action"] = called[0].name
@@ -109,7 +110,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
-    if one.kind == "word":
+    if one.kind in ("word", "list"):
         return
     if one.kind == "number" or amounts:
         limits = [low, high]

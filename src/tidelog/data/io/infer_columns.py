@@ -92,7 +92,7 @@ def _why_unused(one: Field, rows: int) -> str:
     kinds = {
         "empty": f"only {', '.join(one.examples)}: an empty cell" if one.examples else "has no value",
         "time": "a time",
-        "list": "lists of numbers",
+        "list": "lists of numbers" if one.width else "lists of different lengths, or of other values",
         "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else use explode and "
         "unnest of Polars",
     }

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tidelog.data.io.column_names import (
     CODED,
+    ITEM,
     NEXT,
     is_identity,
     is_observed,
@@ -30,7 +31,7 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     readable = [
         one
         for one in named
-        if one.kind not in ("time", "empty", "list", "objects")
+        if (one.kind not in ("time", "empty", "list", "objects") or (one.width and plain_name(one) not in ITEM))
         and one not in outcomes
         and one not in last
         and one.name not in proposal.actions

@@ -72,6 +72,22 @@ def number(series: pl.Series) -> Column:
     return _column(series.name, numbers, absent, text)
 
 
+def listed(series: pl.Series) -> pl.Series:
+    """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        return series
+    text = _text(series)
+    absent = _absent(text)
+    present = text.filter(~absent)
+    if not len(present) or present[0][:1] not in ("[", "(") or not present.str.contains(r"^[\[(].*[\])]$").all():
+        return series
+    numbers = present.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
+    if numbers.explode().null_count() > int((numbers.list.len() == 0).sum()):
+        return series  # other text in brackets
+    every = text.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
+    return pl.select(pl.when(~absent).then(every)).to_series().rename(series.name)
+
+
 def is_empty(series: pl.Series) -> pl.Series:
     """[N] bool: rows without a value: null, NaN, an empty list, empty text, or a word such as `na` among numbers."""
     if isinstance(series.dtype, pl.List):

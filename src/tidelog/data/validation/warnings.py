@@ -20,6 +20,7 @@ _FEW_EPISODES = 10
 _LARGE = 1e4
 _SMALL = 1e-4
 _MANY_CATEGORIES = 100
+_MANY_ACTIONS = 20
 _MOST_ACTIONS = 2**31
 _RARE_ROWS = 10
 _RARE_SHARE = 0.001
@@ -349,6 +350,21 @@ def many_categories(raw: RawLog) -> Iterable[Finding]:
             if count > _MANY_CATEGORIES and count > raw.rows / 2:
                 found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
                 yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
+
+
+@check("many actions", "warning")
+def many_actions(raw: RawLog) -> Iterable[Finding]:
+    """Almost every row has an action of its own, which no other row can tell anything about."""
+    action = raw.action
+    if action is None or action.kind != "discrete" or not raw.rows:
+        return
+    count = len(np.unique(action.values))
+    if count > _MANY_ACTIONS and count > raw.rows / 2:
+        found = f"{count:,} different actions in {raw.rows:,} rows"
+        fix = (
+            "name the column of decisions in `action`; a text that holds amounts is no action: make it numbers or lists"
+        )
+        yield Finding(action.columns[0].name, None, found, "actions that repeat", fix)
 
 
 @check("actions inferred", "note")
