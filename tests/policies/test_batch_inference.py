@@ -182,7 +182,7 @@ def test_numbers_that_were_logged_from_1_come_back_as_numbers():
     acted = act_on_table(policy, table, probabilities=True)
     assert acted["action"].dtype.is_integer()
     assert set(acted["action"]) <= {1, 2, 3, 4}
-    assert acted.columns[-4:] == [f"probability_{code}" for code in (1, 2, 3, 4)]
+    assert acted.columns[-5:] == ["action", *(f"probability_{code}" for code in (1, 2, 3, 4))]
 
 
 def test_policies_of_nameless_arrays_read_columns_as_exports_name_them(tmp_path):

@@ -160,6 +160,9 @@ def test_lists_that_do_not_fit_are_named_or_left_out(policy, expected):
 def test_a_missing_list_is_filled_as_when_the_log_was_read(tmp_path):
     cells = robot()[STATE].to_list()
     frame = robot().with_columns(pl.Series(STATE, [None, [1.0, None, 2.0], *cells[2:]]))
+    pytest.importorskip("starlette")
+    from tidelog.serving.endpoints import _observation
+
     log = read_log(frame, Columns(episode="episode_index", observation=[STATE, "load"], action=ACTION, reward=None,
                                   missing="mean+flag"))  # fmt: skip
     policy = finish(begin(bc(), log)).policy()
@@ -169,6 +172,11 @@ def test_a_missing_list_is_filled_as_when_the_log_was_read(tmp_path):
     for row in (0, 1):
         seen = {STATE: [None] * 3 if row == 0 else [1.0, None, 2.0], "load": frame["load"][row]}
         np.testing.assert_allclose(np.asarray(policy(seen)), wanted[row], rtol=1e-4, atol=1e-5)
+        sent = _observation([seen | {STATE: None} if row == 0 else seen], policy.spec, "observations")
+        np.testing.assert_allclose(np.asarray(policy(sent))[0], wanted[row], rtol=1e-4, atol=1e-5)
+    features = log.features()
+    assert features.columns == ["observation.state_0", "observation.state_1", "observation.state_2", "load"]
+    assert features["observation.state_0"].is_nan().to_list()[:3] == [True, True, False]
 
 
 def test_several_columns_of_actions_keep_their_form():

@@ -76,10 +76,14 @@ def listed(series: pl.Series) -> pl.Series:
     """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return series
+    first = _text(series.head(_SAMPLE))
+    first = first.filter(~_absent(first))
+    if len(first) and first[0][:1] not in ("[", "("):
+        return series
     text = _text(series)
     absent = _absent(text)
     present = text.filter(~absent)
-    if not len(present) or present[0][:1] not in ("[", "(") or not present.str.contains(r"^[\[(].*[\])]$").all():
+    if not len(present) or not present.str.contains(r"^[\[(].*[\])]$").all():
         return series
     numbers = present.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
     if numbers.explode().null_count() > int((numbers.list.len() == 0).sum()):
