@@ -714,7 +714,7 @@ def test_codes_from_1_to_4_are_four_actions(kind: Any) -> None:
 
 def test_empty_decisions_suggest_to_leave_their_rows_out() -> None:
     described = describe_table(campaign().with_columns(pl.col("segment").replace("none", "")), {"action": "segment"})
-    assert '# drop_rows_without = ["segment"]   # if rows without these say nothing' in described.toml
+    assert '# drop_rows_without = ["segment"]   # if they are missing by chance' in described.toml
     proposed = tomllib.loads(described.toml.replace("# drop_rows", "drop_rows"))
     assert read_log(campaign(), proposed | {"na_values": ["none"]}).spec.action.names == ("mail A", "mail B")
 

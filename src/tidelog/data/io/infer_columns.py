@@ -72,7 +72,7 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
     needed = [one.name for one in empty if used[one.name] in ("action", "reward", "propensity")]
     if needed:
         proposal.hints.append(
-            f"drop_rows_without = {json.dumps(needed, ensure_ascii=False)}   # if rows without these say nothing"
+            f"drop_rows_without = {json.dumps(needed, ensure_ascii=False)}   # if they are missing by chance"
         )
     observed = [one for one in empty if used[one.name] == "observation"]
     if observed:

@@ -73,7 +73,7 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
             fix = f"fill the cells, or leave these rows out: {drop}" if raw.from_table else advice
             if any(column is one for one in raw.reward or ()):
                 fix = (
-                    f'if they earn nothing, add "" = 0.0 to `reward_values`; else fill them, or drop them: {drop}; '
+                    'if they earn nothing, add "" = 0.0 to `reward_values`; else fill them; '
                     "to clone the decisions only (algorithm bc), leave reward out of the mapping"
                 )
             if any(column is one for one in observed):
