@@ -29,6 +29,8 @@ Observation: TypeAlias = dict[str, Array]
 class Vector:
     """Numeric features, `[..., size]` float32; `names` are the column names, if the log has any.
 
+    The numbers of a column of lists are named `column[0]`, `column[1]`, ...
+
     `fills` holds the replacement value of each column in which values may be missing. A feature named
     `"<column> missing"` is 1 in rows that were filled and 0 elsewhere.
     """
@@ -212,8 +214,8 @@ def lists_among(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The columns of lists whose numbers are all among these names, each with `list_labels` of its width."""
     listed, widths = set(names), dict[str, int]()
     for name in listed:
-        base, opened, place = name.removesuffix("]").rpartition("[")
-        if opened and name.endswith("]") and place.isdecimal():
+        base, opened, place = name.removesuffix("]").rpartition("[") if name.endswith("]") else ("", "", "")
+        if opened and place.isdecimal():
             widths[base] = widths.get(base, 0) + 1
     labels = {base: list_labels(base, width) for base, width in widths.items() if base not in listed}
     return {base: several for base, several in sorted(labels.items()) if listed.issuperset(several)}

@@ -752,6 +752,13 @@ def test_columns_of_lists_are_observations_and_actions(kind: str) -> None:
     assert "many actions" not in log.report.text()
 
 
+def test_a_flag_of_last_rows_is_a_truncation_and_not_passed_over() -> None:
+    frame = recordings().with_columns(is_last=pl.Series([0] * 19 + [1]).extend(pl.Series(([0] * 19 + [1]) * 2)))
+    proposed = tomllib.loads(describe_table(frame).toml)
+    assert proposed["truncated"] == "is_last"
+    assert read_log(frame, proposed).truncated.sum() == 3
+
+
 def test_lists_of_items_are_no_vectors() -> None:
     frame = recordings().rename({"observation.state": "items"})
     assert "items" not in tomllib.loads(describe_table(frame).toml).get("observation", [])

@@ -120,6 +120,14 @@ def test_demonstrations_at_the_root_have_ends_under_their_usual_names(tmp_path: 
     assert "has arrays of " in refused(longer)
 
 
+def test_a_demonstration_with_an_end_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    path = demonstrations(tmp_path / "a.hdf5")
+    with h5py.File(path, "a") as file:
+        for one in file["data"].values():
+            one["masks"] = np.ones(len(one["actions"]))
+    assert "masks, which would not be read" in refused(path)
+
+
 def test_the_shared_demonstrations_at_the_root() -> None:
     log = read_any(shared("cases/learn/demos_at_root.hdf5"))
     assert (log.steps, len(log.episodes), log.action.shape) == (120, 12, (120, 1))

@@ -38,7 +38,7 @@ SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the 
                "rating", "return"),
     "terminated": (*TERMINATIONS, "ended", "end", "is_end", "finished", "final", "died", "dead", "death", "episode_end",
                    "game_over"),
-    "truncated": (*TRUNCATIONS, "censored", "left", "discharged"),
+    "truncated": (*TRUNCATIONS, "is_last", "episode_terminals", "censored", "left", "discharged"),
     "propensity": ("propensity", "propensity_score", "pscore", "p_score", "action_prob", "action_probability",
                    "behavior_prob", "behaviour_prob", "behavior_probability", "behaviour_probability", "logging_prob",
                    "logging_probability", "prob_action", "mu", "pi_b", "prob", "probability", "p"),

@@ -69,7 +69,7 @@ def read_npz(path: str | Path) -> Log:
 
 
 def read_d4rl(path: str | Path) -> Log:
-    """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem.
+    """Read an HDF5 or npz file in the layout of D4RL; LogError with the report of every problem.
 
     Example:
         >>> import h5py
@@ -95,7 +95,9 @@ def read_ogbench(path: str | Path) -> Log:
 
 
 def read_robomimic(path: str | Path) -> Log:
-    """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem.
+    """Read robomimic's demonstrations (`data/demo_N`), or such groups at the root of an HDF5 file.
+
+    LogError with the report of every problem.
 
     Example:
         >>> import h5py
