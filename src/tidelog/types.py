@@ -7,7 +7,7 @@ Letters in shapes: `B` batch, `N` steps in a log, `M` stored observations, `A` a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -28,6 +28,8 @@ Observation: TypeAlias = dict[str, Array]
 @dataclass(frozen=True)
 class Vector:
     """Numeric features, `[..., size]` float32; `names` are the column names, if the log has any.
+
+    The numbers of a column of lists are named `column[0]`, `column[1]`, ...
 
     `fills` holds the replacement value of each column in which values may be missing. A feature named
     `"<column> missing"` is 1 in rows that were filled and 0 elsewhere.
@@ -201,6 +203,22 @@ _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (Vector, Codes, Image, History, Profile, Users, Discrete, MultiDiscrete, Continuous, Catalogue)
 }
+
+
+def list_labels(name: str, width: int) -> tuple[str, ...]:
+    """The names of the numbers in a column of lists of this width: `name[0]`, `name[1]`, ..."""
+    return tuple(f"{name}[{place}]" for place in range(width))
+
+
+def lists_among(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The columns of lists whose numbers are all among these names, each with `list_labels` of its width."""
+    listed, widths = set(names), dict[str, int]()
+    for name in listed:
+        base, opened, place = name.removesuffix("]").rpartition("[") if name.endswith("]") else ("", "", "")
+        if opened and place.isdecimal():
+            widths[base] = widths.get(base, 0) + 1
+    labels = {base: list_labels(base, width) for base, width in widths.items() if base not in listed}
+    return {base: several for base, several in sorted(labels.items()) if listed.issuperset(several)}
 
 
 MOST_NAMES = 8  # of a part, in a table of a notebook

@@ -253,3 +253,55 @@ def test_an_error_without_a_report_is_said_itself(
     monkeypatch.setattr(data, "read_any", failed)
     assert main(["data", "validate", "--data", "log"]) == 2
     assert flat(capsys.readouterr().err) == "tidelog: the log is on fire. fix: put it out"
+
+
+def survey(path: Path) -> str:
+    rng = np.random.default_rng(2)
+    table = {
+        "age": rng.normal(40, 9, 120).round(1),
+        "folder": rng.choice(["a", "b"], 120),
+        "visit": rng.integers(0, 2, 120),
+    }
+    pl.DataFrame(table | {"house": np.arange(120) // 3}).write_csv(path / "survey.csv")
+    return str(path / "survey.csv")
+
+
+def test_what_is_known_is_said_by_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, columns = survey(tmp_path), str(tmp_path / "c.toml")
+    words = ["data", "inspect", "--data", source]
+    assert main(words) == 0
+    assert "proposed again: tidelog data inspect --data" in flat(capsys.readouterr().out)
+    said = ["--action", "folder", "--reward", "visit", "--cluster", "house", "--propensity", "{ a = 0.5, b = 0.5 }"]
+    assert main([*words, *said]) == 0
+    printed = capsys.readouterr().out
+    for line in ('action = "folder"', 'reward = "visit"', 'cluster = "house"', 'propensity = { "a" = 0.5, "b" = 0.5 }'):
+        assert f"\n{line}\n" in printed
+    again = next(line for line in printed.split("\n") if "--write columns.toml" in line)
+    assert main([*shlex.split(again)[1:-1], columns]) == 0
+    log = read_log(source, columns)
+    assert (log.spec.action.names, log.cluster is None) == (("a", "b"), False)  # type: ignore[union-attr]
+    assert log.declared is not None
+    capsys.readouterr()
+    many = ["--action", "folder", "house", "--terminated", "true", "--randomised", "--json"]
+    assert main([*words, *many]) == 0
+    toml = json.loads(capsys.readouterr().out)["toml"]
+    assert toml.startswith('action = ["folder", "house"]\nterminated = true\npropensity = "shares"')
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (["--action", "foder"], "--action foder: there is no such column. fix: did you mean 'folder'"),
+        (["--action", "folder", "--user", "house"], "is a role of a mapping, and other flags are of interactions"),
+        (["--reward", "visit=1"], "expected names; KIND=NUMBER is for interactions"),
+        (["--action", "folder", "--columns", "c.toml"], "--action is for a table without a mapping"),
+        (["--propensity", "0.5", "--randomised"], "both set"),
+    ],
+)
+def test_flags_of_roles_that_do_not_fit_are_refused(
+    said: list[str], found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = survey(tmp_path)
+    assert main(["data", "inspect", "--data", source, *said, "--write", str(tmp_path / "new.toml")]) == 2
+    assert found in flat(capsys.readouterr().err)
+    assert [path.name for path in tmp_path.iterdir()] == ["survey.csv"]

@@ -3,10 +3,12 @@
 import json
 import shutil
 
+import polars as pl
 import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL, contents
+from tidelog.cli import main
 from tidelog.data.io.readers import read_any
 
 COLUMNS = ["--columns", "columns.toml"]
@@ -128,3 +130,23 @@ def test_what_names_no_log_ends_with_code_2_and_the_fix(words, said, here, logs,
     assert said in done.said
     assert "fix: " in done.said
     assert contents(here) == before
+
+
+def test_commands_refuse_different_tables_and_write_nothing(tmp_path, capsys):
+    for name, columns in (("a", {"user": [1, 2], "item": [3, 4], "time": [1, 2]}), ("b", {"item": [3], "name": ["x"]})):
+        pl.DataFrame(columns).write_csv(tmp_path / f"{name}.csv")
+    (tmp_path / "c.toml").write_text('observation = "item"\naction = "user"\nterminated = true\n')
+    source, before = f"{tmp_path}/*.csv", sorted(tmp_path.iterdir())
+    roles = ["--user", "user", "--item", "item", "--time", "time"]
+    for words in (
+        ["data", "inspect", "--data", source, "--write", str(tmp_path / "d.toml")],
+        ["data", "validate", "--data", source, "--columns", str(tmp_path / "c.toml")],
+        ["data", "validate", "--data", source, *roles],
+        ["train", "bc", "--data", source, "--columns", str(tmp_path / "c.toml"), "--out", str(tmp_path / "run")],
+        ["train", "recommender-bcq", "--data", source, *roles, "--out", str(tmp_path / "run")],
+    ):
+        assert main(words) == 2, words
+        printed = " ".join("".join(capsys.readouterr()).split())
+        assert "2 different tables" in printed, words
+        assert f"such as {tmp_path}/a.csv" in printed
+    assert sorted(tmp_path.iterdir()) == before

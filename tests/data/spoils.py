@@ -81,6 +81,7 @@ SPOILS = [
     Spoil("next mask contradicts the following row", "n", (("n", "1,0,0"),)),
 ]  # fmt: skip
 ELSEWHERE = {
+    "unread ends",
     "sparse codes",  # errors that name no row of a table that could be read, or that no table has
     "unreadable file", "unknown mapping key", "bad mapping", "missing column", "ragged rows", "duplicate column name",
     "wrong length", "empty log", "code out of range", "files differ",

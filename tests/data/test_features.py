@@ -15,6 +15,14 @@ TABLE = pl.DataFrame(
 )  # fmt: skip
 
 
+def test_numbers_of_lists_have_names_without_brackets() -> None:
+    """XGBoost and LightGBM refuse brackets; a column that has such a name already keeps it."""
+    frame = pl.DataFrame({"v": [[1.0, 2.0], [3.0, 4.0]], "v_1": [5.0, 6.0], "a": [0, 1], "r": [0.0, 1.0]})
+    mapping = {"observation": ["v", "v_1"], "action": "a", "reward": "r", "terminated": True}
+    features = tl.read_log(frame, mapping).features()
+    assert features.to_dict(as_series=False) == {"v_0": [1.0, 3.0], "v[1]": [2.0, 4.0], "v_1": [5.0, 6.0]}
+
+
 def test_features_are_the_raw_columns_of_the_decisions():
     log = tl.read_log(
         TABLE.drop("age_after"),

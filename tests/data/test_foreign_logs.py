@@ -4,11 +4,13 @@ import gzip
 import json
 import tomllib
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+from tests.shared import shared
 from tidelog import Columns, ConfigError, LogError, read_log, read_npz
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import is_table, validate
@@ -16,6 +18,7 @@ from tidelog.data.parsing.column import date_formats
 from tidelog.data.sources import file_bytes
 from tidelog.data.sources.reagent import raw_reagent
 from tidelog.data.sources.tables import one_table
+from tidelog.types import Discrete
 
 ROWS = 600
 generator = np.random.default_rng(3)
@@ -409,3 +412,45 @@ def test_an_amount_of_last_rows_alone_is_an_outcome_and_no_action() -> None:
     described = describe_table(pl.DataFrame(table))
     assert "payment" not in str(tomllib.loads(described.toml))
     assert any("'payment' is 0 except on last rows of episodes: an outcome" in note for note in described.notes)
+
+
+def dsjson(path: Path) -> Path:
+    """Forty decisions as Vowpal Wabbit's decision service writes them; one in two users has the feature."""
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        for row in range(40):
+            chosen = int(rng.integers(0, 3))
+            line = {
+                "_label_cost": -float(chosen == 2), "_label_probability": 0.25, "_label_Action": chosen + 1,
+                "_labelIndex": chosen, "a": [chosen + 1, 1, 2, 3], "p": [0.25] * 4,
+                "c": {"User": {f"user=u{row % 2}": 1}, "_multi": [{"Action": {f"action={one}": 1}} for one in "abcd"]},
+            }  # fmt: skip
+            print(json.dumps(line), file=file)
+    return path
+
+
+def test_dsjson_is_json_lines_with_advice(tmp_path: Path) -> None:
+    path = dsjson(tmp_path / "log.dsjson")
+    described = describe_table(path)
+    assert described.notes[0].startswith("these are decisions in DSJSON")
+    proposed = tomllib.loads(described.toml)
+    assert "explode" not in proposed
+    log = read_log(path, proposed)
+    assert (log.steps, log.spec.action) == (40, Discrete(4))  # the fourth was never chosen
+    np.testing.assert_array_equal(log.reward, (log.action == 2).astype(float))
+    assert set(np.asarray(log.propensity)) == {0.25}
+    assert [name for name in proposed["observation"] if not name.startswith("c.User")] == []
+    said = tomllib.loads(describe_table(path, {"action": "_label_Action"}).toml)
+    assert (said["action"], said["reward"]) == ("_label_Action", "_label_cost")
+    (tmp_path / "log.dsjson.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert read_log(tmp_path / "log.dsjson.gz", proposed).fingerprint() == log.fingerprint()
+    path.rename(tmp_path / "log.jsonl")
+    assert tomllib.loads(describe_table(tmp_path / "log.jsonl").toml) == proposed
+
+
+def test_the_shared_dsjson() -> None:
+    path = shared("cases/learn/bandit.dsjson")
+    described = describe_table(path)
+    assert described.report is not None
+    assert described.report.ok
+    assert read_log(path, tomllib.loads(described.toml)).spec.action == Discrete(4)

@@ -21,7 +21,8 @@ from tidelog import Log
 from tidelog.data.core.columns import Columns
 from tidelog.data.io.inspect import describe_table, inspect_log
 from tidelog.data.io.readers import read_any, read_log, validate
-from tidelog.errors import LogError
+from tidelog.errors import ConfigError, LogError
+from tidelog.types import Discrete
 
 
 def test_a_log_in_numbers() -> None:
@@ -622,3 +623,166 @@ def test_one_action_is_cloned_only() -> None:
     assert "tidelog train bc" in replace(described, named=("a.csv",)).text()
     two = describe_table(frame.with_columns(action=pl.Series(["wait", "go"] * 30)))
     assert "tidelog train iql" in replace(two, named=("a.csv",)).text()
+
+
+@pytest.mark.parametrize("name", ["timeout", "done", "is_first", "episode_starts"])
+def test_a_flag_of_ends_without_a_column_of_episodes_is_a_note(name: str) -> None:
+    flags = [1, 0, 0, 0, 0] * 20 if name in ("is_first", "episode_starts") else [0, 0, 0, 0, 1] * 20
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame({"obs": rng.normal(size=100), "action": rng.normal(size=100), "reward": rng.normal(size=100)})
+    described = describe_table(table.with_columns(pl.Series(name, flags)))
+    assert any(f"although '{name}' says where episodes end or begin" in note for note in described.notes)
+
+
+def campaign(rows: int = 200) -> pl.DataFrame:
+    rng = np.random.default_rng(1)
+    return pl.DataFrame(
+        {
+            "rownames": np.arange(1, rows + 1), "recency": rng.integers(1, 12, rows),
+            "segment": rng.choice(["mail A", "mail B", "none"], rows), "visit": rng.integers(0, 2, rows),
+            "contact": rng.integers(1, 5, rows), "person": np.arange(rows) // 4,
+        }
+    )  # fmt: skip
+
+
+def test_what_is_said_is_taken_and_the_rest_is_proposed_again() -> None:
+    before = tomllib.loads(describe_table(campaign()).toml)
+    assert "action" not in before
+    described = describe_table(campaign(), {"action": "segment", "reward": "visit"})
+    proposed = tomllib.loads(described.toml)
+    assert {name: value for name, value in proposed.items() if name != "cluster"} == {
+        "action": "segment", "reward": "visit", "terminated": True, "observation": ["recency", "contact"]
+    }  # fmt: skip
+    assert read_log(campaign(), proposed).spec.action.names == ("mail A", "mail B", "none")
+    assert not described.interactions
+    several = tomllib.loads(describe_table(campaign(), {"action": ["contact", "recency"], "episode": "person"}).toml)
+    assert (several["action"], several["actions"], several["episode"]) == (["contact", "recency"], [5, 12], "person")
+    assert "terminated" not in several
+    said = {"observation": ["visit", "segment"], "action": "recency", "step": "contact", "propensity": 0.25}
+    proposed = tomllib.loads(describe_table(campaign(), said).toml)
+    assert {name: proposed[name] for name in said} == said
+    assert proposed["categorical"] == ["segment"]
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"action": "segmnt"}, "--action segmnt: there is no such column. fix: did you mean 'segment'"),
+        (
+            {"action": "segment", "reward": "segment"},
+            "'segment' is named for --action and --reward|--reward and --action",
+        ),
+    ],
+)
+def test_what_is_said_must_fit_the_table(said: dict[str, Any], found: str) -> None:
+    with pytest.raises(ConfigError, match=found):
+        describe_table(campaign(), said)
+
+
+@pytest.mark.parametrize("name", ["rownames", "X", "Unnamed: 0", "row_number", "number"])
+def test_row_numbers_are_no_observation(name: str) -> None:
+    frame = campaign().rename({"rownames": name})
+    described = describe_table(frame, {"action": "segment"})
+    assert name not in tomllib.loads(described.toml)["observation"]
+    assert any(f"{name} (row numbers)" in note for note in described.notes)
+    backwards = frame.with_columns(pl.lit(np.random.default_rng(0).permutation(200)).alias("number"))
+    if name == "X":  # a number of its own in every row is an observation where it does not count the rows
+        assert "number" in tomllib.loads(describe_table(backwards, {"action": "segment"}).toml)["observation"]
+
+
+def test_the_shared_table_with_row_names() -> None:
+    described = describe_table(shared("cases/learn/rownames.csv"), {"action": "treated"})
+    assert tomllib.loads(described.toml)["observation"] == ["age"]
+
+
+@pytest.mark.parametrize("kind", [pl.Int64, pl.Float64, pl.String])
+def test_codes_from_1_to_4_are_four_actions(kind: Any) -> None:
+    frame = campaign().with_columns(pl.col("contact").cast(kind))
+    described = describe_table(frame, {"action": "contact", "reward": "visit"})
+    proposed = tomllib.loads(described.toml)
+    assert proposed["vocabularies"] == {"contact": ["1", "2", "3", "4"]}
+    plain = {"observation": "recency", "action": "contact", "reward": "visit", "terminated": True}
+    for roles in (plain, {name: value for name, value in proposed.items() if name != "observation"} | plain):
+        log = read_log(frame, roles)
+        assert log.spec.action == Discrete(4, ("1", "2", "3", "4"))
+        np.testing.assert_array_equal(log.action, campaign()["contact"].to_numpy() - 1)
+    assert read_log(frame, plain | {"actions": 5}).spec.action == Discrete(5)
+    mask = frame.with_columns(pl.lit(1).alias(f"m{i}") for i in range(5))
+    assert read_log(mask, plain | {"action_mask": ["m0", "m1", "m2", "m3", "m4"]}).spec.action == Discrete(5)
+    assert read_log(mask, plain | {"action_mask": ["m0", "m1", "m2", "m3"]}).spec.action.n == 4
+
+
+def test_empty_decisions_suggest_to_leave_their_rows_out() -> None:
+    described = describe_table(campaign().with_columns(pl.col("segment").replace("none", "")), {"action": "segment"})
+    assert '# drop_rows_without = ["segment"]   # if they are missing by chance' in described.toml
+    proposed = tomllib.loads(described.toml.replace("# drop_rows", "drop_rows"))
+    assert read_log(campaign(), proposed | {"na_values": ["none"]}).spec.action.names == ("mail A", "mail B")
+
+
+def recordings() -> pl.DataFrame:
+    rng = np.random.default_rng(0)
+    return pl.DataFrame(
+        {
+            "observation.state": rng.normal(size=(60, 3)).tolist(), "action": rng.normal(size=(60, 2)).tolist(),
+            "frame_index": np.arange(60) % 20, "episode_index": np.arange(60) // 20, "index": np.arange(60),
+            "tags": [["a"], ["b", "c"], []] * 20, "neighbours": [[1.0], [2.0, 3.0], [4.0]] * 20,
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["lists", "arrays", "text", "nested text"])
+def test_columns_of_lists_are_observations_and_actions(kind: str) -> None:
+    frame, names = recordings(), ("observation.state", "action")
+    if kind == "arrays":
+        frame = frame.with_columns(pl.col("observation.state").list.to_array(3), pl.col("action").list.to_array(2))
+    elif "text" in kind:
+        brackets = ("[", "]") if kind == "nested text" else ("", "")
+        frame = frame.with_columns(
+            pl.Series(name, [f"{brackets[0]}{cell}{brackets[1]}" for cell in frame[name].to_list()]) for name in names
+        )
+    described = describe_table(frame)
+    proposed = tomllib.loads(described.toml)
+    assert {name: proposed[name] for name in ("episode", "step", "action", "observation")} == {
+        "episode": "episode_index", "step": "frame_index", "action": "action", "observation": ["observation.state"]
+    }  # fmt: skip
+    assert any("neighbours (lists of different lengths, or of other values)" in note for note in described.notes)
+    log = read_log(frame, proposed)
+    assert log.action.shape == (60, 2)
+    assert log.observation["numeric"].shape == (60, 3)
+    assert "many actions" not in log.report.text()
+
+
+def test_a_flag_of_last_rows_is_a_truncation_and_not_passed_over() -> None:
+    frame = recordings().with_columns(is_last=pl.Series([0] * 19 + [1]).extend(pl.Series(([0] * 19 + [1]) * 2)))
+    proposed = tomllib.loads(describe_table(frame).toml)
+    assert proposed["truncated"] == "is_last"
+    assert read_log(frame, proposed).truncated.sum() == 3
+
+
+def test_lists_of_items_are_no_vectors() -> None:
+    frame = recordings().rename({"observation.state": "items"})
+    assert "items" not in tomllib.loads(describe_table(frame).toml).get("observation", [])
+
+
+def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
+    table = {"x": ["[a]", "[b]"] * 30, "action": ["(up)", "(down)"] * 30, "reward": [0.0, 1.0] * 30}
+    log = read_log(
+        pl.DataFrame(table), {"observation": "x", "action": "action", "reward": "reward", "terminated": True}
+    )
+    assert log.spec.action == Discrete(2, ("(down)", "(up)"))
+    lists = {"x": ["[1, 2]", "[3, 4]"] * 30, "action": ["[0, 1]", "[1, 0]"] * 30, "reward": [0.0, 1.0] * 30}
+    roles = {"observation": "x", "action": "action", "reward": "reward", "terminated": True, "categorical": "action"}
+    log = read_log(pl.DataFrame(lists), roles)
+    assert log.spec.action == Discrete(2, ("[0, 1]", "[1, 0]"))
+    assert log.observation["numeric"].shape[1] == 2
+    report = validate(pl.DataFrame(lists | {"x": ["[1, 2]"] * 59 + ["[1]"]}), roles)
+    assert [(one.check, one.rows) for one in report.errors] == [("changing shapes", (60,))]
+
+
+def test_the_shared_text_of_lists() -> None:
+    path = shared("cases/learn/action_text_of_lists.csv")
+    proposed = tomllib.loads(describe_table(path).toml)
+    assert (proposed["action"], proposed["episode"], proposed["observation"]) == ("action", "episode_index", ["speed"])
+    assert read_log(path, proposed).action.shape == (93, 2)
+    words = validate(path, proposed | {"categorical": "action"})
+    assert "many actions" in {one.check for one in words.warnings}

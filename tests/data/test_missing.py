@@ -108,8 +108,8 @@ def test_lists_are_filled_by_dimension() -> None:
     log = read_log(frame, mapping(observation=["y", "v"], missing={"v": "mean+flag"}))
     leaf = log.spec.observation["numeric"]
     assert isinstance(leaf, Vector)
-    assert leaf.names == ("y", "v_0", "v_1", "v_0 missing", "v_1 missing")
-    assert leaf.fills == (("v_0", 2.5), ("v_1", 5.0))
+    assert leaf.names == ("y", "v[0]", "v[1]", "v[0] missing", "v[1] missing")
+    assert leaf.fills == (("v[0]", 2.5), ("v[1]", 5.0))
     np.testing.assert_array_equal(log.observation["numeric"][1], [2, 2.5, 5, 1, 1])
     np.testing.assert_array_equal(log.observation["numeric"][3], [4, 2.5, 5, 1, 1])
 

@@ -13,8 +13,9 @@ import pytest
 
 from tidelog import ConfigError, LogError, read_log
 from tidelog.data.io.inspect import describe_table
-from tidelog.data.io.readers import validate
+from tidelog.data.io.readers import rows_in_source, validate
 from tidelog.data.sources.separated_text import unusual_separator
+from tidelog.data.validation.quarantine import quarantine
 from tidelog.errors import install
 
 ROWS = 40
@@ -305,3 +306,62 @@ def test_a_row_written_twice_is_to_be_removed():
     assert (error.check, error.fix) == ("steps cannot be ordered", "remove copies, or set step= to their numbers")
     error = validate(FRAME.with_columns(pl.lit(0).alias("")), {**MAPPING, "weight": "nowhere"}).errors[0]
     assert error.fix == "correct the name in the mapping, or add the column to the file"
+
+
+GAPS = FRAME.with_columns(
+    a=pl.Series([None, " ", "", "?", *FRAME["a"][4:]]), r=pl.Series([*FRAME["r"][:7], "n/a", *FRAME["r"][8:]])
+)
+DROPS = {**MAPPING, "drop_rows_without": ["a", "r"], "na_values": ["?"]}
+
+
+def test_rows_without_a_value_are_left_out_and_counted(tmp_path):
+    """A trial without an assigned arm, or a survey without an answer, says nothing; the report counts such rows."""
+    whole = read_log(FRAME.filter(~pl.int_range(ROWS).is_in([0, 1, 2, 3, 7])), MAPPING)
+    GAPS.write_csv(tmp_path / "a.csv")
+    GAPS.write_parquet(tmp_path / "a.parquet")
+    GAPS[:5].write_csv(tmp_path / "b-1.csv")
+    GAPS[5:].write_csv(tmp_path / "b-2.csv")
+    for source in (GAPS, tmp_path / "a.csv", tmp_path / "a.parquet", tmp_path / "b-*.csv"):
+        log = read_log(source, DROPS)
+        assert log.fingerprint() == whole.fingerprint(), source
+        note = next(one for one in log.report.notes if one.check == "rows left out")
+        rows = "1, 2, 3, 4, 3" if str(source).endswith("b-*.csv") else "1, 2, 3, 4, 8"
+        assert note.found == f"5 rows of 40 left out: empty is 'a' in 4, 'r' in 1; rows {rows}"
+    none = read_log(FRAME, DROPS)
+    assert "left out" not in notes(none)
+    errors = {one.check for one in validate(GAPS, {**DROPS, "drop_rows_without": "a"}).errors}
+    assert errors == {"missing value"}
+
+
+def test_the_rows_after_those_left_out_keep_their_numbers(tmp_path):
+    spoilt = GAPS.with_columns(x=pl.Series([*FRAME["x"][:9], "much", *FRAME["x"][10:]]))
+    (problem,) = validate(spoilt, DROPS).errors
+    assert problem.rows == (10,)
+    spoilt.write_csv(tmp_path / "a.csv")
+    report = quarantine(tmp_path / "a.csv", DROPS, tmp_path / "bad.csv", keep=tmp_path / "good.csv")
+    assert report.errors[0].lines == (11,)
+    assert pl.read_csv(tmp_path / "bad.csv", infer_schema=False)["x"].to_list() == ["much"]
+    assert pl.read_csv(tmp_path / "good.csv").height == ROWS - 6
+
+
+def test_rows_of_a_file_are_found_again_among_those_left_out(tmp_path):
+    GAPS.write_csv(tmp_path / "a.csv")
+    rows, count = rows_in_source(read_log(tmp_path / "a.csv", DROPS))
+    assert count == ROWS
+    np.testing.assert_array_equal(rows, np.setdiff1d(np.arange(ROWS), [0, 1, 2, 3, 7]))
+
+
+def test_an_episode_that_loses_rows_is_a_warning():
+    episodes = GAPS.with_columns(e=pl.Series([0] * 4 + [1] * 8 + [2] * 28))
+    log = read_log(episodes, {**DROPS, "episode": "e"})
+    (problem,) = [one for one in log.report.warnings if one.check == "incomplete episodes"]
+    assert problem.found == "1 episode with rows left out and others that remain: [1]"
+
+
+def test_columns_without_which_rows_are_left_out_are_names_of_columns():
+    with pytest.raises(LogError, match="no column 'arm' for drop_rows_without"):
+        read_log(FRAME, {**MAPPING, "drop_rows_without": "arm"})
+    with pytest.raises(ConfigError, match="expected a column or a list of columns"):
+        read_log(FRAME, {**MAPPING, "drop_rows_without": [1]})
+    with pytest.raises(LogError, match="empty log"):
+        read_log(FRAME.with_columns(a=pl.lit("")), {**MAPPING, "drop_rows_without": "a"})

@@ -14,6 +14,7 @@ import tidelog as tl
 from tests.data.clicks import ROLES, clicks
 from tests.data.test_checks import put
 from tests.data.visits import COLUMNS, mapping, visits
+from tests.shared import shared
 from tidelog.data.core.report import Report
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import read_any, read_log, validate
@@ -284,3 +285,78 @@ def test_a_frame_and_a_single_file_are_what_they_were(tmp_path: Path) -> None:
     assert log.origin is not None
     assert log.origin["source"] == str(tmp_path / "a.csv")
     assert isinstance(reopen_any(log.origin), Log)
+
+
+RATINGS = pl.DataFrame({"userId": [1, 1, 2] * 20, "movieId": range(60), "rating": [3, 4] * 30, "at": range(60)})
+MOVIES = pl.DataFrame({"movieId": range(50), "title": [f"t{i}" for i in range(50)]})
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+def test_different_tables_are_refused_at_every_entrance(ending: str, tmp_path: Path) -> None:
+    """A folder of ratings and films became 124,003 rows of the one column that both have."""
+    for i in range(2):
+        write(RATINGS[30 * i : 30 * i + 30], tmp_path / f"ratings-{i}{ending}")
+    write(MOVIES, tmp_path / f"movies{ending}")
+    roles = {"user": "userId", "item": "movieId", "time": "at"}
+    columns = {"observation": "rating", "action": "movieId", "reward": None, "terminated": True}
+    for source in (tmp_path, f"{tmp_path}/*{ending}", [str(path) for path in tmp_path.iterdir()]):
+        errors = [validate(source, columns).errors, tl.validate_interactions(source, **roles).errors]
+        for read in (
+            describe_table,
+            lambda one: read_log(one, columns),
+            lambda one: tl.read_interactions(one, **roles),
+        ):
+            with pytest.raises(LogError, match="different tables") as caught:
+                read(source)
+            errors.append(caught.value.report.errors)  # type: ignore[union-attr]
+        for (error,) in errors:
+            assert error.check == "files differ"
+            assert error.found.startswith(
+                f"2 different tables: {tmp_path}/ratings-0{ending} and 1 more (60 rows) with "
+            )
+            assert f"{tmp_path}/movies{ending} (50 rows) with movieId, title" in error.found
+            assert f"such as '{tmp_path}/ratings-*{ending}', which has the" in error.fix
+    for read in (describe_table, lambda one: read_log(one, columns), lambda one: tl.read_interactions(one, **roles)):
+        read(f"{tmp_path}/ratings-*{ending}")
+    shared_by_both = {"observation": "movieId", "action": "movieId", "reward": None, "terminated": True}
+    assert read_log(tmp_path, shared_by_both).steps == 110  # what is named is in all files
+    bad = tmp_path / "bad.csv"
+    assert [one.check for one in quarantine(tmp_path, columns, bad).errors] == ["files differ"]
+    assert not bad.exists()
+
+
+def test_a_folder_of_folders_of_tables_names_the_one_with_the_most(tmp_path: Path) -> None:
+    write(MOVIES, tmp_path / "meta" / "episodes" / "chunk-0" / "file-0.parquet")
+    write(MOVIES[:1], tmp_path / "meta" / "tasks.parquet")
+    for i in range(2):
+        write(RATINGS, tmp_path / "data" / "part" / f"chunk-{i}" / "file.parquet")
+    with pytest.raises(LogError, match="below it: 2 in data, 2 in meta") as caught:
+        describe_table(tmp_path)
+    pattern = f"{tmp_path}/data/**/*.parquet"
+    assert f"'{pattern}'" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
+    assert describe_table(pattern).rows == 120
+    with pytest.raises(LogError, match="2 different tables") as caught:
+        describe_table(f"{tmp_path}/**/*.parquet")
+    assert f"such as '{tmp_path}/data/part/**/*.parquet', which" in caught.value.report.errors[0].fix  # type: ignore[union-attr]
+
+
+def test_a_column_that_was_added_later_makes_no_other_table(tmp_path: Path) -> None:
+    paths = parts(tmp_path, ".csv", visits()[:CUT].drop("sofa"), visits()[CUT:])
+    described = describe_table(paths)
+    assert described.notes[0] == "not read, because files differ in them: 'sofa'"
+    assert described.rows == visits().height
+
+
+def test_several_files_without_headers_are_one_table(tmp_path: Path) -> None:
+    for i in range(2):
+        visits()[20 * i : 20 * i + 20].write_csv(tmp_path / f"{i}.csv", include_header=False)
+    described = describe_table(tmp_path)
+    assert (described.rows, len(described.fields)) == (visits().height, visits().width)
+    assert "header = false" in described.toml
+
+
+def test_the_shared_folders_of_different_tables() -> None:
+    for name in ("different_tables", "lerobot_like/**/*.parquet"):
+        source = shared("cases/learn/different_tables").parent / name
+        with pytest.raises(LogError, match="different tables"):
+            describe_table(source)

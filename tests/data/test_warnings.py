@@ -51,8 +51,10 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("duplicated rows", {name: value[np.arange(ROWS) // 2 % 6 * 2 + np.arange(ROWS) % 2]
                          if isinstance(value, np.ndarray) and name != "episode" else value
                          for name, value in CLEAN.items()}),
+    ("ends without episodes", {"episode": None}),
     ("possible cluster column", {"time": np.arange(ROWS) // 4 * np.timedelta64(1, "D") + np.datetime64("2024-01-01T09"),
                                  "step": np.arange(ROWS), "reward": (np.arange(ROWS) // 4 * 3).astype(np.float32)}),
+    ("many actions", {"action": np.asarray([f"{row / 7:.3f} mg" for row in range(ROWS)]), "actions": None}),
     ("actions inferred", {"actions": None}),
     ("bounds inferred", CONTINUOUS),
     ("rounded to 32 bits", {"observation": RNG.normal(size=(ROWS, 2))}),
@@ -111,6 +113,30 @@ def test_blank_lines_are_passed_over_and_said(tmp_path: Any) -> None:
     assert log.fingerprint() == read_log(visits(), mapping()).fingerprint()
 
 
+def test_a_column_named_like_ends_without_a_role_is_said() -> None:
+    """`timeouts` and `dones` are not passed over in a table either; in a log of single decisions they say nothing."""
+    ended = visits().with_columns(timeouts=pl.lit(0), Done=pl.lit(0))
+    roles = mapping(terminated=None, truncated=None)
+    problems = [one for one in read_log(ended, roles).report.warnings if one.check == "possible end column"]
+    assert [one.column for one in problems][-2:] == ["Done", "timeouts"]
+    assert problems[-1].fix.startswith('truncated = "timeouts" in the mapping')
+    assert "possible end column" not in said(read_log(ended, mapping(truncated="timeouts")))
+    single = mapping(terminated=True, truncated=None, episode=None, step=None, time=None)
+    assert "possible end column" not in said(read_log(ended, single))
+    began = ended.with_columns(is_first=pl.Series([1, 0] * (len(ended) // 2) + [0] * (len(ended) % 2)))
+    problem = next(one for one in read_log(began, single).report.warnings if one.check == "possible end column")
+    assert problem.column == "is_first"
+    assert "number the episodes in a column" in problem.fix
+
+
+def test_transitions_with_their_next_observations_have_ends_without_episodes() -> None:
+    rows = CLEAN | {"episode": None}
+    assert "ends without episodes" in said(Log.from_arrays(**rows))
+    following = RNG.normal(size=(ROWS, 2)).astype(np.float32)
+    assert "ends without episodes" not in said(Log.from_arrays(**rows, next_observation=following))
+    assert "ends without episodes" not in said(Log.from_arrays(**rows | {"terminated": np.ones(ROWS, bool)}))
+
+
 def test_many_words(tmp_path: Any) -> None:
     frame = pl.DataFrame({"o": [f"w{row}" for row in range(300)], "a": [0, 1] * 150, "r": range(300)})
     log = read_log(frame, {"observation": "o", "action": "a", "reward": "r", "terminated": True, "actions": 2})
@@ -140,6 +166,7 @@ def test_rewards_that_value_learning_cannot_see_are_said(rewarded: Any, blind: b
 def test_every_remark_has_a_log() -> None:
     elsewhere = {"blank lines", "many categories", "converted", "filled", "several files", "episode in several files"}
     elsewhere |= {"doubtful propensities", "rounded propensities"}  # `test_declared.py`
+    elsewhere |= {"possible end column", "rows left out", "incomplete episodes"}  # of a table
     assert elsewhere | {check for check, _ in CASES} == {name for name, one in CHECKS.items() if one.level != "error"}
 
 

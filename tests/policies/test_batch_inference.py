@@ -174,6 +174,17 @@ def test_codes_without_words_are_read_as_they_are(tmp_path):
         act_on_table(policy, tmp_path / "odd.csv")
 
 
+def test_numbers_that_were_logged_from_1_come_back_as_numbers():
+    rng = np.random.default_rng(0)
+    table = pl.DataFrame({"x": rng.normal(size=90), "arm": rng.integers(1, 5, 90), "r": rng.normal(size=90)})
+    log = read_log(table, Columns(observation="x", action="arm", reward="r", terminated=True))
+    policy = finish(begin(bc(learning_rate=0.1), log)).policy()
+    acted = act_on_table(policy, table, probabilities=True)
+    assert acted["action"].dtype.is_integer()
+    assert set(acted["action"]) <= {1, 2, 3, 4}
+    assert acted.columns[-5:] == ["action", *(f"probability_{code}" for code in (1, 2, 3, 4))]
+
+
 def test_policies_of_nameless_arrays_read_columns_as_exports_name_them(tmp_path):
     seen = np.arange(8.0).reshape(4, 2) / 8.0
     log = Log.from_arrays(observation=seen, action=[0, 1, 0, 1], reward=None)

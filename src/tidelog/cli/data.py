@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -10,7 +11,7 @@ from typing import Annotated, Any, cast
 import polars as pl
 
 from tidelog.cli.declared import DeclaredFlags, RandomisedFlag, declared_value, with_declared
-from tidelog.cli.flags import File, FolderFlags, OutputFlags, Sources, parse, source_of
+from tidelog.cli.flags import Column, File, FolderFlags, OutputFlags, Sources, parse, source_of
 from tidelog.cli.folders import FAILURES
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.cli.output import print_json, print_line, print_notes
@@ -52,6 +53,26 @@ class ReadFlags(RandomisedFlag, OutputFlags):
     in `tidelog train`"""
 
 
+@dataclass(kw_only=True)
+class RoleFlags:
+    """Roles of a proposed mapping."""
+
+    action: tuple[Column, ...] = ()
+    """the column of decisions, or several"""
+    observation: tuple[Column, ...] = ()
+    """the columns that were known before the decision"""
+    episode: Column | None = None
+    """the column that says which rows form an episode"""
+    step: Column | None = None
+    """the column that counts the rows of an episode"""
+    terminated: Annotated[str, "COLUMN|true"] | None = None
+    """the column of ends, or true where every episode ended"""
+    truncated: Column | None = None
+    """the column of time limits"""
+    cluster: Column | None = None
+    """the column of dependent episodes, such as those of one person"""
+
+
 @dataclass
 class Inspect(ReadFlags):
     """Show the contents of a log; for a table without a mapping, propose one."""
@@ -60,6 +81,8 @@ class Inspect(ReadFlags):
     """also write a page with plots of the distributions to this file"""
     write: File | None = None
     """for tables without a mapping: write the proposed mapping to this .toml file"""
+    roles: RoleFlags = field(default_factory=RoleFlags)
+    """for tables without a mapping: what you know of it (also reward, time and propensity); the rest is proposed"""
 
 
 @dataclass
@@ -130,13 +153,14 @@ def _inspect(words: list[str]) -> int:
 def _inspect_source(options: Inspect, source: Source) -> int:
     named = options.interactions.propensity if options.columns is not None else None
     declared = ["--randomised"] * options.randomised + ([] if named is None else ["--propensity", named])
+    said = _said_roles(options, source)
     mapping = _mapping(options)
     if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
     if options.columns is None and is_table(source):
-        return _describe(options, source)
+        return _describe(options, source, said)
     if options.write is not None:
         if options.columns is None:
             read_any(source)  # what cannot be read has its own error
@@ -148,6 +172,54 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     contents = f"{inspection.text()}\n\n{training_command(source, options.columns, log, declared)}"
     _print_contents(options, inspection.to_json(), contents, log.report, written)
     return 0
+
+
+def _said_roles(options: Inspect, source: Source) -> dict[str, Any]:
+    """The roles of a mapping that flags name; ConfigError beside --columns, roles of interactions, or no table.
+
+    `--reward`, `--time`, `--propensity` and `--reward-unit` are roles of both; those of a mapping are taken out of the
+    flags of interactions.
+    """
+    flags, others = options.interactions, InteractionFlags()
+    named = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options.roles).items()}
+    said: dict[str, Any] = {name: value for name, value in named.items() if value not in (None, [])}
+    if any(getattr(flags, name) != value for name, value in vars(others).items() if name not in _BOTH):
+        if said:
+            raise ConfigError(
+                f"--{next(iter(said))} is a role of a mapping, and other flags are of interactions. fix: use one kind"
+            )
+        return {}
+    if options.columns is not None or not is_table(source):
+        if said:
+            raise ConfigError(f"--{next(iter(said))} is for a table without a mapping. fix: drop it, or drop --columns")
+        return {}
+    if any("=" in word for word in flags.reward):
+        raise ConfigError(
+            f"--reward {' '.join(flags.reward)}: expected names; KIND=NUMBER is for interactions. fix: name columns, "
+            "and add `reward_values` to the mapping"
+        )
+    chances = declared_value(flags.propensity, options.randomised)
+    shared = {"reward": list(flags.reward), "time": flags.time, "propensity": chances, "reward_unit": flags.reward_unit}
+    said |= {name: value for name, value in shared.items() if value not in (None, [])}
+    options.interactions, options.randomised = others, False
+    if said.get("terminated") == "true":
+        said["terminated"] = True
+    return {name: value[0] if isinstance(value, list) and len(value) == 1 and name != "observation" else value
+            for name, value in said.items()}  # fmt: skip
+
+
+_BOTH = ("reward", "time", "propensity", "reward_unit")  # roles of a mapping and of interactions
+
+
+def _words_of(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """The flags that name these roles."""
+    words = list[str]()
+    for name, value in said.items():
+        if isinstance(value, dict):
+            value = "{ " + ", ".join(f"{json.dumps(key)} = {json.dumps(one)}" for key, one in value.items()) + " }"
+        listed = value if isinstance(value, list) else ["true" if value is True else value]
+        words += [f"--{name.replace('_', '-')}", *map(str, listed)]
+    return tuple(words)
 
 
 def _inspect_interactions(options: Inspect, source: Source) -> int:
@@ -163,9 +235,10 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
     return 0
 
 
-def _describe(options: Inspect, source: Source) -> int:
+def _describe(options: Inspect, source: Source, said: dict[str, Any]) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    table = replace(_with_ranking(describe_table(source), source), written=options.write)
+    described = replace(describe_table(source, said), flags=_words_of(said))
+    table = replace(_with_ranking(described, source), written=options.write)
     written = []
     if options.html is not None:
         usable = table.report is not None and table.report.ok

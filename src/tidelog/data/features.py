@@ -13,7 +13,7 @@ import numpy as np
 from tidelog.data.core.order import Values
 from tidelog.data.io.export import column_labels
 from tidelog.errors import SpecError
-from tidelog.types import Codes, Image, Leaf, Spec, Vector
+from tidelog.types import Codes, Image, Leaf, Spec, Vector, lists_among
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,7 +23,8 @@ def feature_table(spec: Spec, leaves: Mapping[str, Values]) -> pl.DataFrame:
     """Return the raw columns [B, C] of observations by leaf, in the order of the spec; SpecError for a picture.
 
     Numbers are float64, missing ones NaN instead of their fill. Codes with labels are text, or whole numbers if every
-    label is one; codes without labels are whole numbers.
+    label is one; codes without labels are whole numbers. The numbers of a column of lists are `name_0`, `name_1`, ...,
+    because XGBoost and LightGBM refuse brackets in names.
     """
     import polars as pl
 
@@ -44,9 +45,13 @@ def feature_table(spec: Spec, leaves: Mapping[str, Values]) -> pl.DataFrame:
 def _columns(name: str, leaf: Leaf, values: Values) -> list[tuple[str, Values]]:
     """Return the columns of a leaf with their labels, without the flags of filled values."""
     labels = column_labels(name, leaf, values.shape[1])
+    listed = {label: f"{base}_{place}" for base, several in lists_among(labels).items()
+              for place, label in enumerate(several) if f"{base}_{place}" not in labels}  # fmt: skip
+    labels = [listed.get(label, label) for label in labels]
     if isinstance(leaf, Codes):
         return [(label, _labelled(leaf, place, values[:, place])) for place, label in enumerate(labels)]
-    flags = {f"{filled} missing": filled for filled, _ in leaf.fills} if isinstance(leaf, Vector) else {}
+    fills = leaf.fills if isinstance(leaf, Vector) else ()
+    flags = {f"{filled} missing": listed.get(filled, filled) for filled, _ in fills}
     columns = {label: values[:, place].astype(np.float64) for place, label in enumerate(labels) if label not in flags}
     for flag, filled in flags.items():
         if flag in labels:

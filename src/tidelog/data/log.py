@@ -32,7 +32,19 @@ from tidelog.data.validation.errors import action_count
 from tidelog.errors import LogError
 from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
-from tidelog.types import ActionSpace, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, in_words
+from tidelog.types import (
+    ActionSpace,
+    Codes,
+    Continuous,
+    Discrete,
+    Image,
+    Leaf,
+    MultiDiscrete,
+    Spec,
+    Vector,
+    in_words,
+    list_labels,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -264,7 +276,7 @@ def _labels(columns: tuple[Column, ...]) -> tuple[str, ...]:
     labels: list[str] = []
     for column in columns:
         width = column.values[0:1].size
-        labels += [column.name] if column.values.ndim == 1 else [f"{column.name}_{place}" for place in range(width)]
+        labels += [column.name] if column.values.ndim == 1 else list_labels(column.name, width)
     return tuple(labels)
 
 

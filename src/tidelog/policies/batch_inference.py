@@ -25,7 +25,7 @@ from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.runtime.observations import column_names, feature_names, fill_features
 from tidelog.runtime.replay import replay
 from tidelog.runtime.way_of_acting import Acts
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector
+from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector, lists_among
 
 AnyMapping: TypeAlias = Columns | str | Path | None  # a mapping, or the path of its file
 
@@ -52,7 +52,8 @@ def act_on_table(
     """
     mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
-    acted = _actions(policy, _read(table, mapping), mapping, seed, _files(table), probabilities=probabilities)
+    read = _read(table, mapping, feature_names(_with_names(policy.spec)))
+    acted = _actions(policy, read, mapping, seed, _files(table), probabilities=probabilities)
     return table.frame.with_columns(**acted)
 
 
@@ -69,7 +70,8 @@ def act_on_known(
         raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
     mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
-    frame, files, read = table.frame, table.files, _read(table, mapping)
+    frame, files = table.frame, table.files
+    read = _read(table, mapping, feature_names(_with_names(policy.spec)))
     unknown = _unknown(read, _with_names(policy.spec), policy.reads_other_words)
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     at = np.flatnonzero(is_unknown)
@@ -124,14 +126,16 @@ def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
     """Return the table of the rows; SpecError for no rows or a missing feature column."""
     if isinstance(policy.spec.action, Catalogue):
         raise SpecError("this policy ranks items of a catalogue. fix: use tidelog recommend")
-    table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form)
+    needed = feature_names(_with_names(policy.spec))
+    table = table_of(source, form=USUAL_FORM if mapping is None else mapping.text_form, needed=needed)
     if not table.rows:
         raise SpecError(f"{table.source} has no rows, expected at least one. fix: add rows")
-    needed = feature_names(_with_names(policy.spec))
     uneven = [table.uneven[name] for name in needed if name in table.uneven]
+    uneven += [table.uneven[name] for name in lists_among(needed) if name in table.uneven]
     if uneven:
         raise SpecError(f"{uneven[0]}: expected the same column in every file. fix: export the files alike")
-    missing = [name for name in needed if not table.has(name)]
+    within = {label for name, labels in lists_among(needed).items() if table.has(name) for label in labels}
+    missing = [name for name in needed if not table.has(name) and name not in within]
     if missing:
         known = table.frame.columns
         raise SpecError(f"{table.source} has no column '{missing[0]}' ({len(missing)} missing): "
@@ -139,9 +143,27 @@ def _table(policy: Acts, source: Source, mapping: Columns | None) -> Table:
     return table
 
 
-def _read(table: Table, mapping: Columns | None) -> pl.DataFrame:
-    """Return the rows as the log's mapping reads them, with null for its words for an empty cell."""
-    return table.frame if mapping is None or not mapping.na_values else without_na(table, mapping).frame
+def _read(table: Table, mapping: Columns | None, needed: Sequence[str]) -> pl.DataFrame:
+    """Return the rows as the log's mapping reads them: null for words of empty cells, a column for each list's number.
+
+    SpecError for a column of lists of another length; an unreadable list is null.
+    """
+    frame = table.frame if mapping is None or not mapping.na_values else without_na(table, mapping).frame
+    for name, labels in lists_among(needed).items():
+        if name not in frame.columns or any(label in frame.columns for label in labels):
+            continue
+        column = parse.number(parse.listed(parse.plain(frame[name])))
+        width = 1 if column.values.ndim == 1 else column.values.shape[1]
+        if width != len(labels):
+            raise SpecError(
+                f"column '{name}' of {table.source} has lists of {width}, expected {len(labels)} numbers. fix: name "
+                "the table with the lists of the log"
+            )
+        numbers = np.where(column.usable[:, None], column.values.reshape(-1, width), np.nan)
+        frame = frame.with_columns(
+            pl.Series(label, numbers[:, place], nan_to_null=True) for place, label in enumerate(labels)
+        )
+    return frame
 
 
 def _actions(
@@ -390,14 +412,28 @@ def _mask(frame: pl.DataFrame, spec: Spec, mapping: Columns | None) -> np.ndarra
 
 def _action_columns(actions: np.ndarray[Any, Any], spec: Spec, used: list[str]) -> Mapping[str, Any]:
     space = spec.action
+    columns: dict[str, Any]
     if isinstance(space, Continuous):
-        labels = space.names or tuple(str(i) for i in range(space.size))
-        columns = {f"action_{label}": actions[:, i] for i, label in enumerate(labels)}
+        labels = list(space.names or map(str, range(space.size)))
+        lists = lists_among(space.names)
+        columns = {f"action_{name}": pl.Series(actions[:, [labels.index(label) for label in listed]].tolist())
+                   for name, listed in lists.items()}  # fmt: skip
+        if len(lists) == 1 and len(labels) == len(next(iter(lists.values()))):  # the log's one column of lists
+            columns = {"action": next(iter(columns.values()))}
+        within = {label for listed in lists.values() for label in listed}
+        columns |= {f"action_{label}": actions[:, i] for i, label in enumerate(labels) if label not in within}
     elif isinstance(space, Discrete) and space.names:
-        columns = {"action": np.asarray(space.names)[actions]}
+        columns = {"action": _as_logged(space.names)[actions]}
     else:
         columns = {"action": actions}
     return {(name if name not in used else f"policy_{name}"): values for name, values in columns.items()}
+
+
+def _as_logged(labels: Sequence[str]) -> np.ndarray[Any, Any]:
+    """Labels [A] of actions as a log has them: whole numbers where every label is one, else text."""
+    numbers = pl.Series(labels, dtype=pl.String).cast(pl.Int64, strict=False)
+    whole = not numbers.null_count() and numbers.cast(pl.String).to_list() == list(labels)
+    return numbers.to_numpy() if whole else np.asarray(labels)
 
 
 def write_table(frame: pl.DataFrame, path: Path, csv_safe: bool = False) -> str | None:

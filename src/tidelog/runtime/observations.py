@@ -10,16 +10,18 @@ Letters: `B` batch, `P` padded batch, `A` number of actions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tidelog.errors import SpecError, nearest
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector
+from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
 
 NumpyArray = np.ndarray[Any, Any]
 
+_LIST_MARKS = re.compile(r"[\[\]();,]")  # in text such as [0.1, -0.2]
 LONGEST = 200  # largest number of characters of a value in an error
 
 
@@ -49,7 +51,7 @@ def read_observation(observation: Any, spec: Spec, padded: bool = True, *, other
     """
     leaves = spec.observation
     if hasattr(observation, "columns"):
-        columns = {str(c): _column(observation, c) for c in observation.columns}
+        columns = _with_lists({str(c): _column(observation, c) for c in observation.columns}, leaves, table=True)
         read, single = _named(columns, leaves, other_words), False
     elif isinstance(observation, Mapping):
         read, single = _mapping(observation, leaves, other_words)
@@ -130,16 +132,62 @@ def _mapping(
             raise SpecError("some leaves are one observation and some are batches. fix: use one form for all")
         return {name: part for name, (part, _) in parts.items()}, next(iter(parts.values()))[1]
     known = _all_names(leaves)
-    for name in observation:
-        if str(name) not in known:
-            raise SpecError(f"unknown feature '{name}': {nearest(str(name), known or leaves)}")
-    columns = {str(name): _as_array(value, str(name)) for name, value in observation.items()}
+    columns = _with_lists({str(name): _as_array(value, str(name)) for name, value in observation.items()}, leaves)
+    for name in columns:
+        if name not in known:
+            raise SpecError(f"unknown feature '{name}': {nearest(name, known or leaves)}")
     single = all(column.ndim == 0 for column in columns.values())
     return _named({name: np.atleast_1d(column) for name, column in columns.items()}, leaves, other_words), single
 
 
 def _all_names(leaves: Mapping[str, Leaf]) -> list[str]:
     return [name for leaf in leaves.values() if not isinstance(leaf, Image) for name in column_names(leaf)]
+
+
+def _with_lists(
+    columns: dict[str, NumpyArray], leaves: Mapping[str, Leaf], table: bool = False
+) -> dict[str, NumpyArray]:
+    """Return the columns with one for each number of a column of lists, [D] or [B, D], as the log had it."""
+    spread = dict(columns)
+    for name, labels in lists_among(_all_names(leaves)).items():
+        if name in columns and not any(label in columns for label in labels):
+            numbers = _numbers_of_lists(spread.pop(name), name, len(labels), table)
+            spread |= {label: numbers[..., place] for place, label in enumerate(labels)}
+    return spread
+
+
+def _numbers_of_lists(values: NumpyArray, name: str, width: int, table: bool) -> NumpyArray:
+    """Return lists as numbers [D] or [B, D], NaN for a list that is missing or lacks a number.
+
+    SpecError for lists of another length.
+    """
+    if values.dtype.kind not in "OUST":
+        numbers = values.reshape(len(values), -1) if values.ndim > 2 else values
+        if values.ndim == 0 or numbers.shape[-1] != width:
+            raise SpecError(
+                f"'{name}' has shape {list(values.shape)}, expected [{width}] or [B, {width}]. fix: reshape it"
+            )
+        return numbers
+    cells = values.reshape(-1).tolist() if values.ndim < 2 else values.tolist()
+    whole = (
+        values.ndim == 1 and not table and not any(isinstance(cell, str | list | tuple | np.ndarray) for cell in cells)
+    )
+    cells = [cells] if whole else cells  # one list in which a number is missing
+    rows = np.full((len(cells), width), np.nan)
+    for row, cell in enumerate(cells):
+        if cell is None or (isinstance(cell, float) and cell != cell) or (isinstance(cell, str) and not cell.strip()):
+            continue
+        words = _LIST_MARKS.sub(" ", cell).split() if isinstance(cell, str) else cell
+        try:
+            numbers = np.asarray(words, np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            raise SpecError(f"'{name}' holds no numbers in row {row}. fix: pass a list of {width} numbers") from None
+        if len(numbers) != width:
+            raise SpecError(
+                f"'{name}' has a list of {len(numbers)} in row {row}, expected {width} numbers. fix: pass as many"
+            )
+        rows[row] = np.nan if np.isnan(numbers).any() else numbers
+    return rows if values.ndim and not whole else rows[0]
 
 
 def column_names(leaf: Vector | Codes) -> tuple[str, ...]:

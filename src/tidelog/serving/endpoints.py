@@ -22,7 +22,7 @@ from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender, Vocabulary
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import other_way
-from tidelog.types import Catalogue, Codes, Discrete, Image, Spec, Vector
+from tidelog.types import Catalogue, Codes, Discrete, Image, Spec, Vector, lists_among
 
 NumpyArray = np.ndarray[Any, Any]
 MALFORMED, UNFIT, TOO_MANY = 400, 422, 413
@@ -320,6 +320,8 @@ def example(policy: Policy | Rule) -> dict[str, Any] | None:
         else:
             words = leaf.vocabularies or ((),) * len(leaf.names)
             row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}
+    for name, labels in lists_among(row).items():
+        row[name] = [row.pop(label) for label in labels]
     return {ONE[0]: row}
 
 
@@ -399,7 +401,7 @@ def parse_json(text: bytes) -> Any:
 def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArray]:
     if all(isinstance(row, Mapping) for row in rows):
         named = set(rows[0]) <= set(spec.observation) and bool(rows[0])
-        columns = _gathered(rows, where)
+        columns = _with_lists(_gathered(rows, where), spec, where)
         if named and not set(columns) & _features(spec):
             return {name: _batched(_array(values, name)) for name, values in columns.items()}
         _check_names(columns, spec)
@@ -410,6 +412,30 @@ def _observation(rows: list[Any], spec: Spec, where: str) -> dict[str, NumpyArra
         raise RequestError(UNFIT, f"'{where}': the policy needs {', '.join(spec.observation)}. fix: name the features")
     (name,) = spec.observation
     return {name: _batched(_array(rows, where))}
+
+
+def _with_lists(columns: dict[str, list[Any]], spec: Spec, where: str) -> dict[str, list[Any]]:
+    """Return columns with one for each number of a column of lists; RequestError for lists of another length."""
+    for name, labels in lists_among(_features(spec)).items():
+        if name not in columns or any(label in columns for label in labels):
+            continue
+        numbers = [_flat_list(value) if isinstance(value, list) else [value] * len(labels) if value is None else None
+                   for value in columns.pop(name)]  # fmt: skip
+        for i, row in enumerate(numbers):
+            if row is None or len(row) != len(labels):
+                found = "is no list" if row is None else f"is a list of {len(row):,}"
+                fix = f"send a list of {len(labels)}"
+                raise RequestError(
+                    UNFIT, f"{_place(where, i)}: '{name}' {found}, expected {len(labels)} numbers. fix: {fix}"
+                )
+        columns |= {label: [(row or [])[place] for row in numbers] for place, label in enumerate(labels)}
+    return columns
+
+
+def _flat_list(value: list[Any]) -> list[Any]:
+    """Return the values of a list, or of the one list in it; all missing where one is, as when a log is read."""
+    flat = value[0] if len(value) == 1 and isinstance(value[0], list) else value
+    return [None] * len(flat) if None in flat else flat
 
 
 def _batched(values: NumpyArray) -> NumpyArray:

@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.shared import shared
 from tidelog.data.io.readers import read_any, read_d4rl, read_npz, read_ogbench, read_reagent, validate
 from tidelog.data.log import Log
 from tidelog.errors import LogError
@@ -61,6 +62,83 @@ def test_d4rl(tmp_path: Path) -> None:
     assert log.fingerprint() == EXPECTED.fingerprint() == read_any(path).fingerprint()
     assert "infos, metadata" in notes(log)
     assert validate(path).ok
+
+
+def d4rl_npz(path: Path, *left_out: str, **changes: Any) -> Path:
+    arrays = {
+        "observations": WALK["observation"], "actions": WALK["action"], "rewards": WALK["reward"],
+        "terminals": WALK["terminated"], "timeouts": WALK["truncated"], "next_observations": WALK["next_observation"],
+        "qpos": np.zeros((ROWS, 2)), **changes,
+    }  # fmt: skip
+    np.savez(path, **{name: values for name, values in arrays.items() if name not in left_out})
+    return path
+
+
+def test_d4rl_names_in_an_npz_file_are_read_as_in_hdf5(tmp_path: Path) -> None:
+    """OGBench has these names too, but rewards only with masks, and no timeouts: ten episodes became one."""
+    for left_out in ((), ("next_observations",), ("timeouts",), ("timeouts", "next_observations")):
+        log = read_any(d4rl_npz(tmp_path / "a.npz", *left_out))
+        assert log.fingerprint() == read_d4rl(hdf5(tmp_path / "a.hdf5", *left_out)).fingerprint()
+        assert "not read: qpos" in notes(log)
+        assert validate(tmp_path / "a.npz").ok
+    assert read_d4rl(d4rl_npz(tmp_path / "a.npz")).fingerprint() == EXPECTED.fingerprint()
+
+
+def test_the_shared_case_of_d4rl_names_has_ten_episodes() -> None:
+    log = read_any(shared("cases/learn/d4rl_names.npz"))
+    assert (len(log.episodes), log.steps) == (10, 300)
+
+
+FIRSTS = np.append(True, ENDS[:-1])
+SPELLINGS = {
+    "truncations": WALK["truncated"], "truncated": WALK["truncated"], "is_last": ENDS, "episode_terminals": ENDS,
+    "is_first": FIRSTS, "episode_starts": FIRSTS.astype(np.float32), "episode_id": WALK["episode"],
+    "trajectory": np.array([b"a", b"b"])[WALK["episode"] % 2],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+@pytest.mark.parametrize("kind", ["hdf5", "npz"])
+def test_every_spelling_of_an_end_is_read(name: str, kind: str, tmp_path: Path) -> None:
+    write = hdf5 if kind == "hdf5" else d4rl_npz
+    log = read_any(write(tmp_path / f"a.{kind}", "timeouts", **{name: SPELLINGS[name]}))
+    assert log.fingerprint() == EXPECTED.fingerprint()
+    for other in ("dones", "terminations"):
+        renamed = {name: SPELLINGS[name], other: WALK["terminated"]}
+        log = read_any(write(tmp_path / f"b.{kind}", "timeouts", "terminals", **renamed))
+        assert log.fingerprint() == EXPECTED.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("write", "changes", "names"),
+    [
+        (hdf5, {"dones": ENDS}, "terminals and dones"),
+        (d4rl_npz, {"dones": ENDS}, "terminals and dones"),
+        (hdf5, {"masks": 1.0 - DIED}, "masks"),
+        (d4rl_npz, {"masks": 1.0 - DIED}, "timeouts, which would not be read"),
+        (d4rl_npz, {"timeouts": np.array([None] * ROWS)}, "values of type object"),
+    ],
+)
+def test_ends_that_would_not_be_read_are_refused(
+    write: Any, changes: dict[str, Any], names: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / f"a.{'npz' if write is d4rl_npz else 'hdf5'}", **changes)
+    with pytest.raises(LogError, match=names):
+        read_any(path)
+    assert len(validate(path).errors) == 1
+
+
+def test_no_reader_of_other_layouts_passes_over_an_end(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **WALK, dones=np.array([None] * ROWS))
+    both = {"obs": np.zeros((7, 2)), "acts": np.zeros(6), "episode_starts": np.zeros(6)}
+    np.savez(tmp_path / "b.npz", **both)
+    starts = {"obs": np.zeros((6, 2)), "actions": np.zeros(6), "episode_starts": np.zeros(6), "dones": np.zeros(6)}
+    np.savez(tmp_path / "c.npz", **starts)
+    regular(tmp_path / "d.npz", is_last=ENDS)
+    written(tmp_path / "e.json", [{**row, "terminal": 0} for row in decisions()])
+    for name in ("a.npz", "b.npz", "c.npz", "d.npz", "e.json"):
+        with pytest.raises(LogError, match="unread ends"):
+            read_any(tmp_path / name)
 
 
 def test_d4rl_without_next_observations_knows_nothing_after_a_timeout(tmp_path: Path) -> None:

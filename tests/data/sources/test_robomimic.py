@@ -10,6 +10,7 @@ import pytest
 
 import tidelog as tl
 from tests.data.sources.test_hostile import OUTSIDE, elsewhere, refused
+from tests.shared import shared
 from tidelog.data.io.readers import read_any, validate
 from tidelog.errors import LogError
 
@@ -69,6 +70,67 @@ def test_demonstrations_without_rewards_are_for_cloning(tmp_path: Path) -> None:
     assert log.reward is None
     assert int(log.truncated.sum()) == 3
     assert not log.terminated.any()
+
+
+def at_root(path: Path, name: str = "demo", **changes: Any) -> Path:
+    """The same demonstrations without the group `data`, with names as other programs write them."""
+    with h5py.File(path, "w") as file:
+        for number, length in LENGTHS.items():
+            rows = 100.0 * number + np.arange(length + 1.0)
+            arrays = {
+                "observation": np.stack([rows, -rows], 1),
+                "action": np.linspace(-1, 1, length)[:, None],
+            } | changes
+            one = file.create_group(f"{name}_{number}")
+            for member, values in arrays.items():
+                if values is not None:
+                    one[member] = values(length) if callable(values) else values
+        file["version"] = 2
+    return path
+
+
+@pytest.mark.parametrize("name", ["demo", "traj", "episode-x"])
+def test_demonstrations_at_the_root_are_read_as_those_below_data(name: str, tmp_path: Path) -> None:
+    whole = read_any(at_root(tmp_path / "a.hdf5", name))  # with the observation after the last decision
+    np.testing.assert_allclose(whole.transitions.next_observation["observation"][:, 0][[2, 6, 8]], [3, 204, 1002])
+    rows = {number: 100.0 * number + np.arange(length) for number, length in LENGTHS.items()}
+    log = read_any(at_root(tmp_path / "b.hdf5", name, observation=lambda n: np.stack(
+        [next(one for number, one in rows.items() if len(one) == n)] * 2, 1)))  # fmt: skip
+    for one in (whole, log):
+        assert (one.steps, one.starts.tolist(), one.reward) == (9, [0, 3, 7, 9], None)
+        np.testing.assert_allclose(
+            one.transitions.observation["observation"][:, 0], [0, 1, 2, 200, 201, 202, 203, 1000, 1001]
+        )
+        assert int(one.truncated.sum()) == 3
+        assert "version" in one.report.text()
+    assert log.has_target.sum() == 6
+
+
+def test_demonstrations_at_the_root_have_ends_under_their_usual_names(tmp_path: Path) -> None:
+    first = {"terminated": lambda n: np.arange(n) == n - 1, "reward": lambda n: np.ones(n)}
+    log = read_any(at_root(tmp_path / "a.h5", **first))
+    assert log.terminated.sum() == 3
+    assert log.reward is not None
+    inside = {"truncated": lambda n: np.arange(n) == 0, "obs": lambda n: np.zeros((n, 2)), "observation": None}
+    log = read_any(at_root(tmp_path / "b.h5", **inside))
+    assert log.starts.tolist() == [0, 1, 3, 4, 7, 8, 9]
+    twice = at_root(tmp_path / "c.h5", obs=lambda n: np.zeros((n, 2)))
+    assert "is the second array of obs" in refused(twice)
+    longer = at_root(tmp_path / "d.h5", observation=lambda n: np.zeros((n + 2, 2)))
+    assert "has arrays of " in refused(longer)
+
+
+def test_a_demonstration_with_an_end_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    path = demonstrations(tmp_path / "a.hdf5")
+    with h5py.File(path, "a") as file:
+        for one in file["data"].values():
+            one["masks"] = np.ones(len(one["actions"]))
+    assert "masks, which would not be read" in refused(path)
+
+
+def test_the_shared_demonstrations_at_the_root() -> None:
+    log = read_any(shared("cases/learn/demos_at_root.hdf5"))
+    assert (log.steps, len(log.episodes), log.action.shape) == (120, 12, (120, 1))
 
 
 def test_files_without_observations_name_the_way_to_them(tmp_path: Path) -> None:

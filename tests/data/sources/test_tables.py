@@ -122,7 +122,7 @@ def test_masks_may_be_one_column(tmp_path: Path) -> None:
 def test_lists_of_numbers_become_dimensions() -> None:
     frame = pl.DataFrame({"o": [[1.0, 2.0], [3.0, 4.0]], "a": [[0.5], [0.7]], "r": [1, 2]})
     log = read_log(frame, {"observation": "o", "action": "a", "reward": "r"})
-    assert log.spec.observation["numeric"].names == ("o_0", "o_1")
+    assert log.spec.observation["numeric"].names == ("o[0]", "o[1]")
     np.testing.assert_array_equal(log.observation["numeric"], [[1, 2], [3, 4]])
     np.testing.assert_array_equal(log.action, np.array([[0.5], [0.7]], np.float32))
 

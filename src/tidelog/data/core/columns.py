@@ -81,7 +81,8 @@ class Columns:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
     file are written as `1.234,5`. `explode`: the key of JSON lines that holds a list of objects; each is a row, with
     the other keys of its line. `na_values`: texts
-    that mean an empty cell in every column, such as "?". `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
+    that mean an empty cell in every column, such as "?". `drop_rows_without`: columns; rows in which one of them is
+    empty are left out, and the report counts them. `date_format`: of times in text, such as "%d.%m.%Y %H:%M".
     `reward_values`: word -> its reward, "" for empty cells. `reward_weights`: one weight for each column of `reward`;
     the reward is the weighted sum. `reward_clip`: `(low, high)`, which limit the reward. `episode_gap`: a longer pause
     in `time` ends an episode (seconds for dates, else in the unit of the times); without `cluster`, its parts form a
@@ -128,6 +129,7 @@ class Columns:
     decimal: str = "."
     explode: str | None = None
     na_values: Names = ()
+    drop_rows_without: Names = ()
     date_format: str | None = None
     reward_values: Mapping[str, float] | tuple[tuple[str, float], ...] = ()
     reward_weights: Sequence[float] | None = None
@@ -395,7 +397,7 @@ def _check_names(field: str, value: Any) -> None:
         return
     listed = [value] if isinstance(value, str) else value
     several = field in ("observation", "next_observation", "action", "reward", "action_mask", "next_action_mask")
-    if not (several or field in ("categorical", "image", "extra") or isinstance(value, str)):
+    if not (several or field in ("categorical", "image", "extra", "drop_rows_without") or isinstance(value, str)):
         raise ConfigError(f"{field} = {value!r}: expected the name of one column")
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
         raise ConfigError(f"{field} = {value!r}: expected a column or a list of columns")

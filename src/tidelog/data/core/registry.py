@@ -140,13 +140,23 @@ rule("bad mapping", "error", "The mapping contradicts itself or holds an invalid
 rule("missing column", "error", "The mapping names a column that the log does not have.")
 rule("ragged rows", "error", "Rows of a text file have more or fewer fields than its header.")
 rule("duplicate column name", "error", "A column that the mapping names appears twice in the header.")
+rule(
+    "unread ends", "error", "An array of this format would not be read, but its name says where episodes end or begin."
+)
 rule("wrong length", "error", "An array, a mask or a list of bounds has a length that does not fit the log.")
 rule("changing shapes", "error", "Rows of one column have different shapes, or too many axes.")
 rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
 rule("unreadable image", "error", "An image file is missing, damaged, or of an unsupported format.")
 rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
+rule("possible end column", "warning", "A column is named like ends of episodes, and the mapping names no such column.")
+rule(
+    "incomplete episodes",
+    "warning",
+    "Rows of an episode were left out, and others of it remain, as if they followed each other.",
+)
 rule("several files", "note", "The log was read from several files, in the order of their names.")
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
+rule("rows left out", "note", "Rows with an empty cell in a column of `drop_rows_without` were left out.")
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
     "converted",

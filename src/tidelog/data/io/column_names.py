@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tidelog.data.core.ends import TERMINATIONS, TRUNCATIONS
 from tidelog.data.io.table_fields import Field
 from tidelog.data.validation.clusters import kind_of, name_words
 
@@ -12,8 +13,8 @@ _CASES = (
     "trial",
 )  # fmt: skip
 EPISODE = (
-    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key")), "traj",
-    "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
+    *(f"{case}{number}" for case in _CASES for number in ("", "_id", "_no", "_nr", "_number", "_key", "_index")),
+    "traj", "traj_id", "rollout", "mdp_id", "icustay_id", "hadm_id", "conversation_id", "ep", "eps", "ep_id",
 )  # fmt: skip
 USER = (
     "user", "user_id", "uid", "userid", "customer", "customer_id", "visitor", "visitor_id", "visitorid", "client",
@@ -29,17 +30,15 @@ RATING = ("rating", "ratings", "stars", "quantity", "play_count", "count")
 EVENT = ("event", "event_type", "behavior", "behaviour", "behavior_type", "interaction", "kind")
 SINGLE: dict[str, tuple[str, ...]] = {  # the column with the first name in the list takes the role
     "episode": (*EPISODE, *USER),
-    "step": ("step", "steps", "step_id", "timestep", "time_step", "t", "sequence_number", "seq", "visit",
-             "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
+    "step": ("step", "steps", "step_id", "step_index", "timestep", "time_step", "frame_index", "t", "sequence_number",
+             "seq", "visit", "visit_no", "turn", "round", "stage", "decision_no", "hour", "day", "week"),
     "time": ("time", "timestamp", "datetime", "ts", "date", "event_time", "charttime", "created_at", "logged_at"),
     "reward": ("reward", "rewards", "r", "click", "clicked", "clicks", "conversion", "converted", "purchase",
                "purchased", "bought", "sale", "recovered", "survived", "success", "outcome", "revenue", "profit",
                "rating", "return"),
-    "terminated": ("terminated", "terminal", "terminals", "terminations", "termination", "is_terminal", "done", "dones",
-                   "ended", "end", "is_end", "finished", "final", "is_done", "died", "dead", "death", "episode_end",
+    "terminated": (*TERMINATIONS, "ended", "end", "is_end", "finished", "final", "died", "dead", "death", "episode_end",
                    "game_over"),
-    "truncated": ("truncated", "truncations", "truncation", "timeout", "timeouts", "time_limit", "censored", "left",
-                  "discharged"),
+    "truncated": (*TRUNCATIONS, "is_last", "episode_terminals", "censored", "left", "discharged"),
     "propensity": ("propensity", "propensity_score", "pscore", "p_score", "action_prob", "action_probability",
                    "behavior_prob", "behaviour_prob", "behavior_probability", "behaviour_probability", "logging_prob",
                    "logging_probability", "prob_action", "mu", "pi_b", "prob", "probability", "p"),
@@ -85,10 +84,22 @@ def is_observed(words: Sequence[str]) -> bool:
     return lettered or not _OBSERVATION_WORDS.isdisjoint(words)
 
 
+_ROW_NUMBERS = (
+    "index", "unnamed", "unnamed_0", "row", "rows", "row_id", "row_index", "row_name", "row_names", "rowname",
+    "rownames", "row_number", "row_nr", "row_no", "row_num", "rownum", "rownumber", "rowid", "rowindex",
+)  # fmt: skip
+
+
+def numbers_rows(one: Field, rows: int) -> bool:
+    """Whether a column has the name of row numbers, and another value in every row."""
+    return plain_name(one) in _ROW_NUMBERS and one.unique == rows
+
+
 def is_identity(one: Field, rows: int) -> bool:
-    """Whether nearly every row has its own value, as numbers of orders do."""
+    """Whether nearly every row has its own value, as numbers of orders and of rows do."""
     many = one.unique > max(rows / 2, FEW_CODES)
-    return many and (one.kind == "word" or (one.kind == "whole number" and last_word(one.name) in ("id", "no")))
+    numbered = one.kind == "whole number" and (one.consecutive or last_word(one.name) in ("id", "no"))
+    return many and (one.kind == "word" or numbered)
 
 
 def is_person(one: Field) -> bool:

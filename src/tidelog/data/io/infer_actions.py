@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from tidelog.data.io.column_names import (
     ACTION,
     FEW_CODES,
+    ITEM,
     NEXT,
     is_outcome,
     list_names,
     names_interactions,
     plain_name,
 )
-from tidelog.data.io.proposal import Proposal, roles_of, unused_columns
+from tidelog.data.io.proposal import Proposal, roles_of, said_columns, unused_columns
 from tidelog.data.io.table_fields import NUMERIC, Field
 from tidelog.data.validation.clusters import name_words
 
@@ -52,21 +53,35 @@ def assign_actions(named: Sequence[Field], weighed: Callable[[str, str], float],
         is_set = not {"setpoint", "setpoints"}.isdisjoint(words) or "_set_point" in f"_{'_'.join(words)}"
         return (numbered or is_set) and one.kind in NUMERIC
 
+    if "action" in proposal.said:
+        _declare(said_columns(named, proposal, "action"), proposal)
+        return
     several = unused_columns(named, proposal, acted)
     called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
-              if one.kind in ("word", *NUMERIC)]  # fmt: skip
+              if one.kind in ("word", *NUMERIC) or (one.width and plain_name(one) not in ITEM)]  # fmt: skip
     called.sort(key=lambda one: ACTION.index(plain_name(one)))
     if called:
         proposal.mapping["action"] = called[0].name
-        _declare_one(called[0], proposal)
+        _declare(called[:1], proposal)
     elif several:
         proposal.mapping["action"] = [one.name for one in several]
-        if all(one.kind != "number" and (one.low or 0.0) >= 0 and one.unique <= FEW_CODES for one in several):
-            proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
-            note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
-            proposal.notes.append(note)
-    elif "propensity" in proposal.mapping:
+        _declare(several, proposal)
+    elif isinstance(proposal.mapping.get("propensity"), str):
         _by_propensity(named, weighed, proposal.mapping["propensity"], proposal)
+
+
+def _declare(several: Sequence[Field], proposal: Proposal) -> None:
+    """Declare the number of actions, or their bounds, from the values of the columns of the action."""
+    if not proposal.said.isdisjoint(("actions", "bounds")):
+        return
+    if len(several) == 1:
+        _declare_one(several[0], proposal)
+    elif several and all(
+        one.kind in ("flag", "whole number") and (one.low or 0.0) >= 0 and one.unique <= FEW_CODES for one in several
+    ):
+        proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
+        note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
+        proposal.notes.append(note)
 
 
 def _by_propensity(
@@ -87,7 +102,7 @@ def _by_propensity(
             f"'{fitting[0].name}' is read as the action: its values are as frequent as '{propensity}' says; change "
             "`action` if wrong"
         )
-        _declare_one(fitting[0], proposal)
+        _declare(fitting[:1], proposal)
 
 
 def _declare_one(one: Field, proposal: Proposal) -> None:
@@ -95,19 +110,32 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
-    if one.kind == "word":
+    if one.kind in ("word", "list"):
         return
     if one.kind == "number" or amounts:
         limits = [low, high]
         (proposal.mapping if amounts else {})["bounds"] = limits
         proposal.hints += [] if amounts else [f"bounds = {limits}   # the logged range; change it if more is possible"]
         proposal.notes.append(f"'{one.name}' is read as an amount from {low:g} to {high:g}: change `bounds` if wrong")
+    elif low == 1 < high and _number_of_flags(proposal) in (None, high):
+        if high <= _FEW_WORDS:  # else they are inferred
+            proposal.mapping["vocabularies"] = {one.name: [str(code) for code in range(1, int(high) + 1)]}
+        proposal.notes.append(
+            f"'{one.name}' is read as one of {int(high)} actions, codes from 1: set `actions = {int(high) + 1}` "
+            "instead if there is a code 0 that was never logged"
+        )
     elif "action_mask" not in proposal.mapping and high < _LARGEST:
         proposal.mapping["actions"] = int(high) + 1
         proposal.notes.append(
             f"'{one.name}' is read as one of {int(high) + 1} actions, codes from 0; logged are {int(low)} to "
             f"{int(high)}: change `actions` if wrong"
         )
+
+
+def _number_of_flags(proposal: Proposal) -> int | None:
+    """The number of columns of the action mask; None without one, 0 for one column of lists."""
+    mask = proposal.mapping.get("action_mask")
+    return mask if mask is None else len(mask) if isinstance(mask, list) else 0
 
 
 def assign_by_values(
@@ -137,6 +165,8 @@ def assign_by_values(
             note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
             proposal.notes.append(f"'{final[0].name}' {note}")
             changing.remove(final[0])
+    if "action" in proposal.said:
+        return
     changing = [one for one in changing if one.name not in proposal.ends]  # outcomes
     words = [one for one in changing if one.kind == "word" and one.unique <= _FEW_WORDS]
     amounts = [one for one in changing if one.kind in ("whole number", "number") and one.unique > 2

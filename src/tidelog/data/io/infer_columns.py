@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from tidelog.data.io.column_names import is_identity, is_person, last_word, list_names, plain_name
+from tidelog.data.io.column_names import is_identity, is_person, last_word, list_names, numbers_rows
 from tidelog.data.io.infer_actions import assign_actions, assign_by_values, assign_masks
 from tidelog.data.io.infer_episodes import assign_cluster, assign_single_roles, assign_step
 from tidelog.data.io.infer_interactions import detect_interactions
@@ -25,6 +26,7 @@ def infer_columns(
     repeats: Callable[[str, str], int] = lambda episode, step: 0,
     weighed: Callable[[str, str], float] = lambda action, propensity: -1.0,
     counts: Callable[[str, str], bool] = lambda episode, column: False,
+    said: Mapping[str, Any] | None = None,
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
@@ -33,21 +35,22 @@ def infer_columns(
     `repeats(episode, step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is
     the share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 /
     propensity, are not as frequent as those of logged actions. `counts(episode, column)` says whether a column counts
-    the rows of every episode.
+    the rows of every episode. `said` are roles that somebody named: they are kept, and the others are inferred.
     """
-    index = ("index", "unnamed_0", "row", "row_id")
-    named = [one for one in fields if one.name and not (plain_name(one) in index and one.unique == rows)]
-    proposal = Proposal()
+    proposal = Proposal(dict(said or {}), said=frozenset(said or {}))
+    kept = roles_of(proposal.mapping)
+    named = [one for one in fields if one.name and (one.name in kept or not numbers_rows(one, rows))]
     assign_single_roles(named, rows, ends, repeats, counts, proposal)
     assign_step(named, rows, repeats, counts, proposal)
     assign_cluster(named, rows, nested, proposal)
     assign_masks(named, proposal)
     assign_actions(named, weighed, proposal)
-    if "action" not in proposal.mapping:
+    if "action" not in proposal.mapping or "action" in proposal.said:
         assign_by_values(named, rows, nested, ends, proposal)
     assign_observations(named, rows, proposal)
-    detect_interactions(named, proposal)
-    _note_the_rest(named, rows, proposal)
+    if not proposal.said:  # roles of a mapping were named
+        detect_interactions(named, proposal)
+    _note_the_rest([one for one in fields if one.name], rows, proposal)
     return proposal
 
 
@@ -66,11 +69,16 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
         proposal.notes.append(f"empty cells are errors unless the mapping has a rule for them: {list_names(counted)}")
     if any(used[one.name] == "reward" for one in empty):
         proposal.hints.append('reward_values = { "" = 0.0 }   # if rows without a reward earn nothing')
+    needed = [one.name for one in empty if used[one.name] in ("action", "reward", "propensity")]
+    if needed:
+        proposal.hints.append(
+            f"drop_rows_without = {json.dumps(needed, ensure_ascii=False)}   # if they are missing by chance"
+        )
     observed = [one for one in empty if used[one.name] == "observation"]
     if observed:
         rules = ", ".join(f'{json.dumps(one.name, ensure_ascii=False)} = "mean+flag"' for one in observed[:_RULES])
         each = f"missing = {{ {rules} }}" if len(observed) <= _RULES else 'missing = "mean+flag"'
-        proposal.hints.append(f'{each}   # or "forward": the last known value')
+        proposal.hints += [] if "missing" in proposal.mapping else [f'{each}   # or "forward": the last known value']
     done = proposal.mapping.get("terminated")
     if isinstance(done, str) and last_word(done) in ("done", "dones") and "truncated" not in proposal.mapping:
         proposal.notes.append(f"'{done}' often also marks time limits: time limits need a separate column `truncated`")
@@ -84,10 +92,12 @@ def _why_unused(one: Field, rows: int) -> str:
     kinds = {
         "empty": f"only {', '.join(one.examples)}: an empty cell" if one.examples else "has no value",
         "time": "a time",
-        "list": "lists of numbers",
+        "list": "lists of numbers" if one.width else "lists of different lengths, or of other values",
         "objects": "lists of objects: `explode` in the mapping makes each a row of JSON lines; else use explode and "
         "unnest of Polars",
     }
     kinds |= {one.kind: "persons: name it in `cluster`"} if is_person(one) and 2 * one.unique <= rows else {}
+    if (one.consecutive and is_identity(one, rows)) or numbers_rows(one, rows):
+        return " (row numbers)"
     why = kinds.get(one.kind, "an identifier: nearly every row has its own" if is_identity(one, rows) else "")
     return f" ({why})" if why else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tidelog.data.core.ends import LASTS, STARTS
 from tidelog.data.io.column_names import (
     ACTION,
     SINGLE,
@@ -34,6 +35,8 @@ def assign_single_roles(
 ) -> None:
     """Assign the roles of one column each."""
     for role, known in SINGLE.items():
+        if role in proposal.said:
+            continue
         called = [one for one in named if plain_name(one) in known]
         called.sort(key=lambda one: known.index(plain_name(one)))
         fitting = [one for one in called if _fits(role, one, rows) and one.name not in roles_of(proposal.mapping)]
@@ -50,11 +53,16 @@ def assign_single_roles(
         one_step = "no column marks which rows belong together: every row is an episode of one step"
         recording = "time" in proposal.mapping and "propensity" not in proposal.mapping
         recording = recording and not names_interactions(named)
-        proposal.notes.append(
-            f"{one_step}; in one long recording, add a column that names the part of each row, such as the day"
-            if recording
-            else one_step
-        )
+        flags = [f"'{one.name}'" for one in named if one.kind == "flag" and one.unique == 2 and (
+            plain_name(one) in (*STARTS, *LASTS)
+            or one.name in (proposal.mapping.get("terminated"), proposal.mapping.get("truncated")))]  # fmt: skip
+        if flags:
+            one_step += (
+                f", although {list_names(flags)} says where episodes end or begin: number them in a column first"
+            )
+        elif recording:
+            one_step += "; in one long recording, add a column that names the part of each row, such as the day"
+        proposal.notes.append(one_step)
         proposal.mapping.setdefault("terminated", True)
     elif not {"terminated", "truncated"} & proposal.mapping.keys():
         proposal.notes.append("no column marks how episodes end: they count as truncated; "
@@ -138,6 +146,8 @@ def assign_step(
 ) -> None:
     """Drop a step that does not count the rows of an episode; without step and time, assign the column that does."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
+    if "step" in proposal.said:
+        return
     if step is None:
         time = proposal.mapping.get("time")
         if episode is None or (time is not None and not repeats(episode, time)):
@@ -213,6 +223,8 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
 
 def assign_cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
     """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
+    if "cluster" in proposal.said:
+        return
     used = roles_of(proposal.mapping)
     episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), rows)
     called = [

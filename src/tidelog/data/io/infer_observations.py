@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tidelog.data.io.column_names import (
     CODED,
+    ITEM,
     NEXT,
     is_identity,
     is_observed,
@@ -18,7 +19,7 @@ from tidelog.data.io.column_names import (
     plain_name,
 )
 from tidelog.data.io.infer_actions import suggest_rewards
-from tidelog.data.io.proposal import Proposal, roles_of, unused_columns
+from tidelog.data.io.proposal import Proposal, roles_of, said_columns, unused_columns
 from tidelog.data.io.table_fields import Field
 from tidelog.data.validation.clusters import name_words
 
@@ -30,10 +31,11 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     readable = [
         one
         for one in named
-        if one.kind not in ("time", "empty", "list", "objects")
+        if (one.kind not in ("time", "empty", "list", "objects") or (one.width and plain_name(one) not in ITEM))
         and one not in outcomes
         and one not in last
         and one.name not in proposal.actions
+        and not (one.consecutive and is_identity(one, rows))  # row numbers
     ]
     if "reward" not in proposal.mapping and (outcomes or last):
         suggest_rewards(outcomes or last, proposal)
@@ -53,6 +55,8 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     if not now:
         left = unused_columns(readable, proposal, lambda words, one: not is_identity(one, rows) and not is_person(one))
         now = [one for one in left if one not in later]
+    if "observation" in proposal.said:
+        now = said_columns(named, proposal, "observation")
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
         coded = [

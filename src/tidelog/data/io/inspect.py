@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,13 @@ from tidelog.data.parsing.column import flag as parse_flag
 from tidelog.data.parsing.column import number as parse_number
 from tidelog.data.parsing.tables import Table, from_table
 from tidelog.data.sources import SOURCES, table_of
+from tidelog.data.sources.json_objects import read_document, read_lines
 from tidelog.data.sources.separated_text import has_decimal_commas, unusual_separator
 from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.data.validation.errors import action_count, action_name
 from tidelog.data.validation.randomisation import BALANCED, MOST_BALANCED, raw_balance
+from tidelog.errors import ConfigError, nearest
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -92,6 +94,7 @@ class Description:
     report: Report | None
     interaction_notes: tuple[str, ...] = ()  # those of the notes that are about interactions
     named: tuple[str, ...] = ()  # the source as it is named on the command line; empty for a frame
+    flags: tuple[str, ...] = ()  # those that named roles
     written: str | None = None  # the file that holds the proposed mapping, if it was written
     explode: str | None = None  # the key of lists of objects, each of which is a row here
     ranking: str | None = None  # the algorithm for interactions that the next commands name
@@ -147,7 +150,8 @@ class Description:
         if roles is not None:
             return ["next:", *self._interaction_commands(source, roles)]
         mapping = "columns.toml" if self.written is None else shlex.quote(self.written)
-        write = [f"  tidelog data inspect --data {source} --write {mapping}"] if self.written is None else []
+        again = shlex.join([*self.named, *self.flags])
+        write = [f"  tidelog data inspect --data {again} --write {mapping}"] if self.written is None else []
         lines = ["next:", *write, f"  tidelog data validate --data {source} --columns {mapping}"]
         if self.interactions:  # users as episodes would train, but learn nothing about items
             user, item = (shlex.quote(self.interactions[role]) for role in ("user", "item"))
@@ -163,6 +167,11 @@ class Description:
                 f"tidelog data validate --data {source} --user {user} --item {item} --time TIME",
             )
         elif not any(one.role == "action" for one in self.fields):
+            lines += _hint(
+                "name the column of decisions, and others that you know (--reward, --episode, ...), and the rest is "
+                "proposed again:",
+                f"tidelog data inspect --data {again} --action COLUMN",
+            )
             lines += _hint(
                 "where a row says who chose which item and no decision was made, name the columns instead (a visit "
                 "can be the user):",
@@ -215,7 +224,7 @@ class Description:
         ]
 
 
-LINE_ENDINGS = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
+LINE_ENDINGS = tuple(ending for ending, reader in SOURCES.items() if reader in (read_lines, read_document))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
 HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
@@ -225,7 +234,7 @@ _TEXT_CALL = "read_csv({}, infer_schema=False)"
 _READERS = {
     **dict.fromkeys((".csv", ".csv.gz", ".csv.zst"), _TEXT_CALL),
     ".parquet": "read_parquet({})",
-    **dict.fromkeys((".jsonl", ".ndjson"), "read_ndjson({})"),
+    **dict.fromkeys((".jsonl", ".ndjson", ".dsjson"), "read_ndjson({})"),
 }  # of Polars, by the ending of a file
 
 
@@ -249,24 +258,30 @@ def _summary(title: str, report: Report) -> list[str]:
     return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 
-def describe_table(source: Any) -> Description:
-    """Infer the roles of a table's columns from names and values; LogError if the table cannot be read."""
+def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Description:
+    """Infer the roles of a table's columns from names and values; LogError if the table cannot be read.
+
+    The roles `said` are taken as they are, and the others are inferred; ConfigError for a column that does not exist.
+    """
     separator = unusual_separator(source)
     settings: dict[str, Any] = {} if separator is None else {"separator": separator}
     table = table_of(source, form=TextForm(separator=separator))
     if not table.rows:
         fix = "check the path and how the log was exported"
         raise unreadable(table.source, "column names, but no rows", "at least one decision", fix, "empty log")
-    if _lacks_header(table):
+    if all(map(_lacks_header, table.parts or (table,))):
         settings = {"header": False} | settings
     if has_decimal_commas(table, separator):
         settings["decimal"] = ","
     nested_rows = _lists_of_objects(table)
-    if len(nested_rows) == 1:
+    decisions = _decision_roles(table)
+    if len(nested_rows) == 1 and not decisions:
         settings["explode"] = nested_rows[0]
     if settings:
         table = table_of(source, form=TextForm(**settings))
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
+    _check_said(said or {}, [series.name for series in columns])
+    roles_said = said if not decisions else decisions | dict(said or {})
     absent = _absent_words(columns)
     if absent:
         settings["na_values"] = absent
@@ -300,13 +315,18 @@ def describe_table(source: Any) -> Description:
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts)
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts, roles_said)
     proposal.mapping |= settings
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
         proposal.notes.insert(0, "the first line is a row like the others, not a header: columns have numbers as names")
+    if table.uneven:
+        listed = ", ".join(map(repr, list(table.uneven)[:_SHOWN])) + (", ..." if len(table.uneven) > _SHOWN else "")
+        proposal.notes.insert(0, f"not read, because files differ in them: {listed}")
     if "decimal" in settings:
         proposal.notes.insert(0, "numbers have a comma before their fraction: drop `decimal` if they are lists")
+    if decisions:
+        proposal.notes.insert(0, _DECISIONS)
     if "explode" in settings:
         rows = f"each object in the lists of '{settings['explode']}' is a row: change `explode` if wrong"
         proposal.notes.insert(0, rows)
@@ -341,9 +361,21 @@ def describe_table(source: Any) -> Description:
     )
 
 
+def _check_said(said: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Raise ConfigError for a column that the table does not have, or that has two roles."""
+    named = Columns.from_mapping({"observation": "", "action": "", **said}).used()
+    columns = [(name, role) for role, names in named.items() if role in said for name in names]
+    for place, (name, role) in enumerate(columns):
+        if name not in known:
+            raise ConfigError(f"--{role} {name}: there is no such column. fix: {nearest(name, known)}")
+        twice = [other for before, other in columns[:place] if before == name]
+        if twice:
+            raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}. fix: name each column once")
+
+
 def _randomised_hints(raw: RawLog) -> list[str]:
     """Comment lines that propose each action's share as its propensity, for a log that looks randomised; else none."""
-    balance = raw_balance(raw, Declaration(by=())) if raw.propensity is None else None
+    balance = raw_balance(raw, Declaration(by=())) if raw.propensity is None is raw.declared else None
     if balance is None or balance.p_value < BALANCED or action_count(raw) > MOST_BALANCED:
         return []
     action = action_name(raw)
@@ -383,6 +415,33 @@ def _lists_of_objects(table: Table) -> list[str]:
     listed = [series for series in table.data.iter_columns() if series.dtype == pl.List(pl.String)]
     cells = {series.name: series.explode().drop_nulls() for series in listed if not series.has_nulls()}
     return [name for name, texts in cells.items() if len(texts) and texts.str.contains(r"^\{.*\}$").all()]
+
+
+def _decision_roles(table: Table) -> dict[str, Any]:
+    """The roles of the columns of Vowpal Wabbit's DSJSON, one decision a line; none for any other table.
+
+    The index of the chosen action counts from 0, a cost is a negative reward, and `c` is the context.
+    """
+    if not {"_label_cost", "_label_probability"} <= table.names or not table.names & {"_labelIndex", "_label_Action"}:
+        return {}
+    context = [name for name in table.columns if name.startswith("c.") and field_of(table.series(name)).kind in _SINGLE]
+    action = "_labelIndex" if table.has("_labelIndex") else "_label_Action"
+    roles: dict[str, Any] = {"action": action, "reward": "_label_cost", "reward_weights": [-1.0],
+                             "propensity": "_label_probability"}  # fmt: skip
+    if table.has("p") and isinstance(table.series("p").dtype, pl.List) and action == "_labelIndex":
+        roles["actions"] = int(table.series("p").list.len().fill_null(0).to_numpy().max(initial=1))
+    if context:
+        roles["observation"] = context
+    if any(table.series(name).null_count() for name in context):
+        roles["missing"] = "mean+flag"  # a feature is on a line, or it is not
+    return roles
+
+
+_SINGLE = ("flag", "whole number", "number", "word")
+_DECISIONS = (
+    "these are decisions in DSJSON: the action is the index of the chosen one, the reward is the cost times -1, the "
+    "observation is the context; the features of the actions (`c._multi`) are not read"
+)
 
 
 def _share_explained(values: pl.Series, probabilities: NDArray[Any]) -> float:
@@ -473,6 +532,8 @@ def _value(value: Any) -> str:
     def text(part: Any) -> str:
         return json.dumps(part, ensure_ascii=False).replace("\x7f", r"\u007f")
 
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{text(key)} = {text(part)}" for key, part in value.items()) + " }"
     line = text(value)
     if len(line) <= _WIDTH - 20 or isinstance(value, str):
         return line

@@ -20,6 +20,7 @@ class Proposal:
     interactions: dict[str, str] = field(default_factory=dict)
     interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
     actions: list[str] = field(default_factory=list)  # columns of which any may be the action
+    said: frozenset[str] = frozenset()  # roles that somebody named
     ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
 
@@ -31,6 +32,12 @@ def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
     listed = {role: [value] if isinstance(value, str) else value for role, value in mapping.items()}
     return {name: role for role, names in listed.items() if isinstance(names, list) and role not in _SETTINGS
             for name in names}  # fmt: skip
+
+
+def said_columns(named: Iterable[Field], proposal: Proposal, role: str) -> list[Field]:
+    """The columns that somebody named for a role, in that order."""
+    by_name, names = {one.name: one for one in named}, proposal.mapping[role]
+    return [by_name[name] for name in ([names] if isinstance(names, str) else names)]
 
 
 def unused_columns(

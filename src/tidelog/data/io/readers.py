@@ -69,7 +69,7 @@ def read_npz(path: str | Path) -> Log:
 
 
 def read_d4rl(path: str | Path) -> Log:
-    """Read an HDF5 file in the layout of D4RL; LogError with the report of every problem.
+    """Read an HDF5 or npz file in the layout of D4RL; LogError with the report of every problem.
 
     Example:
         >>> import h5py
@@ -95,7 +95,9 @@ def read_ogbench(path: str | Path) -> Log:
 
 
 def read_robomimic(path: str | Path) -> Log:
-    """Read an HDF5 file of robomimic's demonstrations (`data/demo_N`); LogError with the report of every problem.
+    """Read robomimic's demonstrations (`data/demo_N`), or such groups at the root of an HDF5 file.
+
+    LogError with the report of every problem.
 
     Example:
         >>> import h5py
@@ -172,9 +174,11 @@ def rows_in_source(log: Log) -> tuple[Values, int] | None:
     if isinstance(source, str | Path) and (Path(source) / MANIFEST).exists():
         whole = open_log(source, memory_map=True)
         rows: Values = np.arange(whole.steps)
+        left_out = 0
     else:
         raw = _raw_file(source) if columns is None else _raw(source, Columns.of(columns))
-        whole, rows = Log.from_raw(raw), raw.order.rows
+        whole, rows = Log.from_raw(raw), raw.source_rows[raw.order.rows]
+        left_out = len(raw.left_out)
     part = replace(whole, extra={"row": rows})
     for one in log.origin.get("parts", ()):
         part = part.part_again(one)
@@ -183,7 +187,7 @@ def rows_in_source(log: Log) -> tuple[Values, int] | None:
             f"{source_text(log.origin)} has changed since the log was read, which needs its order of rows. fix: read "
             "the log again"
         )
-    return part.extra["row"], whole.steps
+    return part.extra["row"], whole.steps + left_out
 
 
 def is_table(source: Source) -> bool:

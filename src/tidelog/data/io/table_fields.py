@@ -25,10 +25,12 @@ class Field:
     examples: tuple[str, ...]
     low: float | None = None
     high: float | None = None
-    role: str | None = None
     negative: int = 0  # number of values below 0
     usual: float | None = None  # 99% quantile of the values other than 0
     zeros: int = 0  # number of values that are 0
+    consecutive: bool = False  # whole numbers that rise by 1 from row to row
+    width: int = 0  # numbers in each cell of a column of lists, if there are equally many in all
+    role: str | None = None
 
 
 def field_of(series: pl.Series) -> Field:
@@ -39,11 +41,12 @@ def field_of(series: pl.Series) -> Field:
     unique = int(series.n_unique()) - bool(empty)
     shown = series.drop_nulls().unique(maintain_order=True).head(3).to_list()
     examples = tuple(" ".join(str(one).split()) for one in shown)
-    kind = _kind(series, unique)
+    listed = parse.listed(series)
+    kind = "list" if isinstance(listed.dtype, pl.List) else _kind(series, unique)
     if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
         kind = "objects"
     if kind != "number":
-        return Field(series.name, kind, unique, empty, examples)
+        return Field(series.name, kind, unique, empty, examples, width=_width(listed) if kind == "list" else 0)
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
@@ -56,7 +59,17 @@ def field_of(series: pl.Series) -> Field:
     low, high, negative = float(values.min()), float(values.max()), int((values < 0).sum())
     usual = float(np.quantile(values[values != 0], 0.99)) if values.any() else None
     zeros = int((values == 0).sum())
-    return Field(series.name, whole, unique, empty, examples, low, high, negative=negative, usual=usual, zeros=zeros)
+    rises = whole == "whole number" and not empty and bool((np.diff(values) == 1).all())
+    return Field(series.name, whole, unique, empty, examples, low, high, negative, usual, zeros, rises)
+
+
+def _width(series: pl.Series) -> int:
+    """The number of numbers in every cell of a column of lists; 0 if cells differ, or hold other values."""
+    if not isinstance(series.dtype, pl.List | pl.Array) or not series.dtype.inner.is_numeric():
+        return 0
+    lists = series.cast(pl.List(series.dtype.inner)).drop_nulls()
+    lengths = lists.list.len().unique().to_list()
+    return int(lengths[0]) if len(lengths) == 1 else 0
 
 
 def _kind(series: pl.Series, unique: int) -> str:

@@ -72,6 +72,36 @@ def number(series: pl.Series) -> Column:
     return _column(series.name, numbers, absent, text)
 
 
+def listed(series: pl.Series) -> pl.Series:
+    """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
+    if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        return series
+    first = _text(series.head(_SAMPLE))
+    first = first.filter(~_absent(first))
+    if len(first) and first[0][:1] not in ("[", "("):
+        return series
+    text = _text(series)
+    absent = _absent(text)
+    present = text.filter(~absent)
+    if not len(present) or not present.str.contains(r"^[\[(].*[\])]$").all():
+        return series
+    numbers = present.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
+    if numbers.explode().null_count() > int((numbers.list.len() == 0).sum()):
+        return series  # other text in brackets
+    every = text.str.extract_all(_PART).cast(pl.List(pl.Float64), strict=False)
+    return pl.select(pl.when(~absent).then(every)).to_series().rename(series.name)
+
+
+def is_empty(series: pl.Series) -> pl.Series:
+    """[N] bool: rows without a value: null, NaN, an empty list, empty text, or a word such as `na` among numbers."""
+    if isinstance(series.dtype, pl.List):
+        return series.is_null() | (series.list.len() == 0).fill_null(False)
+    if isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
+        text = _text(series)
+        return text.is_null() | (text == "").fill_null(False) if is_categorical(series) else _absent(text)
+    return series.is_null() | (series.is_nan() if series.dtype.is_float() else False)
+
+
 def is_categorical(series: pl.Series) -> bool:
     """Whether no value of a text column parses as a number (or as true and false)."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):

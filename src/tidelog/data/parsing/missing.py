@@ -191,4 +191,4 @@ def _nan_is_missing(column: Column) -> Column:
 
 
 def _dimension(column: Column, place: int) -> Column:
-    return replace(column, name=f"{column.name}_{place}", values=column.values[:, place])
+    return replace(column, name=f"{column.name}[{place}]", values=column.values[:, place])

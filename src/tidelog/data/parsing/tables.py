@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ import polars as pl
 
 from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
 from tidelog.data.core.declared import SHARES, SHARES_BY, Declaration
+from tidelog.data.core.ends import LASTS, STARTS, TERMINATIONS, TRUNCATIONS
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
@@ -21,6 +23,7 @@ from tidelog.data.parsing.actions import decide_action
 from tidelog.data.parsing.missing import fill_missing
 from tidelog.data.validation.clusters import unused_names
 from tidelog.errors import nearest
+from tidelog.number_text import count_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +32,7 @@ class Table:
 
     A lazy frame yields one column at a time; the whole table is never in memory at once. A table of several files has
     their tables in `parts`; a column that differs between them is in `uneven`, with the difference, and is not read.
+    Rows of `data` that are False in `chosen` are left out everywhere else.
     """
 
     source: str
@@ -39,6 +43,7 @@ class Table:
     found: list[tuple[str, Finding]] = field(default_factory=list)
     parts: tuple[Table, ...] = ()
     uneven: Mapping[str, str] = field(default_factory=dict)
+    chosen: pl.Series | None = None
 
     @classmethod
     def of(cls, data: pl.DataFrame | pl.LazyFrame, source: str, columns: Sequence[str] | None = None) -> Table:
@@ -65,12 +70,13 @@ class Table:
     @cached_property
     def frame(self) -> pl.DataFrame:
         """All columns at once; LogError if the file is damaged."""
-        return self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+        frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data)
+        return frame if self.chosen is None else frame.filter(self.chosen)
 
     def series(self, name: str) -> pl.Series:
         """One column; LogError if the file is damaged."""
         frame = self.data if isinstance(self.data, pl.DataFrame) else self._collected(self.data.select(name))
-        return parse.plain(frame[name])
+        return parse.plain(frame[name] if self.chosen is None else frame[name].filter(self.chosen))
 
     def _collected(self, data: pl.LazyFrame) -> pl.DataFrame:
         try:
@@ -102,6 +108,7 @@ def first_error_line(error: BaseException) -> str:
 
 def from_table(table: Table, columns: Columns) -> RawLog:
     """Parse every column that the mapping names; a missing column is a finding, not an exception."""
+    table = without_empty(table, columns)
     if columns.na_values:
         table = without_na(table, columns)
     observation, following, image_findings = _features(table, columns)
@@ -122,7 +129,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
     roles = {name: role for role, several in columns.used().items() for name in several}
     found = table.found + [(check, one) for check, one in duplicates(table.columns) if one.column in roles]
     roles |= dict.fromkeys(names(columns.categorical), "categorical")
-    found += [*lacking(table, roles), *_two_meanings(table, columns)]
+    found += [*lacking(table, roles), *_two_meanings(table, columns), *_possible_ends(table, columns)]
     raw = RawLog(
         source=table.source,
         rows=table.rows,
@@ -150,6 +157,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         reward_unit=columns.reward_unit,
         always_terminated=columns.terminated is True,
         files=table.files,
+        left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
         found=(*found, *image_findings),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
@@ -193,6 +201,38 @@ def without_na(table: Table, columns: Columns) -> Table:
     return replace(table, data=table.data.with_columns(cells))
 
 
+def without_empty(table: Table, columns: Columns) -> Table:
+    """The table without the rows in which a column of `drop_rows_without` is empty, and a note that counts them."""
+    named = [name for name in names(columns.drop_rows_without) if table.has(name)]
+    if not named or table.chosen is not None:
+        return table
+    read = without_na(table, columns) if columns.na_values else table
+    empty = {name: parse.is_empty(read.series(name)).to_numpy() for name in named}
+    dropped = np.any(list(empty.values()), axis=0)
+    if not dropped.any():
+        return table
+    each = ", ".join(f"'{name}' in {int(rows.sum()):,}" for name, rows in empty.items() if rows.any())
+    listed = ", ".join(str(row) for row in table.numbers[dropped][:10]) + (", ..." if dropped.sum() > 10 else "")
+    counted = f"{count_of(int(dropped.sum()), 'row')} of {table.rows:,} left out: empty is {each}; rows {listed}"
+    fix = "nothing, if these rows say nothing about the decisions; the mapping drops them by `drop_rows_without`"
+    notes = [("rows left out", Finding(None, None, counted, "a value in these columns", fix))]
+    if columns.episode is not None and table.has(columns.episode):
+        ids = read.series(columns.episode)
+        several = ids.filter(pl.Series(dropped)).unique()
+        several = several.filter(several.is_in(ids.filter(pl.Series(~dropped)).unique().implode()))
+        cut = f"{count_of(len(several), 'episode')} with rows left out and others that remain: {several[:3].to_list()}"
+        fix = "leave out whole episodes, or fill the cells; nothing, if what remains are the first rows of each"
+        if len(several):
+            notes.append(("incomplete episodes", Finding(columns.episode, None, cut, "whole episodes", fix)))
+    ends = np.cumsum([part.rows for part in table.parts], dtype=np.int64).tolist()
+    parts = (
+        replace(part, numbers=part.numbers[~dropped[end - part.rows : end]])
+        for part, end in zip(table.parts, ends, strict=True)
+    )
+    numbers, found = table.numbers[~dropped], [*table.found, *notes]
+    return replace(table, numbers=numbers, chosen=pl.Series(~dropped), parts=tuple(parts), found=found)
+
+
 def _labels(action: RawAction | None) -> tuple[str, ...]:
     """The names of discrete actions; of numbered ones the numbers."""
     if action is None or action.kind != "discrete":
@@ -205,6 +245,7 @@ def _labels(action: RawAction | None) -> tuple[str, ...]:
     return tuple(map(str, range(most))) if most <= MOST_MASKED else ()
 
 
+_FEW, _WIDE = 100, 10  # codes that are plausible, whatever their number, and for each different one
 MOST_MASKED = 10_000  # numbered actions of a mask
 NOT_DECLARED = Declaration()
 
@@ -219,6 +260,29 @@ def _two_meanings(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
         "probabilities, rename it"
     )
     return [("bad mapping", Finding(SHARES, None, found, "one of them", fix))]
+
+
+def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
+    """Findings on columns named like ends or beginnings of episodes, where the mapping names none and no episode."""
+    used = {name for several in columns.used().values() for name in several}
+    expected = "a role for each column of ends or beginnings"
+    roles = [("terminated", TERMINATIONS), ("truncated", TRUNCATIONS)]
+    fixes = {
+        name: f"{role} = {json.dumps(name, ensure_ascii=False)} in the mapping"
+        for role, known in roles
+        if getattr(columns, role) is None and columns.episode is not None
+        for name in table.columns
+        if name.lower() in known
+    }
+    if columns.episode is None:
+        number = "every row is an episode of one step: number the episodes in a column, and name it in `episode`"
+        fixes |= {name: number for name in table.columns if name.lower() in (*STARTS, *LASTS)}
+    return [
+        ("possible end column", Finding(name, None, f"a column '{name}' that is not read", expected,
+                                        f"{fix}; nothing, if '{name}' means something else"))
+        for name, fix in fixes.items()
+        if name not in used
+    ]  # fmt: skip
 
 
 def _rewards(table: Table, columns: Columns) -> list[Column]:
@@ -360,6 +424,7 @@ def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) ->
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
     words = columns.vocabulary_of.get(selected[0])
+    series = [one if words or one.name in columns.categorical_names else parse.listed(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
         if words is None and listed:
             every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
@@ -367,7 +432,30 @@ def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) ->
             words = tuple(unique_words.filter(unique_words != ""))
         count = None if words is None else (len(words),)
         return RawAction("discrete", tuple(parse.categories(series[0], words=words)), count)
-    return decide_action(tuple(map(parse.number, series)), sizes, bounds)
+    numbers = tuple(map(parse.number, series))
+    if len(series) == 1 and sizes is None and bounds is None and not listed:
+        labelled = counted_from_one(numbers[0], len(names(columns.action_mask)))
+        if labelled is not None:
+            return RawAction("discrete", (labelled,))
+    return decide_action(numbers, sizes, bounds)
+
+
+def counted_from_one(column: Column, flags: int = 0) -> Column | None:
+    """The same actions with labels, where the codes [N] count from 1 to the largest; None for any other column.
+
+    `flags` is the number of columns of an action mask, which counts the actions: codes from 1 have as many.
+    """
+    values = column.values
+    if values.ndim != 1 or len(column.unreadable) or not column.usable.any():
+        return None
+    codes = np.unique(values[column.usable])
+    top = float(codes[-1])
+    if codes[0] != 1 or len(codes) < 2 or not np.all(codes % 1 == 0) or top > max(_FEW, _WIDE * len(codes)):
+        return None
+    if flags and flags != top:
+        return None
+    words = tuple(str(code) for code in range(1, int(top) + 1))
+    return replace(column, values=np.where(column.usable, values, 1).astype(np.int32) - 1, vocabulary=words)
 
 
 def _features(
@@ -384,6 +472,8 @@ def _features(
         if not table.has(name):
             continue
         words = columns.vocabulary_of.get(name)
+        if name not in images and not words and name not in columns.categorical_names:
+            pair = list(map(parse.listed, pair))
         if name in images:
             pictures, wrong = parse.read_images([table.paths(series) for series in pair])
             kinds[name] = [pictures]

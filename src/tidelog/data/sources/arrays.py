@@ -1,6 +1,7 @@
 """Read files of arrays: npz archives with the names of `Log.from_arrays`, D4RL's HDF5 and OGBench's npz.
 
-D4RL: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: one of three layouts.
+D4RL, in HDF5 or npz: consecutive transitions with `terminals` and `timeouts`; d4rl itself is not needed. OGBench: one
+of three layouts.
 
 | layout | detected by | contents |
 |---|---|---|
@@ -26,6 +27,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tidelog.data.core.ends import (
+    ENDS,
+    OGBENCH_MASKS,
+    TERMINATIONS,
+    refuse_unread_ends,
+    termination_name,
+    truncations,
+)
 from tidelog.data.core.npy import holds_objects, read_array
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
@@ -42,13 +51,13 @@ T = TypeVar("T")
 _BROKEN = (OSError, ValueError, EOFError, KeyError, RuntimeError, OverflowError, MemoryError)
 _DAMAGED = (struct.error, zipfile.BadZipFile, zlib.error)
 _LEAVES = ("observation", "next_observation")
-_D4RL = ("observations", "actions", "rewards", "terminals")
-_D4RL_READ = (*_D4RL, "timeouts", "next_observations")
-_D4RL_FILE = "an HDF5 file with observations, actions, rewards and terminals"
+_D4RL = ("observations", "actions", "rewards")
+_D4RL_READ = (*_D4RL, "next_observations", *(name for name in ENDS if name not in OGBENCH_MASKS))
+_D4RL_FILE = "arrays named observations, actions, rewards and terminals"
 _OGBENCH = ("observations", "actions", "terminals")
 _OGBENCH_READ = (*_OGBENCH, "next_observations", "rewards", "masks", "valids")
 _OGBENCH_FILE = "an npz file with observations, actions and terminals"
-_DEMONSTRATIONS = ("obs", "acts", "actions", "rews", "rewards", "indices", "terminal", "episode_starts")
+_DEMONSTRATIONS = ("obs", "acts", "actions", "rews", "rewards")
 _FLAGS = ("terminals", "masks", "valids")
 _AT_ONCE = 1_000_000  # numbers compared at once
 _MOST_PACKED = 1100  # deflate packs at most 1,032 bytes into one
@@ -56,8 +65,14 @@ _COPIES = 3  # of the arrays in memory while a log is built
 
 
 def raw_archive(path: Path) -> RawLog:
-    """Read OGBench's arrays, or else those of `raw_npz`."""
-    return raw_ogbench(path) if set(_OGBENCH) <= set(_names(path)) else raw_npz(path)
+    """Read the arrays of D4RL or OGBench, or else those of `raw_npz`.
+
+    OGBench's rewards come with `masks`; with rewards and an end, but without them, the names are those of D4RL.
+    """
+    names = set(_names(path))
+    if names >= set(_D4RL) and names & set(TERMINATIONS) and not names & set(OGBENCH_MASKS):
+        return raw_d4rl(path)
+    return raw_ogbench(path) if names >= set(_OGBENCH) else raw_npz(path)
 
 
 def raw_npz(path: str | Path) -> RawLog:
@@ -83,6 +98,7 @@ def raw_npz(path: str | Path) -> RawLog:
         arguments |= {role: leaves} if leaves else {}
     for name in ("actions", "bounds", "reward_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
+    refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)
     return replace(raw, found=(*raw.found, *unread_note(objects)))
 
@@ -144,39 +160,27 @@ def _members(archive: zipfile.ZipFile, size: int) -> dict[str, zipfile.ZipInfo]:
 
 
 def raw_d4rl(path: str | Path) -> RawLog:
-    """Read episodes that end at `terminals` or `timeouts`; LogError if the file is not in the layout of D4RL.
+    """Read episodes that end at `terminals` or `timeouts`, from HDF5 or npz; LogError for another layout.
 
-    Without `next_observations`, the observation after a timeout is unknown. Without `timeouts`, an episode also ends
-    where the next observation differs from the observation of the following row.
+    Without `next_observations`, the observation after a timeout is unknown. Ends may have other names (`ENDS`): flags
+    of last or first rows, or an episode id. Without any, an episode also ends where the next observation differs from
+    the observation of the following row.
     """
-    import h5py
-
-    file_path = Path(path)
-    try:
-        check_regular(file_path)
-        with h5py.File(file_path, "r") as file:
-            members = {name: own_object(file, name) for name in _D4RL_READ if name in file}
-            datasets = {name: member for name, member in members.items() if isinstance(member, h5py.Dataset)}
-            check_datasets(file_path, ((name, dataset.id) for name, dataset in datasets.items()))
-            arrays: dict[str, Any] = {name: np.atleast_1d(dataset[()]) for name, dataset in datasets.items()}
-            ignored = [str(name) for name in file if name not in datasets]
-    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
-        raise unreadable(file_path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error
-    missing = [name for name in _D4RL if name not in arrays]
+    arrays, ignored = _d4rl_arrays(Path(path))
+    termination = termination_name(path, arrays)
+    missing = [name for name in _D4RL if name not in arrays] + ["terminals"] * (termination is None)
     if missing:
         found = f"no {', '.join(missing)}; the file holds {', '.join(sorted([*arrays, *ignored]))}"
         fix = "rename the arrays, or read them with Log.from_arrays"
         raise unreadable(path, found, _D4RL_FILE, fix, "missing column")
+    refuse_unread_ends(path, ignored, "terminals, timeouts, flags of first or last rows, and ids of episodes")
     next_observation = arrays.get("next_observations")
-    terminated, truncated = _single_column(arrays["terminals"]), arrays.get("timeouts")
+    terminated = _single_column(arrays[str(termination)])
+    truncated = truncations(path, arrays, terminated)
     notes: list[tuple[str, Finding]] = unread_note(ignored)
     if truncated is None:
         truncated, note = _missing_timeouts(arrays["observations"], next_observation, terminated)
         notes.append(note)
-    truncated = _single_column(truncated)
-    if len(truncated) != len(terminated):
-        found = f"{len(terminated):,} rows of terminals and {len(truncated):,} of timeouts"
-        raise unreadable(path, found, "arrays of one length", "download or create it again", "wrong length")
     raw = from_arrays(
         str(path),
         observation=arrays["observations"],
@@ -189,6 +193,26 @@ def raw_d4rl(path: str | Path) -> RawLog:
         categorical=False,
     )
     return replace(raw, found=(*raw.found, *notes))
+
+
+def _d4rl_arrays(path: Path) -> tuple[dict[str, Any], list[str]]:
+    """The arrays of D4RL in an HDF5 or npz file, and the names of what is not read."""
+    if path.suffix.lower() == ".npz":
+        arrays, objects = named_arrays(path, _D4RL_READ)
+        read = {name: np.atleast_1d(values) for name, values in arrays.items() if name in _D4RL_READ}
+        return read, [name for name in (*arrays, *objects) if name not in read]
+    import h5py
+
+    try:
+        check_regular(path)
+        with h5py.File(path, "r") as file:
+            members = {name: own_object(file, name) for name in _D4RL_READ if name in file}
+            datasets = {name: member for name, member in members.items() if isinstance(member, h5py.Dataset)}
+            check_datasets(path, ((name, dataset.id) for name, dataset in datasets.items()))
+            values = {name: np.atleast_1d(dataset[()]) for name, dataset in datasets.items()}
+            return values, [str(name) for name in file if name not in datasets]
+    except (OSError, KeyError, RuntimeError, ValueError, TypeError, AttributeError, MemoryError) as error:
+        raise unreadable(path, str(error).split("\n")[0], _D4RL_FILE, "download or create it again") from error
 
 
 def _missing_timeouts(
@@ -235,6 +259,8 @@ def raw_ogbench(path: str | Path) -> RawLog:
     """Read episodes that end at `terminals` and are split where `masks` is 0; LogError for another kind of file."""
     arrays, objects = named_arrays(path, _OGBENCH_READ)
     _check_ogbench(path, arrays)
+    ignored = [name for name in (*arrays, *objects) if name not in _OGBENCH_READ]
+    refuse_unread_ends(path, ignored, "terminals, masks and valids, as in OGBench")
     steps, next_observation, ended, notes = _ogbench_layout(arrays)
     terminated = np.zeros(int(steps.sum()), bool) if "masks" not in arrays else arrays["masks"].reshape(-1)[steps] == 0
     inside = terminated & ~ended
@@ -253,8 +279,7 @@ def raw_ogbench(path: str | Path) -> RawLog:
         episode=segment_index(ended | terminated),
         categorical=False,
     )
-    ignored = [name for name in arrays if name not in _OGBENCH_READ]
-    return replace(raw, found=(*raw.found, *notes, *unread_note([*ignored, *objects])))
+    return replace(raw, found=(*raw.found, *notes, *unread_note(ignored)))
 
 
 def raw_demonstrations(path: str | Path) -> RawLog:
@@ -264,7 +289,10 @@ def raw_demonstrations(path: str | Path) -> RawLog:
     begin, and `terminal` says whether each terminated. Stable-Baselines: T rows, ends unknown. LogError for arrays that
     do not fit together.
     """
-    arrays, objects = named_arrays(path, _DEMONSTRATIONS)
+    arrays, objects = named_arrays(path, (*_DEMONSTRATIONS, "indices", "terminal", "episode_starts"))
+    marks = ["indices", "terminal"] if "acts" in arrays else ["episode_starts"]
+    ignored = [name for name in (*arrays, *objects) if name not in (*_DEMONSTRATIONS, *marks)]
+    refuse_unread_ends(path, ignored, " and ".join(marks))
     arrays = {name: np.atleast_1d(values) for name, values in arrays.items()}
     whole = [name for name in ("indices", "terminal", "episode_starts") if name in arrays]
     text = [name for name in whole if arrays[name].dtype.kind not in ("iu" if name == "indices" else "biuf")]
@@ -300,8 +328,7 @@ def raw_demonstrations(path: str | Path) -> RawLog:
         episode=np.maximum(np.cumsum(first) - 1, 0),
         categorical=False,
     )
-    ignored = [name for name in arrays if name not in _DEMONSTRATIONS]
-    return replace(raw, found=(*raw.found, *unread_note([*ignored, *objects])))
+    return replace(raw, found=(*raw.found, *unread_note(ignored)))
 
 
 def _check_ogbench(path: str | Path, arrays: Mapping[str, Values]) -> None:

@@ -12,6 +12,7 @@ from tidelog.data.core.registry import unreadable
 from tidelog.folders import MANIFEST
 
 _MAGIC = "*?["
+_SHOWN = 8
 _EXPECTED = "tables, as files, folders of files, or globs"
 _LAKES = {"_delta_log": "Delta Lake", "metadata": "Iceberg"}  # their files hold rows that were deleted
 
@@ -114,11 +115,19 @@ def _folder(folder: Path, is_table: Callable[[Path], bool]) -> tuple[list[Path],
     tables = [entry for entry in entries if entry.is_file() and is_table(entry)]
     if tables:
         return tables, [str(entry) for entry in entries if entry not in tables]
-    below = sorted([*folder.glob("*/*"), *folder.glob("*/*/*")])
-    deeper = next((path for path in below if path.is_file() and is_table(path)), None)
-    if deeper is not None:
-        fix = f"name the files with a glob, such as '{folder}/**/*{deeper.suffix}'"
-        raise unreadable(str(folder), f"no table directly in the folder, but {deeper}", "a folder of tables", fix)
+    below = sorted(path for depth in ("*/*", "*/*/*", "*/*/*/*") for path in folder.glob(depth))
+    deeper = [path for path in below if path.is_file() and is_table(path)]
+    if deeper:
+        tops: dict[str, list[Path]] = {}
+        for path in deeper:
+            tops.setdefault(path.relative_to(folder).parts[0], []).append(path)
+        each = {name: sum(path.stat().st_size for path in paths) for name, paths in tops.items()}
+        largest = max(each, key=lambda name: each[name])
+        pattern = str(folder / largest / "**" / f"*{tops[largest][0].suffix}")
+        listed = ", ".join(f"{len(paths):,} in {name}" for name, paths in list(tops.items())[:_SHOWN])
+        found = f"no table directly in the folder, but below it: {listed}" + (", ..." if len(tops) > _SHOWN else "")
+        fix = f"name the files of one table with a glob, such as '{pattern}'"
+        raise unreadable(str(folder), found, "a folder of tables", fix)
     return None
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from tidelog.data.core.columns import Columns
+from tidelog.data.core.ends import refuse_unread_ends
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Finding, RawLog
 from tidelog.data.core.registry import conversion_note, unread_note, unreadable
@@ -58,6 +59,7 @@ def raw_reagent(path: str | Path, missing: str = "mean+flag") -> RawLog:
 
     table = read_objects(Path(path), read)
     _check_keys(path, table.frame, ignored)
+    refuse_unread_ends(path, ignored, "what is possible next, as in ReAgent")
     # by episode, in the order of first appearance, and by sequence number
     frame, one_hot = _one_hot(table.frame)
     table = replace(table, data=frame)

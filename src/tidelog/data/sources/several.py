@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,19 +15,19 @@ import polars as pl
 
 from tidelog.data.core.columns import USUAL_FORM, TextForm
 from tidelog.data.core.raw import Finding
-from tidelog.data.core.registry import conversion_note, unread_note
+from tidelog.data.core.registry import conversion_note, unread_note, unreadable
 from tidelog.data.core.report import Problem, Report
 from tidelog.data.parsing.column import spelled
 from tidelog.data.parsing.tables import Table, duplicates
 from tidelog.data.sources.file_bytes import ending_of
 from tidelog.data.sources.files import files_of
-from tidelog.data.sources.json_objects import DOCUMENTS, is_document
+from tidelog.data.sources.json_objects import DOCUMENTS, is_document, read_document, read_lines
 from tidelog.data.sources.tables import SOURCES, TEXT_ENDINGS, one_table
 from tidelog.errors import LogError
 
 _SHOWN = 8
 # of values with types of their own, not of a schema
-_LINES = tuple(ending for ending in SOURCES if ending.startswith((".json", ".ndjson")))
+_LINES = tuple(ending for ending, reader in SOURCES.items() if reader in (read_lines, read_document))
 
 
 def is_table_file(path: str | Path) -> bool:
@@ -34,11 +36,17 @@ def is_table_file(path: str | Path) -> bool:
     return ending is not None and (ending not in DOCUMENTS or is_document(Path(path)))
 
 
-def table_of(source: Any, columns: Sequence[str] | None = None, form: TextForm = USUAL_FORM) -> Table:
+def table_of(
+    source: Any,
+    columns: Sequence[str] | None = None,
+    form: TextForm = USUAL_FORM,
+    needed: Sequence[str] | None = None,
+) -> Table:
     """Read a table from a frame, a file, a folder of files, a glob, or a list of these; LogError if it cannot be read.
 
     Several files are read in the order of their names. A column that one of them lacks, or that has types that do not
-    fit together, is in `Table.uneven`. Without a header, columns of separated text are `column_1`, `column_2`, ...
+    fit together, is in `Table.uneven`; LogError for different tables, unless each has all `needed` columns (default:
+    `columns`). Without a header, columns of separated text are `column_1`, `column_2`, ...
     """
     files = files_of(source, is_table_file)
     if files is None:
@@ -52,7 +60,9 @@ def table_of(source: Any, columns: Sequence[str] | None = None, form: TextForm =
     found = f"{len(files.paths):,} files, in the order of their names{again}: {listed}"
     fix = "nothing, if this order is right where no step or time orders the rows"
     notes.append(("several files", Finding(None, None, found, "a log", fix)))
-    return joined(_read(files.paths, columns, files.source, form), files.source, notes)
+    parts = _read(files.paths, columns, files.source, form)
+    _refuse_different(parts, files.source, columns if needed is None else needed)
+    return joined(parts, files.source, notes)
 
 
 def table_with(source: Any, columns: Sequence[str]) -> Table:
@@ -87,6 +97,60 @@ def _read(paths: Sequence[Path], columns: Sequence[str] | None, source: str, for
         whole = Report(source, 0, tuple(problems))
         raise LogError(whole.text(), whole)
     return tables
+
+
+def _refuse_different(parts: Sequence[Table], source: str, needed: Sequence[str] | None) -> None:
+    """LogError if files are different tables: less than half of their columns are in all of them, or none is needed.
+
+    Files to which a column was added are one table; so are all files that have the needed columns.
+    """
+    groups: dict[frozenset[str], list[Table]] = {}
+    for part in parts:
+        if part.rows:
+            groups.setdefault(frozenset(part.columns), []).append(part)
+    if len(groups) < 2 or all(_lacks_names(part) for part in parts):
+        return
+    common, every = frozenset.intersection(*groups), frozenset.union(*groups)
+    if 2 * len(common) >= len(every) or (needed and common.issuperset(needed)):
+        return
+    wanted = frozenset(needed or ())
+    ordered = sorted(groups.items(), key=lambda one: (-len(one[0] & wanted), -sum(part.rows for part in one[1])))
+    found = "; ".join(f"{_listed(files)} with {_first(files[0].columns)}" for _, files in ordered[:_SHOWN])
+    found = f"{len(groups):,} different tables: {found}" + ("; ..." if len(groups) > _SHOWN else "")
+    columns, chosen = ordered[0]
+    others = [part for part in parts if part not in chosen]
+    why = "which has the columns that are named" if wanted and columns >= wanted else "which has the most rows"
+    fix = f"name the files of one table, such as {_pattern(chosen, others)}, {why}"
+    raise unreadable(source, found, "files with the same columns", fix, "files differ")
+
+
+def _lacks_names(part: Table) -> bool:
+    """Whether the first line of a text file holds a number, as one without a header does."""
+    numbers = pl.Series(part.columns, dtype=pl.String).cast(pl.Float64, strict=False)
+    return part.source.lower().endswith(TEXT_ENDINGS) and numbers.null_count() < len(numbers)
+
+
+def _listed(files: Sequence[Table]) -> str:
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return f"{files[0].source}{more} ({sum(part.rows for part in files):,} rows)"
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _pattern(files: Sequence[Table], others: Sequence[Table]) -> str:
+    """A path or a glob that names these files and none of the others, or the paths of the first files."""
+    paths, left = ([Path(part.source) for part in some] for some in (files, others))
+    if len(paths) == 1:
+        return shlex.quote(str(paths[0]))
+    top, ending = Path(os.path.commonpath([path.parent for path in paths])), ending_of(paths[0], SOURCES)
+    prefix = re.match(r"\D*", paths[0].name.removesuffix(str(ending)))
+    for pattern in (f"*{ending}", f"**/*{ending}", f"{prefix[0] if prefix else ''}*{ending}"):
+        matched = set(top.glob(pattern))
+        if matched.issuperset(paths) and matched.isdisjoint(left):
+            return shlex.quote(str(top / pattern))
+    return " ".join(shlex.quote(str(path)) for path in paths[:_SHOWN]) + (" ..." if len(paths) > _SHOWN else "")
 
 
 def joined(parts: Sequence[Table], source: str, notes: Sequence[tuple[str, Finding]] = ()) -> Table:

@@ -136,7 +136,9 @@ def _selected(frame: pl.LazyFrame, path: Path, columns: Sequence[str] | None, ro
     return Table.of(frame.select(used), str(path), present)
 
 
-_OF_TEXT: dict[str, Reader] = {".csv": read_csv, ".tsv": read_tsv, ".jsonl": read_lines, ".ndjson": read_lines}
+_OF_TEXT: dict[str, Reader] = {
+    ".csv": read_csv, ".tsv": read_tsv, ".jsonl": read_lines, ".ndjson": read_lines, ".dsjson": read_lines,
+}  # fmt: skip
 _OF_JSON = (read_lines, read_document)
 SOURCES: dict[str, Reader] = {
     **_OF_TEXT,

@@ -69,7 +69,8 @@ def missing_value(raw: RawLog) -> Iterable[Finding]:
     observed = [column for feature in raw.observation.values() for column in feature.columns]
     for column in raw.columns():
         if len(column.missing) and column is not raw.next_action_mask:
-            fix = advice
+            drop = f"drop_rows_without = {json.dumps([column.name], ensure_ascii=False)} in the mapping"
+            fix = f"fill the cells, or leave these rows out: {drop}" if raw.from_table else advice
             if any(column is one for one in raw.reward or ()):
                 fix = (
                     'if they earn nothing, add "" = 0.0 to `reward_values`; else fill them; '

@@ -16,7 +16,7 @@ from tidelog.data.core.raw import Finding
 from tidelog.data.core.registry import Check, findings, report_of
 from tidelog.data.core.report import Report
 from tidelog.data.parsing.csv_text import write_csv
-from tidelog.data.parsing.tables import Table, from_table
+from tidelog.data.parsing.tables import Table, from_table, without_empty
 from tidelog.data.sources import table_of
 from tidelog.data.validation import warnings  # noqa: F401 (importing it registers every check)
 from tidelog.disk import delete, not_written, write_files
@@ -48,7 +48,8 @@ def quarantine(
     kept = None if keep is None else csv_path(keep, overwrite)
     mapping = Columns.of(columns)
     try:
-        table = table_of(source, form=mapping.text_form)
+        needed = [name for several in mapping.used().values() for name in several]
+        table = without_empty(table_of(source, form=mapping.text_form, needed=needed), mapping)
         raw = from_table(table, mapping)
     except LogError as error:
         report: Report = error.report

@@ -20,6 +20,7 @@ _FEW_EPISODES = 10
 _LARGE = 1e4
 _SMALL = 1e-4
 _MANY_CATEGORIES = 100
+_MANY_ACTIONS = 20
 _MOST_ACTIONS = 2**31
 _RARE_ROWS = 10
 _RARE_SHARE = 0.001
@@ -117,6 +118,21 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
         found = f"{len(at):,} of {_amount(episodes, 'episode')} without a flag at the end; truncated is assumed"
         advice = "set terminated= or truncated=; terminated=True if every episode terminated"
         yield Finding(None, at, found, "terminated or truncated on each last row", advice)
+
+
+@check("ends without episodes", "warning")
+def ends_without_episodes(raw: RawLog) -> Iterable[Finding]:
+    """Only some rows have an end flag, but no column says which rows form an episode: each is an episode of one step.
+
+    Transitions with their next observations are no such log.
+    """
+    named = [column for column in (raw.terminated, raw.truncated) if column is not None]
+    ended = raw.flags.terminated | (raw.flags.truncated & ~raw.flags.assumed)
+    if raw.episode is None and not raw.followed.any() and ended.any() and not ended.all():
+        flags = " and ".join(f"'{column.name}'" for column in named)
+        found = f"{flags} end {_amount(int(ended.sum()), 'row')} of {raw.rows:,}; each row is an episode of one step"
+        fix = f"number the episodes in a column, as the count of earlier rows with {flags} 1, and name it in `episode`"
+        yield Finding(None, None, found, "a column of episodes", fix)
 
 
 @check("no bootstrap target", "warning")
@@ -334,6 +350,21 @@ def many_categories(raw: RawLog) -> Iterable[Finding]:
             if count > _MANY_CATEGORIES and count > raw.rows / 2:
                 found, expected = f"{count:,} different values in {raw.rows:,} rows", "values that repeat"
                 yield Finding(column.name, None, found, expected, "drop identifiers, dates and free text")
+
+
+@check("many actions", "warning")
+def many_actions(raw: RawLog) -> Iterable[Finding]:
+    """Almost every row has an action of its own, which no other row can tell anything about."""
+    action = raw.action
+    if action is None or action.kind != "discrete" or not raw.rows:
+        return
+    count = len(np.unique(action.values))
+    if count > _MANY_ACTIONS and count > raw.rows / 2:
+        found = f"{count:,} different actions in {raw.rows:,} rows"
+        fix = (
+            "name the column of decisions in `action`; a text that holds amounts is no action: make it numbers or lists"
+        )
+        yield Finding(action.columns[0].name, None, found, "actions that repeat", fix)
 
 
 @check("actions inferred", "note")
