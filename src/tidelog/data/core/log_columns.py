@@ -64,6 +64,7 @@ class LogColumns:
     episode_ids: Values  # [E]: the episode names of the source
     report: Report
     reward_unit: str | None = None  # for people; it changes no number and no fingerprint
+    atoms: tuple[float, ...] = ()  # values of continuous actions with a probability of their own, as declared
     declared: DeclaredPropensities | None = None  # how decisions were drawn, if `propensity` was declared
     stratum: Values | None = None  # [N] int32: the stratum of the row, if shares were declared in strata
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
+from tidelog.data.core.columns import LEAVES, Columns, declared_actions, declared_atoms, names
 from tidelog.data.core.declared import SHARES, SHARES_BY, Declaration
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
@@ -148,6 +148,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
+        atoms=declared_atoms(columns.atoms),
         always_terminated=columns.terminated is True,
         files=table.files,
         found=(*found, *image_findings),
