@@ -240,8 +240,9 @@ class LogColumns:
         return flat | {f"extra/{name}": value for name, value in self.extra.items()}
 
     def fingerprint(self) -> str:
-        """SHA-256 over the spec and all columns: equal for equal logs, in any process."""
+        """SHA-256 over the spec, declared atoms and all columns: equal for equal logs, in any process."""
         digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
+        digest.update(f"atoms {self.atoms}".encode() if self.atoms else b"")
         for name, values in sorted(self.columns().items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
             for part in values.parts if isinstance(values, ShardedArray) else (values,):

@@ -22,7 +22,7 @@ from tidelog.data.log import Log
 from tidelog.types import Continuous
 
 FEWEST, SHARE = 5, 0.005  # rows of an atom, and share of all rows: fewer are tolerated
-TIMES, NEIGHBOURS = 5.0, 2  # an atom has more than so many times the rows of the median of its neighbours on each side
+TIMES, NEIGHBOURS = 5.0, 3  # an atom has more than so many times the rows of its neighbours, so many on each side
 COARSE = 0.05  # of a grid, largest share of a value for which a density is right
 _LISTED = 3
 
@@ -77,9 +77,9 @@ def atoms_of(log: Log, *, declared: bool = True) -> Atoms | None:
     if not isinstance(space, Continuous):
         return None
     action = np.asarray(log.action, np.float32)
-    told = np.asarray(log.atoms if declared else (), np.float32)
+    named = np.asarray(log.atoms if declared else (), np.float32)
     values = tuple(
-        np.union1d(told[np.isin(told, column)], repeated_values(column, low, high)).astype(np.float32)
+        np.union1d(named[np.isin(named, column)], repeated_values(column, low, high)).astype(np.float32)
         for column, low, high in zip(action.T, space.low, space.high, strict=True)
     )
     if not any(map(len, values)):
@@ -106,9 +106,11 @@ def repeated_values(column: Actions, low: float, high: float) -> Actions:
     around = np.full((2 * NEIGHBOURS, len(values)), np.nan)
     for away in range(1, min(NEIGHBOURS, len(values) - 1) + 1):
         around[away - 1, away:], around[-away, :-away] = counts[:-away], counts[away:]
-    stands_out = often & (counts > TIMES * np.nanmedian(around, axis=0))
-    rest = counts[often & ~stands_out]
-    is_coarse = rest.max(initial=0) > COARSE * len(column)
+    # One more row than their median, for the values of a fine grid vary by chance; none where no neighbour repeats.
+    usual = np.where(np.nanmax(around, axis=0) > 1, np.nanmedian(around, axis=0) + 1.0, 1.0)
+    stands_out = often & (counts > TIMES * usual)
+    most = float(counts[often & ~stands_out].max(initial=0))
+    is_coarse = most - 2.0 * np.sqrt(most) > COARSE * len(column)  # more than chance explains
     return values[(counts > 1) & inside] if is_coarse else values[stands_out]
 
 
