@@ -33,6 +33,8 @@ WORDS = {  # what a verdict must say where the log cannot show it; tried on its 
     "learnt": r"(?i)learn(t|ed) from these episodes",
     "looks": r"(?i)each look|used for a verdict|judged before|other polic(y|ies) (was|were)|candidate|multiple",
     "rare": r"(?i)rarer than|too rare|rare (harm|loss|gain|event|outcome)|never (happened|occurred|seen)|worst",
+    "rare gain": r"(?i)rare gain beyond that, which the policy would give up",
+    "rare harm": r"(?i)rare harm beyond that, which the policy would avoid",
     "hidden": r"(?i)unrecorded|not in the log|hidden cause|unobserved|confound",
     "propensities": r"(?i)recorded (probabilit|propensit)|propensit(y|ies) (are|is|were) (wrong|right|correct)|"
     r"confound|probabilities are wrong",
@@ -370,6 +372,28 @@ def rare_harm(generator: Generator, n: int, odds: float = 0.0005, loss: float = 
     return bandit.drawn(rows)._replace(truth=0.4 * (0.25 + loss * odds))
 
 
+def rare_outcome_left(generator: Generator, n: int, sign: float, odds: float = 0.0005, size: float = 1000.0) -> Drawn:
+    """The policy leaves an action that earns a thousand once in two thousand times for a sure quarter, or both lose."""
+    action = generator.integers(0, 2, n)
+    rare = size * (generator.random(n) < odds)
+    rows = {
+        "context": generator.integers(0, 3, n), "action": action, "propensity": np.full(n, 0.5),
+        "reward": sign * np.where(action == 0, rare, 0.25) + 0.1 * generator.standard_normal(n),
+    }  # fmt: skip
+    return Drawn(one_step(rows, 2), (Table([[0.0, 1.0]] * 3),), 0.5 * sign * (0.25 - size * odds), {})
+
+
+def heavy_arm_left(generator: Generator, n: int, sign: float, spread: float = 3.0, share: float = 0.9) -> Drawn:
+    """The policy leaves an action of log-normal rewards for 90% of their mean, which few logs reach."""
+    action, mean = generator.integers(0, 2, n), np.exp(spread**2 / 2.0)
+    heavy_reward, sure = np.exp(spread * generator.standard_normal(n)), share * mean + generator.standard_normal(n)
+    rows = {
+        "context": generator.integers(0, 3, n), "action": action, "propensity": np.full(n, 0.5),
+        "reward": sign * np.where(action == 0, heavy_reward, sure),
+    }  # fmt: skip
+    return Drawn(one_step(rows, 2), (Table([[0.0, 1.0]] * 3),), float(-0.5 * sign * (1.0 - share) * mean), {})
+
+
 def ties(gain: float = 0.5) -> Bandit:
     """Weights 0, 1, 2 and 4, most of the largest alike: they are bounded, and no larger one can be missing."""
     logger = np.array([[0.5, 0.5], [0.5, 0.5], [0.75, 0.25]])
@@ -632,6 +656,25 @@ def out_of_range(generator: Generator, n: int) -> Drawn:
     return Drawn(log, (gaussian_policy(log, means, spread),), float(truth), {"sample": True})
 
 
+STILL, MOVED = 0.5, (0.4, 0.2)  # how often nothing is changed, and mean and spread of the changes
+
+
+def no_change(generator: Generator, n: int, means: float, spread: float, kept: str) -> Drawn:
+    """Half of the actions are exactly 0, which alone earns 1; a policy around any mean never takes exactly 0.
+
+    `kept` of the logger: "nothing", "recorded" (a probability at 0 and a density elsewhere), or these "declared".
+    """
+    still, context = generator.random(n) < STILL, generator.integers(0, 4, n)
+    moved = MOVED[0] + MOVED[1] * generator.standard_normal(n)
+    action = np.where(still, 0.0, np.clip(moved, -0.99, 0.99))
+    known = {"propensity": np.where(still, STILL, (1.0 - STILL) * norm.pdf(moved, *MOVED))} if kept != "nothing" else {}
+    log = tl.Log.from_arrays(
+        observation={"context": context}, action=action[:, None], reward=still + 0.3 * generator.standard_normal(n),
+        terminated=True, bounds=((-1.0,), (1.0,)), atoms=[0.0] if kept == "declared" else [], **known,
+    )  # fmt: skip
+    return Drawn(log, (gaussian_policy(log, np.full(4, means), spread),), -STILL, {"sample": True})
+
+
 LOGGED, JUDGED = (0.5, 0.4), (0.7, 0.2)  # mean and spread of the logger and of the policy
 
 
@@ -856,6 +899,38 @@ WORLDS: dict[str, World] = {
         {
             "recorded": Variant(quarter(contexts=7).draw),
             "estimated": Variant(partial(quarter(contexts=7).draw, propensities="estimated")),
+        },
+    ),
+    "rare gain given up": World(
+        "The policy leaves an action that earns 1,000 once in 2,000 times for a sure quarter: most logs hold no such "
+        "gain. Mirrored: a rare loss that it avoids.",
+        (300, 1000),
+        {
+            "gain": Variant(partial(rare_outcome_left, sign=1.0), "rare gain"),
+            "harm": Variant(partial(rare_outcome_left, sign=-1.0), "rare harm"),
+        },
+    ),
+    "heavy-tailed arm": World(
+        "The policy leaves an action of log-normal rewards (3), for 90% of their mean.",
+        (300, 1000),
+        {
+            "gains": Variant(partial(heavy_arm_left, sign=1.0), "rare gain"),
+            "losses": Variant(partial(heavy_arm_left, sign=-1.0), "rare harm"),
+        },
+    ),
+    "no change": World(
+        "Half of the continuous actions are exactly 0, which alone earns 1; the policy never takes exactly 0.",
+        (300, 600),
+        {
+            "estimated": Variant(partial(no_change, means=0.0, spread=0.15, kept="nothing"), networks=True),
+            "recorded": Variant(partial(no_change, means=0.0, spread=0.15, kept="recorded"), networks=True),
+            "declared": Variant(partial(no_change, means=0.0, spread=0.15, kept="declared"), networks=True),
+            "estimated, near the others": Variant(
+                partial(no_change, means=0.4, spread=0.15, kept="nothing"), networks=True, answered=0.8
+            ),
+            "declared, near the others": Variant(
+                partial(no_change, means=0.4, spread=0.15, kept="declared"), networks=True, answered=0.8
+            ),
         },
     ),
 }

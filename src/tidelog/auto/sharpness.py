@@ -38,6 +38,7 @@ from tidelog.ope.estimators.sequential import (
     weighted_dr,
     weighted_per_decision_is,
 )
+from tidelog.ope.evidence.atoms import atoms_of
 from tidelog.ope.evidence.episodes import clusters_of, episode_folds, fold_of_steps, without
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.propensities import propensities_of
@@ -219,6 +220,9 @@ def population_fit(
         reward[mine] = run.record.scaler.reward(np.asarray(log.reward)[mine])
         scales.append(run.record.scaler.reward_scale)
     starts, logged = np.asarray(log.starts, np.int64), np.asarray(log.propensity, np.float64)
+    atoms = atoms_of(log)
+    if atoms is not None:  # none of these policies takes them
+        densities[:, atoms.lie_on(action).any(axis=1)] = 0.0
     evidence = [Evidence(starts, reward, one, logged, clusters=clusters_of(log)) for one in densities]
     pairs = zip(temperatures, evidence[1:], strict=True)
     found = [_rung(value, one, evidence[0], weighted_per_decision_is) for value, one in pairs]

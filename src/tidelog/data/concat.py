@@ -89,7 +89,8 @@ def _facts(log: Log) -> dict[str, Any]:
     time = {} if log.time is None else {"the type of 'time'": _kind(log.time)}
     unit = "absent" if log.reward_unit is None else log.reward_unit
     declared = "not declared" if log.declared is None else log.declared.to_json()
-    return {"spec": log.spec.to_json(), **optional, **time, **kinds, "reward_unit": unit, "propensity": declared}
+    of_rows = {"reward_unit": unit, "atoms": log.atoms, "propensity": declared}
+    return {"spec": log.spec.to_json(), **optional, **time, **kinds, **of_rows}
 
 
 def _kind(values: Values) -> str:
@@ -114,8 +115,8 @@ def _short(value: Any) -> str:
 
 
 def _fix(name: str, together: str) -> str:
-    if name == "reward_unit":
-        return "declare the same reward_unit= in both mappings"
+    if name in ("reward_unit", "atoms"):
+        return f"declare the same {name}= in both mappings"
     if name.startswith("propensity"):
         return "declare the same propensity= in both mappings"
     if not name.startswith("spec."):

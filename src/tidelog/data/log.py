@@ -93,6 +93,7 @@ class Log(LogColumns):
         next_action_mask: Any = None,
         actions: int | Sequence[int] | None = None,
         bounds: Sequence[Any] | None = None,
+        atoms: float | Sequence[float] = (),
         weight: Any = None,
         step: Any = None,
         time: Any = None,
@@ -110,7 +111,8 @@ class Log(LogColumns):
         `episode=None`: every row is an episode of one step. `terminated=True`: every episode terminated at its end.
         `cluster` [N] text or integers: groups of dependent episodes (of one person, store or day), the same value in
         every row of an episode. `propensity` is `[N]`, or declared: a probability of every action, a mapping from each
-        action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`.
+        action to its own, "shares" (each action's own share), or `{"shares_by": strata [N]}`. `atoms`: values of
+        continuous actions that the logger took with a probability of their own; a recorded propensity is that there.
         `followed` [N] bool: rows with a known `next_observation`; None: all rows. `reward_unit`: the unit of rewards,
         such as "EUR", which verdicts and reports show.
         """
@@ -118,7 +120,7 @@ class Log(LogColumns):
             from_arrays(
                 observation=observation, action=action, reward=reward, terminated=terminated, truncated=truncated,
                 episode=episode, next_observation=next_observation, followed=followed, propensity=propensity,
-                action_mask=action_mask, next_action_mask=next_action_mask, actions=actions, bounds=bounds,
+                action_mask=action_mask, next_action_mask=next_action_mask, actions=actions, bounds=bounds, atoms=atoms,
                 weight=weight, step=step, time=time, cluster=cluster, categorical=categorical,
                 terminations=terminations, reward_unit=reward_unit, extra=extra,
             )
@@ -249,6 +251,7 @@ def assemble(raw: RawLog, report: Report) -> dict[str, Any]:
         "episode_ids": order.ids,
         "report": report,
         "reward_unit": raw.reward_unit,
+        "atoms": raw.atoms,
     }
 
 

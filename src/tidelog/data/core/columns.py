@@ -22,6 +22,7 @@ LEAVES = ("numeric", "categorical")
 _SETTINGS = (
     "actions",
     "bounds",
+    "atoms",
     "vocabularies",
     "missing",
     "terminations",
@@ -71,7 +72,9 @@ class Columns:
     declaration: the probability of every action (0.5), of each one ({"A": 0.5, "B": 0.5}), "shares" (each action's own
     share), or {"shares_by": ["village"]} (its share among rows with the same village).
     `cluster`: groups of dependent episodes (of one person, store or day).
-    `bounds`: `(low, high)`, numbers or one per dimension. `terminations="ignore"`: the task has a fixed length, and
+    `bounds`: `(low, high)`, numbers or one per dimension. `atoms`: values of continuous actions that the logger took
+    with a probability of their own, such as [0.0] for "no change"; a recorded propensity is a probability there.
+    `terminations="ignore"`: the task has a fixed length, and
     terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
     names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
     actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
@@ -117,6 +120,7 @@ class Columns:
     cluster: str | None = None
     actions: int | Sequence[int] | None = None
     bounds: Sequence[Any] | None = None
+    atoms: float | Sequence[float] = ()
     categorical: Names = ()
     image: Names = ()
     vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -168,6 +172,7 @@ class Columns:
         _one_of("terminations", self.terminations, ("stop", "ignore"))
         declared_actions(self.actions, self.bounds)
         object.__setattr__(self, "reward_unit", declared_unit(self.reward_unit))
+        object.__setattr__(self, "atoms", declared_atoms(self.atoms))
         self._check_reading()
         self._check_rewards()
         if self.reward_unit is not None and self.reward is None:
@@ -346,6 +351,15 @@ def declared_actions(actions: Any, bounds: Any) -> tuple[tuple[int, ...] | None,
     if len(low) != len(high) or not ordered:
         raise ConfigError(f"bounds = {bounds!r}: expected finite 32-bit low <= high, of equal length")
     return sizes, (low, high)
+
+
+def declared_atoms(atoms: Any) -> tuple[float, ...]:
+    """Check the declared values of continuous actions with a probability of their own; one number or several."""
+    plain = atoms.tolist() if hasattr(atoms, "tolist") else atoms
+    listed = (plain,) if _is_number(plain) else tuple(plain) if isinstance(plain, Sequence) else (None,)
+    if isinstance(plain, str) or not all(_is_number(one) for one in listed):
+        raise ConfigError(f"atoms = {atoms!r}: expected finite numbers. fix: write them as in [0.0]")
+    return tuple(sorted({float(one) for one in listed if one is not None}))
 
 
 def declared_unit(unit: Any) -> str | None:

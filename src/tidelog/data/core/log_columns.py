@@ -64,6 +64,7 @@ class LogColumns:
     episode_ids: Values  # [E]: the episode names of the source
     report: Report
     reward_unit: str | None = None  # for people; it changes no number and no fingerprint
+    atoms: tuple[float, ...] = ()  # values of continuous actions with a probability of their own, as declared
     declared: DeclaredPropensities | None = None  # how decisions were drawn, if `propensity` was declared
     stratum: Values | None = None  # [N] int32: the stratum of the row, if shares were declared in strata
     origin: Mapping[str, Any] | None = None  # where `tidelog.recommend.interactions.readers.reopen` reads it again
@@ -239,8 +240,9 @@ class LogColumns:
         return flat | {f"extra/{name}": value for name, value in self.extra.items()}
 
     def fingerprint(self) -> str:
-        """SHA-256 over the spec and all columns: equal for equal logs, in any process."""
+        """SHA-256 over the spec, declared atoms and all columns: equal for equal logs, in any process."""
         digest = hashlib.sha256(json.dumps(self.spec.to_json(), sort_keys=True).encode())
+        digest.update(f"atoms {self.atoms}".encode() if self.atoms else b"")
         for name, values in sorted(self.columns().items()):
             digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
             for part in values.parts if isinstance(values, ShardedArray) else (values,):

@@ -152,6 +152,7 @@ class RawLog:
     unused: tuple[Column, ...] = ()  # columns without a role, named like clusters; never an error
     terminations: str = "stop"
     reward_unit: str | None = None
+    atoms: tuple[float, ...] = ()  # values of continuous actions with a probability of their own
     always_terminated: bool = False
     from_table: bool = True
     files: FileRows | None = None  # None for one file

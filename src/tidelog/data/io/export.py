@@ -48,6 +48,7 @@ def to_arrays(log: LogColumns) -> dict[str, Any]:
     if log.declared is not None:
         arrays["propensity"] = _declaration(log, log.declared, (), lambda stratum: stratum)
     arrays |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    arrays |= {"atoms": list(log.atoms)} if log.atoms else {}
     return arrays | ({"extra": log.extra} if log.extra else {})
 
 
@@ -121,6 +122,7 @@ class _Sheet:
         for name, leaf in log.spec.observation.items():
             self._leaf(name, leaf)
         self._action()
+        self.mapping |= {"atoms": list(log.atoms)} if log.atoms else {}
         if log.reward is not None:
             self.mapping["reward"] = self._wide("reward", log.reward)
             self.mapping |= {} if log.reward_unit is None else {"reward_unit": log.reward_unit}

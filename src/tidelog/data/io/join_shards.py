@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +58,7 @@ def join_shards(folder: Path, names: Sequence[str], *, numbered: bool) -> Log:
                 f"{before} and {log.report.source} have the same rows: expected different files. fix: remove the copy"
             )
     report = joined_report(logs) if len(logs) > 1 else first.report
-    body = {"spec": first.spec.to_json(), "report": report.to_json(), "reward_unit": first.reward_unit}
+    body: dict[str, Any] = {"spec": first.spec.to_json(), "report": report.to_json(), "reward_unit": first.reward_unit}
+    body |= {"atoms": list(first.atoms)} if first.atoms else {}
     write_file(folder / MANIFEST, manifest_of(folder, names, {**body, "numbered": numbered}), LogError)
     return first

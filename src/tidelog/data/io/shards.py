@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from tidelog.data.core.columns import declared_unit
+from tidelog.data.core.columns import declared_atoms, declared_unit
 from tidelog.data.core.declared import DeclaredPropensities
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.order import Values
@@ -53,6 +53,7 @@ class ShardsManifest(msgspec.Struct):
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
+    atoms: list[float] = []
     declared: DeclaredPropensities | None = None
     numbered: bool = False  # whether episodes have their numbers as names, counted over all shards
 
@@ -158,7 +159,7 @@ def sharded_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     unit = declared_unit(about.reward_unit)
     known = {"spec": spec, "report": report, "reward_unit": unit, "declared": about.declared, "origin": origin}
-    return {**joined, **known}
+    return {**joined, **known, "atoms": declared_atoms(about.atoms)}
 
 
 def _check_shards(folder: Path, shards: Sequence[ShardEntry]) -> None:

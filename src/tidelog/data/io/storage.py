@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tidelog.data.core.columns import declared_unit
+from tidelog.data.core.columns import declared_atoms, declared_unit
 from tidelog.data.core.declared import DeclaredPropensities
 from tidelog.data.core.log_columns import OPTIONAL, PLAIN, LogColumns
 from tidelog.data.core.npy import read_array, read_header
@@ -47,9 +47,10 @@ def save(log: LogColumns, path: Path, overwrite: bool = False) -> None:
 
 
 def described(log: LogColumns) -> dict[str, Any]:
-    """The fields of a manifest that only some logs have: the unit of rewards, and declared propensities."""
-    unit = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
-    return unit | ({} if log.declared is None else {"declared": log.declared.to_json()})
+    """The fields of a manifest that only some logs have: the unit of rewards, atoms, and declared propensities."""
+    some: dict[str, Any] = {} if log.reward_unit is None else {"reward_unit": log.reward_unit}
+    some |= {"atoms": list(log.atoms)} if log.atoms else {}
+    return some | ({} if log.declared is None else {"declared": log.declared.to_json()})
 
 
 def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | None = None) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | Non
         about = typed(manifest, LogManifest, MANIFEST, LogError)
         columns = read_columns(LOG, folder, about.columns, manifest, memory_map, verify)
         spec, report = Spec.from_json(about.spec), Report.from_json(about.report)
-        unit = declared_unit(about.reward_unit)
+        unit, atoms = declared_unit(about.reward_unit), declared_atoms(about.atoms)
         plain = {name: columns.get(name) if name in OPTIONAL else columns[name] for name in PLAIN}
         observation = {name: columns[f"observation/{name}"] for name in spec.observation}
         extra = {name.removeprefix(_EXTRA): values for name, values in columns.items() if name.startswith(_EXTRA)}
@@ -79,7 +80,7 @@ def saved_columns(path: str | Path, memory_map: bool = False, verify: bool | Non
         raise unreadable(folder, str(error).partition(". fix: ")[0], _FOLDER, _FIX) from error
     origin = {"source": str(folder.absolute()), "columns": None, "memory_map": memory_map}
     known = {"spec": spec, "observation": observation, "extra": extra, "report": report, "origin": origin}
-    return {**known, **plain, "reward_unit": unit, "declared": about.declared}
+    return {**known, **plain, "reward_unit": unit, "atoms": atoms, "declared": about.declared}
 
 
 class ColumnEntry(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,6 +99,7 @@ class LogManifest(msgspec.Struct):
     spec: dict[str, Any]
     report: dict[str, Any]
     reward_unit: str | None = None
+    atoms: list[float] = []
     declared: DeclaredPropensities | None = None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tidelog.data.core.columns import declared_actions, declared_unit
+from tidelog.data.core.columns import declared_actions, declared_atoms, declared_unit
 from tidelog.data.core.declared import SHARES_BY, Declaration, declaration_of
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, Finding, RawAction, RawLog
@@ -27,6 +27,7 @@ ROLES = (
     "next_action_mask",
     "actions",
     "bounds",
+    "atoms",
     "reward_unit",
 )
 _CHANNELS = (1, 3, 4)
@@ -95,6 +96,7 @@ def from_arrays(
     next_action_mask: Any = None,
     actions: Any = None,
     bounds: Any = None,
+    atoms: Any = (),
     categorical: bool = True,
     sizes: Mapping[str, tuple[int, ...]] | None = None,
     terminations: str = "stop",
@@ -130,6 +132,7 @@ def from_arrays(
         extra=tuple(filter(None, (arrays.column(name, value, 1, _ANY) for name, value in (extra or {}).items()))),
         terminations=terminations,
         reward_unit=declared_unit(reward_unit),
+        atoms=declared_atoms(atoms),
         declared=declared,
         strata=strata,
         always_terminated=always,

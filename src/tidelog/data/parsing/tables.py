@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from tidelog.data.core.columns import LEAVES, Columns, declared_actions, names
+from tidelog.data.core.columns import LEAVES, Columns, declared_actions, declared_atoms, names
 from tidelog.data.core.declared import SHARES, SHARES_BY, Declaration
 from tidelog.data.core.ends import LASTS, STARTS, TERMINATIONS, TRUNCATIONS
 from tidelog.data.core.order import Values
@@ -155,6 +155,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         unused=_unused(table, columns),
         terminations=columns.terminations,
         reward_unit=columns.reward_unit,
+        atoms=declared_atoms(columns.atoms),
         always_terminated=columns.terminated is True,
         files=table.files,
         left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),

@@ -96,7 +96,7 @@ def raw_npz(path: str | Path) -> RawLog:
     for role in _LEAVES:
         leaves = {name.partition("/")[2]: value for name, value in arrays.items() if name.startswith(f"{role}/")}
         arguments |= {role: leaves} if leaves else {}
-    for name in ("actions", "bounds", "reward_unit"):
+    for name in ("actions", "bounds", "atoms", "reward_unit"):
         arguments |= {name: arrays[name].tolist()} if name in arrays else {}
     refuse_unread_ends(path, objects, "arrays of numbers")
     raw = from_arrays(str(path), **arguments)

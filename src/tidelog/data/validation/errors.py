@@ -292,6 +292,14 @@ def declared_propensities(raw: RawLog) -> Iterable[Finding]:
             yield Finding("propensity", None, error.found, error.expected, error.fix)
 
 
+@check("atoms", "error")
+def atoms(raw: RawLog) -> Iterable[Finding]:
+    """Atoms are declared, and the action is not continuous."""
+    if raw.atoms and raw.action is not None and raw.action.kind != "continuous":
+        found = f"atoms {', '.join(f'{one:g}' for one in raw.atoms)} of {raw.action.kind} actions"
+        yield Finding("action", None, found, "continuous actions", "set bounds=(low, high), or drop atoms")
+
+
 def _unusable(column: Column) -> bool:
     return column.values.ndim != 1 or not column.usable.all()
 

@@ -1,4 +1,4 @@
-"""The first steps of every episode: a shorter question, for a log whose long episodes cannot be weighed.
+"""Logs of some steps: the first ones of every episode, a shorter question, or any as episodes of one step.
 
 The weight of an episode is a product over its steps, so that a few long episodes can have all the weight of a log of
 short ones. The return of the first `K` steps needs `K` factors only. It is another quantity than the whole return: what
@@ -13,8 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidelog.data.core.log_columns import PLAIN, STORED
+from tidelog.data.core.order import number_by_appearance
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.ope.evidence.evidence import BY_STEP, Evidence
@@ -54,6 +56,27 @@ def cut_log(log: Log, steps: int) -> Log:
         action_mask=None if log.action_mask is None else log.action_mask[stored],
         position=np.searchsorted(stored, position).astype(np.int32),
         next_position=np.searchsorted(stored, following).astype(np.int32),
+        extra={name: values[rows] for name, values in log.extra.items()},
+        origin=None,
+        **columns,
+    )
+
+
+def single_steps(log: Log, rows: NDArray[np.int64]) -> Log:
+    """These rows [R] as episodes of one step, in the clusters of their episodes."""
+    others = {name for name in PLAIN if name not in (*STORED, *BY_EPISODE, "position", "next_position")}
+    columns: dict[str, Any] = {
+        name: np.asarray(getattr(log, name))[rows] for name in others if getattr(log, name) is not None
+    }
+    cluster = number_by_appearance(log.clusters[columns["episode"]])[0]
+    position, number = np.asarray(log.position)[rows], np.arange(len(rows), dtype=np.int32)
+    columns |= {"episode": number, "episode_ids": number, "cluster": cluster.astype(np.int32)}
+    columns |= {"step": np.zeros_like(number), "position": number, "next_position": number}
+    columns |= {"terminated": np.ones(len(rows), bool), "truncated": np.zeros(len(rows), bool)}
+    return replace(
+        log,
+        observation={name: np.asarray(leaf)[position] for name, leaf in log.observation.items()},
+        action_mask=None if log.action_mask is None else np.asarray(log.action_mask)[position],
         extra={name: values[rows] for name, values in log.extra.items()},
         origin=None,
         **columns,

@@ -34,6 +34,7 @@ from tidelog.ope.assumptions.independence import (
     relative_time,
     time_dependence,
 )
+from tidelog.ope.evidence.atoms import atoms_of
 from tidelog.ope.evidence.episodes import Ordinals, centred_rewards, check_log, clusters_of, episode_folds, out_of_fold
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats, Target
@@ -231,6 +232,7 @@ def evidence_from(
         smoothing = float(np.mean(values[0].target[first] - values[-1].target[first]))
     cloned = evidence[1] if len(evidence) > 1 else None
     notes = _notes(log, prepared.target, smoothing, prepared.weighted, shares[0])
+    notes += _atom_notes(log, prepared.target, known)
     if prepared.without_support:
         notes = (*notes, "values of actions were not modelled: the weights alone show that the log cannot judge it")
     if isinstance(policy, EstimatorPolicy):
@@ -431,6 +433,20 @@ def unfitted_ratios(prepared: Prepared, targets: Sequence[Target]) -> Floats | N
         return None
     logged = out_of_fold(prepared.log, prepared.plan.folds, [one.logged for one in targets])
     return np.asarray(logged / prepared.logger.propensities.logged)
+
+
+def _atom_notes(log: Log, target: Target, known: Propensities) -> tuple[str, ...]:
+    """How many actions lie on atoms, where their probabilities are from, and whether the policy takes them."""
+    atoms = atoms_of(log)
+    if atoms is None:
+        return ()
+    on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
+    source = "estimated apart from the density of the others" if known.estimated else "recorded, as declared"
+    never = "" if target.logged[on].any() else "; the policy never takes exactly these, so they have no weight"
+    return (
+        f"{on.mean():.1%} of the logged actions are {atoms.text}: the logger's probabilities of these were "
+        f"{source}{never}",
+    )
 
 
 def _notes(log: Log, target: Target, smoothing: float | None, weighted: bool, share: float) -> tuple[str, ...]:

@@ -10,6 +10,8 @@ Otherwise each fold of episodes gets a model of the logger, fitted on the other 
   their shares in each state, shrunk towards their shares in the whole log by `m` pseudo-steps; `m` maximises the
   leave-one-out likelihood of the training steps;
 * if asked for, boosted trees or another classifier (`classifiers.py`), calibrated as networks are;
+* for continuous actions with atoms (`atoms.py`), the probability of each pattern of them, counted or by a network, and
+  off the atoms its density by cloning those steps alone;
 * otherwise behaviour cloning, early-stopped on part of the training episodes and calibrated on that part by maximum
   likelihood: one temperature for discrete actions (Guo et al. 2017, "On Calibration of Modern Neural Networks"), one
   factor on the standard deviation for continuous ones.
@@ -41,16 +43,18 @@ from tidelog.algorithms.core.optimisation import cosine
 from tidelog.data.core.design import known_probabilities
 from tidelog.data.log import Log
 from tidelog.data.sources import SOURCES, ending_of
-from tidelog.data.states import States
+from tidelog.data.states import States, is_tabular, number_observations
 from tidelog.errors import ConfigError, SpecError, nearest
 from tidelog.networks.actor import state_gaussian
 from tidelog.networks.distributions import Gaussian
 from tidelog.ope.assumptions.independence import time_basis
 from tidelog.ope.estimators.support import RARE
+from tidelog.ope.evidence.atoms import Atoms, atoms_of
 from tidelog.ope.evidence.classifiers import BEST, SMALLEST, TREES, check_classifier, is_classifier, log_chances
 from tidelog.ope.evidence.episodes import Ordinals, fold_of_steps, out_of_fold, without
 from tidelog.ope.evidence.estimator_policy import estimator_name, is_estimator
 from tidelog.ope.evidence.evidence import Floats, Target
+from tidelog.ope.evidence.first_steps import single_steps
 from tidelog.ope.evidence.propensity_file import FilePropensities, read_propensities
 from tidelog.ope.evidence.target import DRAWS, common_bounds, with_kernel
 from tidelog.policies.policy import CHUNK, Policy
@@ -67,6 +71,7 @@ PATIENCE = 10  # reports; a run makes 50
 ENOUGH = 1_000  # smallest number of training steps from which a network's supported actions are trusted
 CLEAR, FAR = 0.3, 2.5  # supported: at least this share of the uniform probability; within this many standard deviations
 OFTEN = 2  # smallest count of a supported action in a state of a table
+FEWEST_OFF = 20  # steps off all atoms below which no density is learnt
 LEAST_SCALE, LEAST_DENSITY = 1e-3, 1e-12  # of standard deviations and densities, in units of [-1, 1]
 
 
@@ -79,7 +84,9 @@ class Clone:
     mode: NDArray[np.float32] | None = None  # [M, A]: most likely continuous action
     spread: Floats | None = None  # [M, A]: standard deviation around the mode
     supported: NDArray[np.bool_] | None = None  # [M, A] of discrete actions: the training episodes show it taken here
-    rows: int = 0  # number of training steps
+    rows: int = 0  # number of training steps, of continuous actions those off all atoms
+    atoms: Atoms | None = None  # of continuous actions
+    pattern: Clone | None = None  # the logger's choice among their patterns
 
     def supports(self, target: Target, space: Any) -> NDArray[np.bool_]:
         """Whether the training episodes show the logger taking each discrete action [M, A], or all draws [M, 1].
@@ -93,8 +100,13 @@ class Clone:
             raise TypeError("a clone of continuous actions needs a target with sampled actions")
         far = np.abs(target.actions - self.mode[:, None]) > FAR * self.spread[:, None]  # [M, K, A]
         cut = (target.actions <= np.asarray(space.low)) | (target.actions >= np.asarray(space.high))
-        near = ~(far | cut).any(axis=(1, 2)) & (self.rows >= ENOUGH)
-        return np.asarray(near[:, None])
+        near = ~(far | cut).any(axis=2) & (self.rows >= ENOUGH)  # [M, K]
+        if self.atoms is not None and self.pattern is not None and self.pattern.supported is not None:
+            taken = self.atoms.pattern_of(target.actions)  # [M, K]
+            shown = np.take_along_axis(self.pattern.supported, np.maximum(taken, 0), axis=1)
+            whole = np.isfinite(self.atoms.fixed.sum(axis=1))[taken]  # on atoms in all dimensions
+            near = (near | whole) & shown & ((taken == 0) | whole)
+        return np.asarray(near.all(axis=1)[:, None])
 
     def target(self, log: Log, *, sample: bool, bandwidth: float | None = None, seed: int = 0) -> Target:
         """The clone as a judged policy: sampled, or its most likely action."""
@@ -106,11 +118,25 @@ class Clone:
         space = log.spec.action
         if self.mode is None or self.spread is None or not isinstance(space, Continuous):
             raise TypeError("a clone needs probabilities, or a mode and a spread")
+        chances = None if self.pattern is None else self.pattern.probabilities
         if not sample:
-            return with_kernel(self.mode, log, common_bounds(space, space), bandwidth, seed)
-        noise = np.random.default_rng([seed, 5]).standard_normal((len(self.mode), DRAWS, self.mode.shape[1]))
-        drawn = np.clip(self.mode[:, None] + self.spread[:, None] * noise, space.low, space.high)
-        return Target(self.logged, actions=drawn.astype(np.float32))
+            likeliest = None if chances is None else chances.argmax(axis=1)
+            return with_kernel(self._on_atoms(self.mode, likeliest), log, common_bounds(space, space), bandwidth, seed)
+        generator = np.random.default_rng([seed, 5])
+        noise = generator.standard_normal((len(self.mode), DRAWS, self.mode.shape[1]))
+        drawn = np.clip(self.mode[:, None] + self.spread[:, None] * noise, space.low, space.high).astype(np.float32)
+        if chances is None:
+            return Target(self.logged, actions=drawn)
+        levels = generator.random((len(chances), DRAWS, 1)) * chances.sum(axis=1)[:, None, None]
+        patterns = (chances.cumsum(axis=1)[:, None] > levels).argmax(axis=2)  # [M, K]
+        return Target(self.logged, actions=self._on_atoms(drawn, patterns))
+
+    def _on_atoms(self, actions: NDArray[np.float32], patterns: Ordinals | None) -> NDArray[np.float32]:
+        """Actions [..., A] with the atoms of their patterns [...] in place of what they have there."""
+        if self.atoms is None or patterns is None:
+            return actions
+        fixed = self.atoms.fixed[patterns]
+        return np.where(np.isnan(fixed), actions, fixed).astype(np.float32)
 
 
 class Fit(NamedTuple):
@@ -427,7 +453,14 @@ def _best_pull(counts: Floats, overall: Floats) -> float:
 
 def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
     """Behaviour cloning on these episodes, calibrated on some of them; a logger's memory is not modelled."""
-    mine = log.take_episodes(learnt)
+    atoms = atoms_of(log)
+    if atoms is not None:
+        return _clone_with_atoms(log, atoms, learnt, seed)
+    return _network_clone(log, log.take_episodes(learnt), seed)
+
+
+def _network_clone(log: Log, mine: Log, seed: int) -> Clone:
+    """The clone on a log that a network is when it has learnt from `mine`."""
     policy, held_out = _cloned(mine, seed)
     held = None if held_out is None else mine.take_episodes(held_out)
     arrays = _distribution(policy, log.observation, log.action_mask, slice(None))
@@ -437,19 +470,51 @@ def clone_by_network(log: Log, learnt: Ordinals, seed: int) -> Clone:
     if isinstance(space, Continuous):
         mean, spread = arrays
         factor = 1.0 if held is None else best_factor(there[0], there[1], space.to_unit(np.asarray(held.action)))
-        spread = np.maximum(spread * factor, LEAST_SCALE)
-        half = np.exp(space.log_volume())
-        z = (space.to_unit(action) - mean[position]) / spread[position]
-        normal = np.exp(-0.5 * np.square(z).sum(1)) / (spread[position] * np.sqrt(2.0 * np.pi)).prod(1)
-        likely = np.asarray(normal) / half
-        middle = np.clip(space.from_unit(mean), space.low, space.high).astype(np.float32)
-        own = spread * (space.from_unit(np.ones(space.size)) - space.from_unit(np.zeros(space.size)))
-        return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own, rows=mine.steps)
+        return _normal_clone(log, space, mean, np.maximum(spread * factor, LEAST_SCALE), mine.steps)
     temperature = 1.0 if held is None else best_temperature(there[0], np.asarray(held.action))
     chances = tempered(arrays[0], temperature)
     possible = np.isfinite(arrays[0]).sum(1, keepdims=True)
     supported = (chances * possible >= CLEAR) & (mine.steps >= ENOUGH)
     return Clone(chances[position, action], chances, supported=supported, rows=mine.steps)
+
+
+def _normal_clone(log: Log, space: Continuous, mean: Floats, spread: Floats, rows: int) -> Clone:
+    """A clone with these normals, [M, A] in units of [-1, 1], learnt from so many rows."""
+    position, half = np.asarray(log.position), np.exp(space.log_volume())
+    z = (space.to_unit(np.asarray(log.action)) - mean[position]) / spread[position]
+    normal = np.exp(-0.5 * np.square(z).sum(1)) / (spread[position] * np.sqrt(2.0 * np.pi)).prod(1)
+    likely = np.asarray(normal) / half
+    middle = np.clip(space.from_unit(mean), space.low, space.high).astype(np.float32)
+    own = spread * (space.from_unit(np.ones(space.size)) - space.from_unit(np.zeros(space.size)))
+    return Clone(np.maximum(likely, LEAST_DENSITY / half), mode=middle, spread=own, rows=rows)
+
+
+def _clone_with_atoms(log: Log, atoms: Atoms, learnt: Ordinals, seed: int) -> Clone:
+    """The probability of each pattern of atoms, and a density off all of them.
+
+    Where an action lies on atoms in some dimensions only, the probability of its pattern stands for the density of the
+    others: no policy has a weight there.
+    """
+    space, action = log.spec.action, np.asarray(log.action)
+    if not isinstance(space, Continuous):
+        raise TypeError("atoms are values of continuous actions")
+    pattern = atoms.pattern_of(action)
+    patterns = replace(
+        log, action=pattern.astype(np.int32), spec=replace(log.spec, action=Discrete(atoms.patterns)), propensity=None
+    )
+    states = number_observations(patterns)
+    if is_tabular(patterns, states):
+        choice = clone_by_counts(patterns, states, learnt)
+    else:
+        choice = clone_by_network(patterns, learnt, seed)
+    off = np.flatnonzero((pattern == 0) & np.isin(np.asarray(log.episode), learnt))
+    if len(off) < FEWEST_OFF:  # checks.py refuses a policy that needs a density
+        shape = (len(next(iter(log.observation.values()))), space.size)
+        density = _normal_clone(log, space, np.zeros(shape), np.ones(shape), 0)
+    else:
+        density = _network_clone(log, single_steps(log, off), seed)
+    logged = choice.logged * np.where(pattern == 0, density.logged, 1.0)
+    return replace(density, logged=logged, atoms=atoms, pattern=choice)
 
 
 def clone_by_classifier(log: Log, learnt: Ordinals, seed: int, source: Any = TREES) -> Clone:

@@ -9,7 +9,8 @@ it is the mean of small noise, normal with that standard deviation (as a share o
 truncated at the bounds and renormalised, which is a policy of its own (kernel smoothing as in Kallus and Zhou 2018,
 "Policy Evaluation and Optimization with Continuous Treatments"). Its value differs from the deterministic policy's; a
 smaller bandwidth differs less and has fewer logged actions nearby. Without a bandwidth the density of every logged
-action is 0: the log has no information about the policy.
+action is 0: the log has no information about the policy. Atoms of the log (`atoms.py`) have no density: a sampled
+policy never takes them, and a deterministic one that takes exactly an atom gets no noise there.
 
 Any object with probabilities of discrete actions is a policy too (`ExternalPolicy`), and so is a fitted estimator of
 scikit-learn (`EstimatorPolicy`).
@@ -28,6 +29,7 @@ from scipy.special import ndtr, ndtri
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, SpecError
+from tidelog.ope.evidence.atoms import atoms_of
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy, is_estimator
 from tidelog.ope.evidence.evidence import Floats, Target
 from tidelog.policies.action_mapping import action_orders, leaf_translations
@@ -61,8 +63,10 @@ def target_of(
     if sample:
         likely = replay_log_probability(policy, here, np.asarray(log.action), log.starts)
     if likely is not None:
-        drawn = _drawn(policy, leaves, starts, seed)
-        return Target(np.exp(likely.astype(np.float64)), actions=drawn)
+        drawn, atoms, density = _drawn(policy, leaves, starts, seed), atoms_of(log), np.exp(likely.astype(np.float64))
+        if atoms is not None:
+            density[atoms.lie_on(np.asarray(log.action)).any(axis=1)] = 0.0
+        return Target(density, actions=drawn)
     return with_kernel(replay_actions(policy, leaves, starts), log, bounds, bandwidth, seed)
 
 
@@ -86,9 +90,17 @@ def with_kernel(chosen: NDArray[Any], log: Log, bounds: Continuous, bandwidth: f
         raise ConfigError(
             f"bandwidth = {bandwidth!r}: expected a number above 0, a share of half the action's range. fix: use 0.2"
         )
-    there = chosen[np.asarray(log.position)]
+    action, there = np.asarray(log.action), chosen[np.asarray(log.position)]
     drawn = kernel_draws(chosen, bounds, bandwidth, DRAWS, seed)
-    return Target(kernel_density(np.asarray(log.action), there, bounds, bandwidth), None, drawn, bandwidth)
+    density, atoms = kernel_density(action, there, bounds, bandwidth), atoms_of(log)
+    if atoms is not None:
+        on, free = atoms.lie_on(chosen), np.greater(bounds.high, bounds.low)
+        drawn = np.where(on[:, None], np.asarray(chosen, np.float32)[:, None], drawn)
+        some, whole = (np.asarray(one)[np.asarray(log.position)] for one in (on.any(axis=1), (on | ~free).all(axis=1)))
+        same = (action == there.astype(action.dtype)).all(axis=1)
+        off = ~atoms.lie_on(action).any(axis=1)
+        density = np.where(whole, same, np.where(some, 0.0, np.where(off, density, 0.0)))
+    return Target(density, None, drawn, bandwidth)
 
 
 def kernel_density(action: NDArray[Any], middle: NDArray[Any], bounds: Continuous, bandwidth: float) -> Floats:

@@ -22,11 +22,14 @@ from tidelog.data.overlap import Overlap, Sketch
 from tidelog.data.validation.balance import Balance
 from tidelog.data.validation.randomisation import sentence as predicted
 from tidelog.number_text import three_digits
+from tidelog.ope.assumptions.heavy_tails import Tail
 from tidelog.ope.assumptions.independence import ENDS, LOGGER, NEXT, REWARDS, Dependence, failing
 from tidelog.ope.assumptions.partial_identification import ActionCount
 from tidelog.ope.estimators.support import Support
+from tidelog.ope.evidence.atoms import atoms_of
 from tidelog.ope.evidence.episodes import clusters_of
 from tidelog.ope.evidence.propensities import estimates_by_classifier
+from tidelog.ope.evidence.target import target_of
 from tidelog.ope.verdict.limits import Limits
 from tidelog.policies.policy import has_density
 from tidelog.policies.statistics import Interval
@@ -99,10 +102,13 @@ def violated_preconditions(
     if len(returns) > 1 and not returns.max() > returns.min():
         sentence = f"every episode earned exactly {returns[0]:.6g}, so this log cannot show which decisions are better"
         findings.append(Finding("rewards", sentence, "check that the reward column is the right one"))
-    findings += _with_one_advice(_no_density(policy, log, sample, bandwidth), _cut_actions(log))
+    density = _no_density(policy, log, sample, bandwidth)
+    findings += _with_one_advice(density, _cut_actions(log))
     estimated = estimates_by_classifier(propensities) or (isinstance(propensities, str) and propensities == "estimated")
     recorded = log.propensity is not None and not estimated
     passed = propensities is not None and not isinstance(propensities, str) and not estimated
+    findings += _undeclared_atoms(log) if recorded or passed else []
+    findings += [] if density else _off_atoms(policy, log, sample, bandwidth, needed)
     return findings if recorded or passed else [*findings, *_no_propensities(log)]
 
 
@@ -148,6 +154,46 @@ def _cut_actions(log: Log) -> list[Finding]:
         "as discrete actions"
     )
     return [Finding("cut_actions", sentence, advice)]
+
+
+def _undeclared_atoms(log: Log) -> list[Finding]:
+    """Repeated values of continuous actions that recorded propensities are not said to be probabilities of."""
+    atoms = atoms_of(log, declared=False)
+    if atoms is None:
+        return []
+    action, declared = np.asarray(log.action), np.asarray(log.atoms, np.float32)
+    on = atoms.lie_on(action) & ~np.isin(action, declared)
+    if not on.any():
+        return []
+    values = np.unique(action[on])
+    listed = ", ".join(f"{one:.4g}" for one in values[:3]) + (", ..." if len(values) > 3 else "")
+    sentence = (
+        f"{on.any(axis=1).mean():.1%} of the logged actions are exactly {listed}: such a value has a probability and "
+        "no density, and the recorded propensities are taken for densities"
+    )
+    advice = (
+        f"if they are probabilities there and densities elsewhere, declare it (atoms = [{listed}] in the mapping or in "
+        "Log.from_arrays); or estimate them (propensities='estimated', --propensities estimated)"
+    )
+    return [Finding("atoms", sentence, advice)]
+
+
+def _off_atoms(policy: Any, log: Log, sample: bool, bandwidth: float | None, needed: int) -> list[Finding]:
+    """Whether a policy that takes no atom can be judged by the few actions off all atoms."""
+    atoms = atoms_of(log)
+    if atoms is None:
+        return []
+    on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
+    off = int((~on).sum())
+    if off >= needed or target_of(policy, log, sample=sample, bandwidth=bandwidth).logged[on].any():
+        return []
+    sentence = (
+        f"{on.mean():.1%} of the logged actions are {atoms.text}, and the policy never takes exactly these: other "
+        f"actions are in {off:,} rows, at least {needed:,} are needed"
+    )
+    return [
+        Finding("atoms", sentence, "judge a policy that chooses among these values, as discrete actions (actions=)")
+    ]
 
 
 def _no_propensities(log: Log) -> list[Finding]:
@@ -391,6 +437,33 @@ def few_episodes_finding(
         advice = f"{closer}; or collect more episodes"
     sentence = f"{rests} whose return is unlike most others; at least {least:g} are needed"
     return [Finding("earning_episodes", sentence, advice)]
+
+
+def heavy_tail_finding(tail: Tail, difference: Interval, limits: Limits) -> list[Finding]:
+    """Whether the difference could be undone by returns of a heavy tail that are too rare for this log."""
+    room = difference.low if difference.low > 0 else -difference.high
+    if tail.missing < room:
+        return []
+    side, most, name = ("above", "highest", "highest_return") if tail.high else ("below", "lowest", "lowest_return")
+    bound = limits.highest_return if tail.high else limits.lowest_return
+    decisions = "the policy leaves" if tail.left else "the policy takes more often"
+    if bound is None:
+        rest = "a log of this size does not show how much of this tail it lacks"
+        flag = f"--{name.replace('_', '-')}"
+        known = f"state the {most} possible return of an episode, if it is known (Limits({name}=...), {flag}); "
+    else:
+        known = ""
+        rest = (
+            f"with returns of up to {three_digits(bound)} a log of this size may lack {three_digits(tail.missing)} per "
+            "episode of this tail"
+        )
+    sentence = (
+        f"the difference rests on decisions that {decisions} and whose returns are heavy-tailed {side} (Pareto k = "
+        f"{tail.shape:.2f}; above 0.5 they have no variance): the {most}, "
+        f"{three_digits(tail.extreme)}, has {tail.share:.1%} of their sum, and {rest}"
+    )
+    advice = f"{known}judge on many more episodes"
+    return [Finding("heavy_tail", sentence, advice)]
 
 
 def range_finding(estimate: float, low: float, high: float) -> list[Finding]:

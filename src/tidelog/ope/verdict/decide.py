@@ -13,6 +13,7 @@ import numpy as np
 
 from tidelog.data.validation.balance import Balance
 from tidelog.number_text import three_digits
+from tidelog.ope.assumptions.heavy_tails import adverse_tails
 from tidelog.ope.assumptions.independence import Dependence
 from tidelog.ope.assumptions.partial_identification import (
     excess_unshown,
@@ -37,6 +38,7 @@ from tidelog.ope.verdict.checks import (
     excess_finding,
     few_episodes_finding,
     habit_finding,
+    heavy_tail_finding,
     overlap_finding,
     propensity_findings,
     randomised_finding,
@@ -294,6 +296,7 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
     plain, by_ratios, products = ([], [], []) if side == "no difference shown" else _contradictions(case, SIDE[side])
     if side == "better":
         plain += [*chosen_finding(case.reuse.chosen_by, case.reuse.held_out, case.limits), *_hidden_cause(case)]
+    plain += _heavy_tails(case, side, difference)
     by_visits = supports.of("drl") if case.policy.occupancy is not None else None
     visits = ESTIMATORS[case.deciding].uses_occupancy
     estimated = case.policy.estimated
@@ -414,6 +417,18 @@ def _out_of_range(case: Case, difference: Interval) -> list[Finding]:
     high = high if limits.highest_return is None else max(high, limits.highest_return)
     slack = case.policy.rounding
     return range_finding(logged_return(case.policy).estimate + difference.estimate, low - slack, high + slack)
+
+
+def _heavy_tails(case: Case, side: Decision, difference: Interval) -> list[Finding]:
+    """Whether a heavy tail of returns that the log hardly shows could undo a shown difference.
+
+    Not with occupancy ratios, which weigh steps and no returns.
+    """
+    if side == "no difference shown" or ESTIMATORS[case.deciding].uses_occupancy:
+        return []
+    known = {"lowest": case.limits.lowest_return, "highest": case.limits.highest_return}
+    tails = adverse_tails(case.policy, better=side == "better", **known)
+    return [finding for tail in tails for finding in heavy_tail_finding(tail, difference, case.limits)]
 
 
 def _contradictions(case: Case, side: float) -> tuple[list[Finding], list[Finding], list[Finding]]:

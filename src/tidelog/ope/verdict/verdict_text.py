@@ -16,6 +16,7 @@ from tidelog.data.validation.balance import Balance
 from tidelog.number_text import amount, three_digits
 from tidelog.ope.assumptions.independence import ENDS, NEXT, REWARDS, failing
 from tidelog.ope.assumptions.partial_identification import extreme_returns, unusual_action_count
+from tidelog.ope.estimators.risk import RULE_OF_THREE
 from tidelog.ope.estimators.sequential import returns
 from tidelog.ope.evidence.propensities import Fit
 from tidelog.ope.evidence.propensity_file import FilePropensities
@@ -263,7 +264,6 @@ def _sentence(text: str) -> str:
 
 
 FEWEST = 0.001  # smallest share of unshown decisions that is reported
-RULE_OF_THREE = 3.0  # an event that does not occur in n cases has a probability below 3 / n, at 95%
 
 
 def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
@@ -271,7 +271,7 @@ def caveats(case: Case, outcome: Outcome) -> tuple[str, ...]:
     if outcome.decision == "unsupported":
         return ()
     sentences = [*_unshown(case, outcome), *_markov(case), *_drift(case)]
-    sentences += [] if outcome.decision == "no difference shown" else [_rare_outcome(case, outcome)]
+    sentences += [] if outcome.decision == "no difference shown" else _rare_outcomes(case, outcome)
     return (*sentences, _assumptions(case, outcome))
 
 
@@ -330,17 +330,36 @@ def _drift(case: Case) -> list[str]:
     ]
 
 
-def _rare_outcome(case: Case, outcome: Outcome) -> str:
-    """Outcomes that are too rare for a log of this size to exclude them."""
-    earned = returns(case.policy)
-    effective = max(min(outcome.support.effective_sample_size, float(case.policy.units)), 1.0)
-    harm = f"less than {three_digits(float(earned.min()))}; rare harm"
-    gain = f"more than {three_digits(float(earned.max()))}; rare gain"
-    beyond = gain if outcome.decision == "worse" else harm
-    return (
-        f"no recorded episode returned {beyond} beyond that, with a probability of up to "
-        f"{min(RULE_OF_THREE / effective, 1.0):.2g} per episode (3 / effective sample size), cannot be excluded"
+def _rare_outcomes(case: Case, outcome: Outcome) -> list[str]:
+    """Outcomes that are too rare for a log of this size to exclude them: under the policy, and where it is left.
+
+    Both would make the difference smaller; each sentence tells the return from which such outcomes would undo it.
+    """
+    earned, worse, units = returns(case.policy), outcome.decision == "worse", float(case.policy.units)
+    effective = max(min(outcome.support.effective_sample_size, units), 1.0)
+    logger, counted = outcome.logger.estimate, "episodes" if case.policy.clusters is None else "clusters"
+    left = f"which the policy would {'avoid' if worse else 'give up'}, "
+    tails = (
+        (worse, logger + outcome.difference.estimate, effective, "effective sample size", ""),
+        (not worse, logger, units, counted, left),
     )
+    sentences = []
+    for high, mean, count, name, where in tails:
+        than, what, sign = ("more", "rare gain", 1.0) if high else ("less", "rare harm", -1.0)
+        chance, end = min(RULE_OF_THREE / count, 1.0), float(earned.max() if high else earned.min())
+        undone = mean + sign * abs(outcome.difference.high if worse else outcome.difference.low) / chance
+        known = case.limits.highest_return if high else case.limits.lowest_return
+        if known is not None and sign * known < max(sign * undone, sign * end):
+            continue  # no possible outcome of this kind undoes the difference
+        if sign * undone > sign * end:
+            reverses = f", and would undo the difference if it returned {three_digits(undone)} or {than}"
+        else:
+            reverses = ", and would undo the difference"
+        sentences.append(
+            f"no recorded episode returned {than} than {three_digits(end)}; {what} beyond that, {where}with a "
+            f"probability of up to {chance:.2g} per episode (3 / {name}), cannot be excluded{reverses}"
+        )
+    return sentences
 
 
 def _assumptions(case: Case, outcome: Outcome) -> str:
