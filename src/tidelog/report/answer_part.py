@@ -121,7 +121,7 @@ def _picture(candidates: JudgedCandidates, answer: OverallAnswer) -> str:
     chosen, rows = answer.row, candidates.rows
     if len(rows) > MOST_PICTURED:
         order = sorted(rows, key=lambda row: (row is chosen, row.decision != "unsupported", row.difference.low))
-        rows = [row for row in rows if any(row is one for one in order[-MOST_PICTURED:])]
+        rows = tuple(row for row in rows if any(row is one for one in order[-MOST_PICTURED:]))
     reaches = [
         Reach(row.name, row.difference if row.decision != "unsupported" else row.difference._replace(estimate=np.nan),
               WORDS[row.decision][0] if row is chosen else "log", strong=row is chosen)
