@@ -655,6 +655,9 @@ def test_what_is_said_is_taken_and_the_rest_is_proposed_again() -> None:
     }  # fmt: skip
     assert read_log(campaign(), proposed).spec.action.names == ("mail A", "mail B", "none")
     assert not described.interactions
+    assert '# propensity = "shares"' in described.toml
+    declared = describe_table(campaign(), {"action": "segment", "reward": "visit", "propensity": 1 / 3})
+    assert "shares" not in declared.toml
     several = tomllib.loads(describe_table(campaign(), {"action": ["contact", "recency"], "episode": "person"}).toml)
     assert (several["action"], several["actions"], several["episode"]) == (["contact", "recency"], [5, 12], "person")
     assert "terminated" not in several
@@ -775,6 +778,10 @@ def test_text_in_brackets_that_is_no_list_of_numbers_stays_text() -> None:
     log = read_log(pl.DataFrame(lists), roles)
     assert log.spec.action == Discrete(2, ("[0, 1]", "[1, 0]"))
     assert log.observation["numeric"].shape[1] == 2
+    coded = read_log(pl.DataFrame(lists), roles | {"categorical": ["action", "x"]})
+    assert coded.spec.observation["categorical"].vocabularies == (("[1, 2]", "[3, 4]"),)  # type: ignore[union-attr]
+    worded = read_log(pl.DataFrame(lists), roles | {"vocabularies": {"x": ["[3, 4]", "[1, 2]"]}})
+    assert worded.spec.observation["categorical"].vocabularies == (("[3, 4]", "[1, 2]"),)  # type: ignore[union-attr]
     report = validate(pl.DataFrame(lists | {"x": ["[1, 2]"] * 59 + ["[1]"]}), roles)
     assert [(one.check, one.rows) for one in report.errors] == [("changing shapes", (60,))]
 

@@ -174,6 +174,8 @@ def test_a_missing_list_is_filled_as_when_the_log_was_read(tmp_path):
         np.testing.assert_allclose(np.asarray(policy(seen)), wanted[row], rtol=1e-4, atol=1e-5)
         sent = _observation([seen | {STATE: None} if row == 0 else seen], policy.spec, "observations")
         np.testing.assert_allclose(np.asarray(policy(sent))[0], wanted[row], rtol=1e-4, atol=1e-5)
+    empty = pd.DataFrame({STATE: [None] * 4, "load": frame["load"].to_list()[:4]})  # a table is never one list
+    assert np.asarray(policy(empty)).shape == (4, 2)
     features = log.features()
     assert features.columns == ["observation.state_0", "observation.state_1", "observation.state_2", "load"]
     assert features["observation.state_0"].is_nan().to_list()[:3] == [True, True, False]
