@@ -926,7 +926,7 @@ WORLDS: dict[str, World] = {
             "recorded": Variant(partial(no_change, means=0.0, spread=0.15, kept="recorded"), networks=True),
             "declared": Variant(partial(no_change, means=0.0, spread=0.15, kept="declared"), networks=True),
             "estimated, near the others": Variant(
-                partial(no_change, means=0.4, spread=0.15, kept="nothing"), networks=True, answered=0.8
+                partial(no_change, means=0.4, spread=0.15, kept="nothing"), sizes=(600,), networks=True, answered=0.8
             ),
             "declared, near the others": Variant(
                 partial(no_change, means=0.4, spread=0.15, kept="declared"), networks=True, answered=0.8

@@ -10,6 +10,7 @@ import tidelog as tl
 from benchmarks.adversarial_worlds import gaussian_policy
 from tidelog.ope.evidence.atoms import atoms_of, repeated_values
 from tidelog.ope.evidence.episodes import episode_folds
+from tidelog.ope.evidence.evidence import Target
 from tidelog.ope.evidence.propensities import propensities_of
 from tidelog.ope.evidence.target import target_of
 
@@ -162,3 +163,20 @@ def test_a_grid_of_a_few_values_is_refused_with_what_to_do():
     assert "one of 5 values (" in verdict.reasons[0]
     assert "other actions are in 0 rows, at least 50 are needed" in verdict.reasons[0]
     assert "as discrete actions" in verdict.paragraph
+
+
+def test_an_atom_is_shown_where_others_took_it_and_a_draw_off_the_atoms_where_enough_others_are_near():
+    context, still, action = actions(2400)
+    log = log_of(context, np.where((context == 3) & still, 0.4 + 0.1 * np.resize(NORMAL, 2400), action))
+    clone = propensities_of(log, episode_folds(log, 2, 0)).clones[0]
+    draws = np.repeat(np.asarray([[0.0], [0.4]], np.float32)[None], len(context), axis=0)  # [M, 2, 1]
+
+    def shown(number):
+        return clone.supports(Target(np.ones(2400), actions=draws[:, [number]]), log.spec.action)[:, 0]
+
+    assert (shown(0) == (context != 3)).all()  # in context 3 nobody took exactly 0
+    assert not shown(1).any(), "fewer than 1,000 steps off the atom were learnt from"
+    enough = replace(clone, rows=1000)
+    assert enough.supports(Target(np.ones(2400), actions=draws[:, [1]]), log.spec.action).all()
+    unnamed = replace(enough, pattern=replace(clone.pattern, supported=np.zeros_like(clone.pattern.supported)))
+    assert not unnamed.supports(Target(np.ones(2400), actions=draws[:, [1]]), log.spec.action).any()
