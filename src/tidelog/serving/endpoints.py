@@ -306,7 +306,8 @@ def _check_choices(choices: dict[str, Any], rows: int) -> None:
 def example(policy: Policy | Rule) -> dict[str, Any] | None:
     """Return the body of a request with the policy's own features: means of the log, first categories; None without.
 
-    A feature that was not standardised has its fill, or 0.
+    A feature that has whole numbers only in the log has the nearest one. A feature that was not standardised has its
+    fill, or 0.
     """
     spec, scaled = policy.spec, policy.manifest.get("scaler", {}).get("observation", {})
     leaves = [(key, leaf) for key, leaf in spec.observation.items() if not isinstance(leaf, Image)]
@@ -316,7 +317,10 @@ def example(policy: Policy | Rule) -> dict[str, Any] | None:
     for key, leaf in leaves:
         if isinstance(leaf, Vector):
             values = dict(zip(leaf.names, scaled[key]["mean"], strict=True)) if key in scaled else dict(leaf.fills)
-            row |= {name: float(f"{values.get(name, 0.0):.3g}") for name in column_names(leaf)}
+            whole = {leaf.names[column] for column in scaled.get(key, {}).get("whole", ())}
+            for name in column_names(leaf):
+                value = values.get(name, 0.0)
+                row[name] = round(value) if name in whole else float(f"{value:.3g}")
         else:
             words = leaf.vocabularies or ((),) * len(leaf.names)
             row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}
