@@ -172,7 +172,8 @@ class Description:
             alone = all(one.unique == 1 for one in self.fields if one.role == "action")
             algorithm = "bc" if self.proposed.reward is None or alone else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
-            lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to judge the policy on")
+            use = "judge the policy on" if self.proposed.reward is not None else "see how well they are predicted"
+            lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to {use}")
             if self.proposed.reward is None:
                 name = "columns.toml" if self.written is None else self.written
                 text = f"bc only imitates the log; for a better policy, set `reward` in {name} and train iql"
