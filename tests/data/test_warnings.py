@@ -40,7 +40,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("equal episode returns", {"reward": ENDS.astype(np.float32)}),
     ("duplicated observation columns", {"observation": CLEAN["observation"][:, [0, 1, 0]]}),
     ("extreme scale", {"observation": 1e-6 * CLEAN["observation"]}),
-    ("suspicious leak", {"observation": np.stack([CLEAN["reward"], CLEAN["observation"][:, 0]], axis=1)}),
+    ("outcome among observations", {"observation": np.stack([CLEAN["reward"], CLEAN["observation"][:, 0]], axis=1)}),
     ("suspicious leak", {"observation": np.roll(CLEAN["reward"], 1)}),
     ("suspicious leak", {"observation": CLEAN["action"].astype(np.float32)}),
     ("unbalanced actions", {"actions": 4}),

@@ -226,7 +226,8 @@ class Scaler:
     def to_json(self) -> dict[str, Any]:
         """Plain numbers that `from_json` reads back exactly."""
         leaves = {
-            name: {"mean": self.mean[name].tolist(), "std": self.std[name].tolist(), "whole": self.whole.get(name, [])}
+            name: {"mean": self.mean[name].tolist(), "std": self.std[name].tolist()}
+            | ({"whole": self.whole[name]} if self.whole.get(name) else {})
             for name in self.mean
         }
         shift = list(self.reward_shift) if isinstance(self.reward_shift, tuple) else self.reward_shift

@@ -21,6 +21,7 @@ from tidelog.data.io.infer_actions import suggest_rewards
 from tidelog.data.io.proposal import Proposal, roles_of, unused_columns
 from tidelog.data.io.table_fields import Field
 from tidelog.data.validation.clusters import name_words
+from tidelog.data.validation.leaks import is_after
 
 
 def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
@@ -33,6 +34,7 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
         if one.kind not in ("time", "empty", "list", "objects")
         and one not in outcomes
         and one not in last
+        and not is_after(one.name)
         and one.name not in proposal.actions
     ]
     if "reward" not in proposal.mapping and (outcomes or last):
@@ -74,6 +76,26 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
             if one.name in coded and one.kind == "whole number"
         ]
         _following(now, later, proposal)
+    _ask_about_endings(named, now, proposal)
+
+
+def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
+    """Note columns that are named as from after the decision, and those whose names end as the reward's does."""
+    roles = roles_of(proposal.mapping)
+    after = [f"'{one.name}'" for one in named if is_after(one.name) and one.name not in roles]
+    if after:
+        proposal.notes.append(
+            f"{list_names(after)}: named like what follows the decision; add to `observation` what is known before it"
+        )
+    reward = proposal.mapping.get("reward")
+    endings = {last_word(name) for name in ([reward] if isinstance(reward, str) else reward or [])
+               if len(name_words(name)) > 1}  # fmt: skip
+    alike = [f"'{one.name}'" for one in now if last_word(one.name) in endings and len(name_words(one.name)) > 1]
+    if alike:
+        proposal.notes.append(
+            f"{list_names(alike)}: the name ends like the reward's; known before the decision, or recorded with the "
+            "reward? Take what is not known before out of `observation`"
+        )
 
 
 def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:

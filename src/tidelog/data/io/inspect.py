@@ -33,6 +33,7 @@ from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.data.validation.errors import action_count, action_name
 from tidelog.data.validation.randomisation import BALANCED, MOST_BALANCED, raw_balance
+from tidelog.data.validation.warnings import outcome_among_observations
 
 _SHOWN = 12
 _TERMINAL = 80  # columns of the narrowest terminal
@@ -317,6 +318,7 @@ def describe_table(source: Any) -> Description:
         proposal.notes.insert(
             0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"
         )
+    _leave_out_leaks(table, proposal)
     roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
@@ -340,6 +342,26 @@ def describe_table(source: Any) -> Description:
         named,
         explode=settings.get("explode"),
     )
+
+
+def _leave_out_leaks(table: Table, proposal: Proposal) -> None:
+    """Take columns out of the proposed observations that tell the reward, and note why.
+
+    In episodes of several decisions they stay where nothing else is observed: being in a state may earn the reward.
+    """
+    if not {"observation", "action", "reward"} <= proposal.mapping.keys():
+        return
+    raw = from_table(table, Columns.from_mapping(proposal.mapping))
+    found = {one.column: one.found for one in outcome_among_observations(raw)}
+    observed = proposal.mapping["observation"]
+    leaks = {name: found[name] for name in observed if name in found}
+    if len(leaks) == len(observed) and len(raw.order.ids) < raw.rows:
+        return
+    for name in leaks:
+        proposal.leave_out(name)
+        proposal.notes.append(
+            f"'{name}' is not proposed as an observation: {leaks[name]}; add it if it is known before the decision"
+        )
 
 
 def _randomised_hints(raw: RawLog) -> list[str]:

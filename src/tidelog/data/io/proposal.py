@@ -22,6 +22,16 @@ class Proposal:
     actions: list[str] = field(default_factory=list)  # columns of which any may be the action
     ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
+    def leave_out(self, name: str) -> None:
+        """Take a column, with its next one, out of the observations."""
+        position = self.mapping["observation"].index(name)
+        for role in ("observation", "next_observation"):
+            self.mapping[role] = [one for i, one in enumerate(self.mapping.get(role, ())) if i != position]
+        self.mapping["categorical"] = [one for one in self.mapping.get("categorical", ()) if one != name]
+        for role in ("observation", "next_observation", "categorical"):
+            if not self.mapping[role]:
+                del self.mapping[role]
+
 
 _SETTINGS = ("actions", "bounds", "categorical", "na_values")
 
