@@ -17,7 +17,7 @@ import numpy as np
 
 from tidelog.errors import nearest
 from tidelog.runtime.list_choices import LEAST_POOL, MOST_REASONS, POOL
-from tidelog.runtime.observations import column_names
+from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender, Vocabulary
 from tidelog.runtime.rule import Rule
@@ -125,9 +125,9 @@ class ActEndpoint:
             codes = answer.pop("action")
             answer = {"action": np.asarray(space.names)[codes], "code": codes, **answer}
         plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
-        warning = {}
-        if asked.seed is not None and self.policy.acting == "mode":
-            warning["warning"] = other_way("mode")
+        warnings = [other_way("mode")] if asked.seed is not None and self.policy.acting == "mode" else []
+        warnings += [unseen_text(unseen)] if (unseen := unseen_labels(observation, self.policy.spec)) else []
+        warning = {"warning": "; ".join(warnings)} if warnings else {}
         if asked.single:
             return {name: None if values is None else values[0] for name, values in plain.items()} | warning
         return {PLURAL[name]: values for name, values in plain.items()} | warning

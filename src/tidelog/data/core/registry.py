@@ -145,8 +145,19 @@ rule("changing shapes", "error", "Rows of one column have different shapes, or t
 rule("unknown category", "error", "A categorical column holds a value that is not in its declared vocabulary.")
 rule("unreadable image", "error", "An image file is missing, damaged, or of an unsupported format.")
 rule("files differ", "error", "A column that the mapping names is missing in one file, or has another type there.")
+rule(
+    "rewards lost in 32 bits",
+    "error",
+    "Storage in 32 bits changes rewards by a tenth of their spread or more, as with 1 beside 100,000,000.",
+)
+rule(
+    "rewards rounded in 32 bits",
+    "warning",
+    "Storage in 32 bits changes rewards by a hundredth of their spread or more.",
+)
 rule("several files", "note", "The log was read from several files, in the order of their names.")
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
+rule("rare labels", "note", "Labels in few rows were joined to one, by the rule of the mapping.")
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(
     "converted",

@@ -19,9 +19,10 @@ from tidelog.data.io.column_names import (
 )
 from tidelog.data.io.infer_actions import suggest_rewards
 from tidelog.data.io.proposal import Proposal, roles_of, unused_columns
-from tidelog.data.io.table_fields import Field
+from tidelog.data.io.table_fields import FEW_ROWS, Field
 from tidelog.data.validation.clusters import name_words
 from tidelog.data.validation.leaks import is_after
+from tidelog.types import OTHER
 
 
 def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
@@ -64,6 +65,7 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
             or (one.kind == "whole number" and last_word(one.name) in CODED and (one.low or 0.0) >= 0)
         ]
         proposal.mapping |= {"categorical": coded} if coded else {}
+        _join_rare_labels([one for one in now if one.kind == "word"], proposal)
         doubtful = [f"'{one.name}'" for one in now if may_be_outcome(one)]
         if doubtful and "reward" not in proposal.mapping:
             proposal.notes.append(
@@ -77,6 +79,19 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
         ]
         _following(now, later, proposal)
     _ask_about_endings(named, now, proposal)
+
+
+def _join_rare_labels(words: Sequence[Field], proposal: Proposal) -> None:
+    """Propose one label for rare ones, where they have enough rows together and others are frequent."""
+    joined = [one for one in words if one.rare_rows >= FEW_ROWS and one.rare < one.unique]
+    if joined:
+        proposal.mapping["other"] = {one.name: FEW_ROWS for one in joined}
+        listed = list_names([f"{one.rare:,} of {one.unique:,} labels of '{one.name}' ({one.rare_rows:,} rows)"
+                             for one in joined])  # fmt: skip
+        proposal.notes.append(
+            f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels that "
+            "the log does not have count, too; drop `other` to keep them apart"
+        )
 
 
 def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:

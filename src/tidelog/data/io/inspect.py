@@ -496,6 +496,8 @@ def _value(value: Any) -> str:
     def text(part: Any) -> str:
         return json.dumps(part, ensure_ascii=False).replace("\x7f", r"\u007f")
 
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{text(key)} = {text(one)}' for key, one in value.items())} }}"
     line = text(value)
     if len(line) <= _WIDTH - 20 or isinstance(value, str):
         return line

@@ -28,12 +28,13 @@ class Proposal:
         for role in ("observation", "next_observation"):
             self.mapping[role] = [one for i, one in enumerate(self.mapping.get(role, ())) if i != position]
         self.mapping["categorical"] = [one for one in self.mapping.get("categorical", ()) if one != name]
-        for role in ("observation", "next_observation", "categorical"):
+        self.mapping["other"] = {one: rows for one, rows in self.mapping.get("other", {}).items() if one != name}
+        for role in ("observation", "next_observation", "categorical", "other"):
             if not self.mapping[role]:
                 del self.mapping[role]
 
 
-_SETTINGS = ("actions", "bounds", "categorical", "na_values")
+_SETTINGS = ("actions", "bounds", "categorical", "na_values", "other")
 
 
 def roles_of(mapping: dict[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import polars as pl
 from tidelog.data.parsing import column as parse
 
 NUMERIC = ("flag", "whole number", "number")
+FEW_ROWS = 10  # from which on a label is learnt by itself
 _SAMPLE = 1_000
 _MIXED = 0.01
 
@@ -29,6 +30,8 @@ class Field:
     negative: int = 0  # number of values below 0
     usual: float | None = None  # 99% quantile of the values other than 0
     zeros: int = 0  # number of values that are 0
+    rare: int = 0  # number of labels in fewer than `FEW_ROWS` rows
+    rare_rows: int = 0  # number of their rows
 
 
 def field_of(series: pl.Series) -> Field:
@@ -43,7 +46,9 @@ def field_of(series: pl.Series) -> Field:
     if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
         kind = "objects"
     if kind != "number":
-        return Field(series.name, kind, unique, empty, examples)
+        counts = series.drop_nulls().value_counts()["count"] if kind == "word" else pl.Series([], dtype=pl.UInt32)
+        few = counts.filter(counts < FEW_ROWS)
+        return Field(series.name, kind, unique, empty, examples, rare=len(few), rare_rows=int(few.sum()))
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
