@@ -25,6 +25,9 @@ else:  # reading logs must work without JAX
 Observation: TypeAlias = dict[str, Array]
 
 
+OTHER = "other"  # the label that stands for labels in few rows of a log, and for those that it does not have
+
+
 @dataclass(frozen=True)
 class Vector:
     """Numeric features, `[..., size]` float32; `names` are the column names, if the log has any.
@@ -44,12 +47,19 @@ class Vector:
 class Codes:
     """Categorical features, `[..., C]` int32; column `c` takes the codes `0 .. sizes[c] - 1`.
 
-    `vocabularies[c]` holds the label of each code; it is empty if the log itself holds codes.
+    `vocabularies[c]` holds the label of each code; it is empty if the log itself holds codes. Labels that the log does
+    not have take the code of the label `other`, if there is one (`OTHER`); `joined[c]` are the labels in few rows of
+    the log for which it stands.
     """
 
     sizes: tuple[int, ...]
     names: tuple[str, ...] = ()
     vocabularies: tuple[tuple[str, ...], ...] = ()
+    joined: tuple[tuple[str, ...], ...] = ()
+
+    def known(self, column: int) -> frozenset[str]:
+        """The labels of a column that the log has."""
+        return frozenset((*self.vocabularies[column], *(self.joined[column] if self.joined else ())))
 
 
 @dataclass(frozen=True)
@@ -284,7 +294,10 @@ class Spec:
 
 
 def _tagged(value: Any) -> dict[str, Any]:
-    return {"kind": type(value).__name__, **asdict(value)}
+    fields = asdict(value)
+    if not fields.get("joined", True):
+        del fields["joined"]  # of labels, which few logs have
+    return {"kind": type(value).__name__, **fields}
 
 
 def _untagged(data: Mapping[str, Any]) -> Any:
@@ -314,7 +327,9 @@ def _is_sound(part: Any) -> bool:
         )
     if isinstance(part, Codes):
         sizes = _all(part.sizes, _is_count) and len(part.sizes) > 0
-        return sizes and _are_names(part.names, len(part.sizes)) and _are_vocabularies(part.vocabularies, part.sizes)
+        named = sizes and _are_names(part.names, len(part.sizes)) and _are_vocabularies(part.vocabularies, part.sizes)
+        listed = named and _all(part.joined, lambda words: _all(words, _is_word))
+        return listed and len(part.joined) in (0, len(part.vocabularies))
     if isinstance(part, Image):
         return all(_is_count(size) for size in (part.height, part.width, part.channels))
     if isinstance(part, History):

@@ -27,6 +27,7 @@ from tidelog.runtime.artefact_files import notes_of
 from tidelog.serving.endpoints import RecommendEndpoint
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.run import Run
+from tidelog.training.runs.time_split import TimeSplit
 
 ROLES = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--reward", "click=0.2", "buy=1"]
 TINY = ["--size", "8", "--history", "6", "--targets", "3", "--batch-size", "8", "--hidden", "8", "--candidates", "4"]
@@ -407,6 +408,21 @@ def test_interactions_without_a_time_are_told_what_is_missing(tmp_path, capsys):
     assert main(shlex.split(command)[1:]) == 0
 
 
+@pytest.mark.parametrize("ticks", [1.0, 1e3])
+def test_epoch_times_are_shown_as_dates(ticks, tmp_path, capsys):
+    """The command `date -u -d @1395864323` writes 2014-03-26 20:05:23."""
+    times = [(1395864323.0 + 86_400 * row) * ticks for row in range(20)]
+    table = pl.DataFrame({"u": ["a", "b"] * 10, "i": list("cdef") * 5, "t": times})
+    table.write_csv(tmp_path / "events.csv")
+    assert main(["data", "inspect", "--data", str(tmp_path / "events.csv"), *ROLES[:6]]) == 0
+    assert "from 2014-03-26 20:05:23 to 2014-04-14 20:05:23" in said(capsys)
+    log = read_interactions(table, user="u", item="i", time="t")
+    assert log.facts()["time"] == "2014-03-26 20:05:23 to 2014-04-14 20:05:23"
+    assert " from 2014-04-11 00:53:23 on;" in TimeSplit(log, 0.2).notes()[0]
+    counts = read_interactions(table.with_columns(t=pl.int_range(20)), user="u", item="i", time="t")
+    assert counts.facts()["time"] == "0 to 19"
+
+
 def test_the_rewards_of_kinds_are_shown_as_a_flag(tmp_path, capsys):
     table = shop_table(tmp_path)
     assert main(["data", "inspect", "--data", str(table)]) == 0
@@ -455,10 +471,8 @@ def test_a_table_of_users_is_named_if_the_policy_reads_it(profile, tmp_path, mon
     assert ("--user-features" in recommend) == profile
     assert main(recommend) == 0
     assert re.findall(r"note: (\w+ \w+ \w+)", capsys.readouterr().out) == ["Q adds nothing"]  # after so few updates
-    columns = ["--user", "u", "--item", "i", "--time", "t"]
-    assert (
-        main(["recommend", "runs/recommender-bcq", "--data", "clicks.csv", *columns, "--k", "2", "--out", "a.csv"]) == 0
-    )
+    clicks(users=16).drop("kind").write_csv("plain.csv")
+    assert main(["recommend", "runs/recommender-bcq", "--data", "plain.csv", "--k", "2", "--out", "a.csv"]) == 0
     told = said(capsys)
     assert "note: every event counts as 'click'; --event names the column" in told
     assert ("note: nothing is known of the users; --user-features names their table" in told) == profile
@@ -575,6 +589,25 @@ def test_what_is_said_after_training_depends_on_the_policy_and_on_the_size_of_th
     assert list(next_lists.lists_advice(trained, 60.0)) == [report]
     monkeypatch.setattr(trained, "policy", lambda: listing("lists, gaps"))
     assert "--now NOW" in next_lists.next_command(trained)
+
+
+def test_columns_that_are_left_out_are_those_of_the_log_of_the_run(run, shop, tmp_path, capsys):
+    """The kind of event is a column that only one of the tables has; a saved policy knows no columns."""
+    words = ["recommend", str(run), "--k", "2", "--data"]
+    assert main([*words, str(shop / "clicks.csv"), *ROLES[:8], "--out", str(tmp_path / "named.csv")]) == 0
+    capsys.readouterr()
+    assert main([*words, str(shop / "clicks.csv"), "--out", str(tmp_path / "left.csv")]) == 0
+    assert "columns of the run's log: --user u, --item i, --time t, --event kind" in said(capsys)
+    assert pl.read_csv(tmp_path / "left.csv").equals(pl.read_csv(tmp_path / "named.csv"))
+    clicks(users=16).drop("kind").write_csv(tmp_path / "plain.csv")
+    assert main([*words, str(tmp_path / "plain.csv"), "--item", "i", "--out", str(tmp_path / "plain-lists.csv")]) == 0
+    assert "columns of the run's log: --user u, --time t note: " in said(capsys)
+    clicks(users=16).rename({"u": "who"}).write_csv(tmp_path / "other.csv")
+    assert main([*words, str(tmp_path / "other.csv"), "--out", str(tmp_path / "no.csv")]) == 2
+    assert "has no column 'u'" in said(capsys)
+    words[1] = str(shop / "policy")
+    assert main([*words, str(shop / "clicks.csv"), "--user", "u", "--out", str(tmp_path / "no.csv")]) == 2
+    assert "does not say which columns are users and items. fix: add --item, the names of these columns" in said(capsys)
 
 
 def test_the_lists_of_a_rule_are_written_by_its_name(run, shop, tmp_path, capsys):

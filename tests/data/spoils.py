@@ -85,7 +85,7 @@ ELSEWHERE = {
     "sparse codes",  # errors that name no row of a table that could be read, or that no table has
     "unreadable file", "unknown mapping key", "bad mapping", "missing column", "ragged rows", "duplicate column name",
     "wrong length", "empty log", "code out of range", "files differ",
-    "atoms", "declared propensities", "contradicted propensities",
+    "atoms", "declared propensities", "contradicted propensities", "rewards lost in 32 bits",
 }  # fmt: skip
 
 

@@ -72,6 +72,7 @@ BROKEN = [
     Broken("NaN or infinity", "age", (1, 9), put("age", (1, "nan"), (9, "inf"))),
     Broken("NaN or infinity", "sofa", (2,), put("sofa", (2, "1e39"))),
     Broken("NaN or infinity", "r", (2,), put("r", (2, "-inf"))),
+    Broken("rewards lost in 32 bits", "r", (), lambda f: f.with_columns(pl.col("r") + 1e9)),
     Broken("sparse codes", "dose", (3,), put("dose", (3, 10**9)), {"actions": None, "action_mask": None}),
     Broken("action out of range", "dose", (3,), put("dose", (3, 3))),
     Broken("action out of range", "dose", (3,), put("dose", (3, -1))),

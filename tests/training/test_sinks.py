@@ -61,6 +61,25 @@ def test_long_work_writes_lines_with_the_time_where_there_is_no_terminal(capfd, 
     assert lines[-1].endswith("bc  propensities  40%")
 
 
+def test_a_line_that_stays_the_same_is_written_after_pauses_that_double(capfd, monkeypatch):
+    clock = [0.0]
+
+    def wait(seconds):
+        clock[0] += seconds
+        if clock[0] > 60.0:
+            screen._view._line = "export  comparing  50%"
+        return clock[0] > 75.0
+
+    screen = Screen("export")
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    screen._view._ended = SimpleNamespace(wait=wait)
+    screen.tell("writing the ONNX file", 0.0)
+    screen._view._write()
+    lines = [line.split("  ")[-2:] for line in capfd.readouterr().err.splitlines()]
+    assert lines[:-2] == [["writing the ONNX file", "0%"]] * 4  # at 3, 9, 18 and 36 seconds
+    assert lines[-2:] == [["comparing", "50%"]] * 2
+
+
 def test_the_expected_duration_is_said_once_the_rate_is_measured(capfd, monkeypatch, origin):
     monkeypatch.setattr(runs, "SETTLED_SECONDS", 0.0)
     monkeypatch.setattr(runs, "LONG_SECONDS", 0.0)

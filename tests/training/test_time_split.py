@@ -106,7 +106,7 @@ def test_what_is_held_out_came_later_and_nothing_else_is_learnt_from():
 def test_a_split_says_what_it_holds_out():
     held = int(described().split(share=0.3).test.scored.sum())
     note = TimeSplit(described(), 0.3).notes()[0]
-    assert f"held out: {held} events ({held / len(described()):.1%}) from 10000002" in note
+    assert f"held out: {held} events ({held / len(described()):.1%}) from 2001-09-09 01:51:02 on" in note
     assert "measured by the next event" in note
     assert TimeSplit(described(), 0.0).notes() == []
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tyro
@@ -25,7 +25,8 @@ from tidelog.disk import make_folders
 from tidelog.errors import ConfigError, SpecError
 from tidelog.number_text import count_of
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
-from tidelog.policies.batch_inference import act_on_known, act_on_table, write_table
+from tidelog.policies.batch_inference import act_on_known, act_on_table, count_unseen, write_table
+from tidelog.runtime.observations import unseen_text
 from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Catalogue, Discrete
 
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
 
 ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
-RECORDED = ("member", "sample", "mode", "rule", "probabilities", "seed", "columns", "skip_unknown", "csv_safe")
+RECORDED = (
+    "member", "sample", "mode", "rule", "probabilities", "seed", "columns", "unseen", "skip_unknown", "csv_safe",
+)  # fmt: skip
 
 
 @dataclass
@@ -65,9 +68,12 @@ class Act(OutputFlags):
     """random seed of sampled actions; default: new random numbers each time"""
     columns: File | None = None
     """the mapping file of the log, for how it is read and its action mask; a run folder has its own"""
+    unseen: Literal["other", "skip", "fail"] = "other"
+    """what to do with a label that the log of the policy does not have: count it as the label `other` where the policy
+    learnt one (elsewhere it is an error), skip its row, or fail"""
     skip_unknown: File | None = None
-    """skip rows with a category that the log does not have, or without a number that is needed, and write them to
-    this file (.csv or .parquet); with a folder as --out, to its folder `skipped`"""
+    """skip rows with a label that the policy cannot read, or without a number that is needed, and write them to this
+    file (.csv or .parquet); with a folder as --out, to its folder `skipped`"""
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
@@ -171,10 +177,12 @@ def _write_rows(
 ) -> tuple[int, int, list[str]]:
     """Write the actions of one table, and the skipped rows; return the number of rows, of skipped ones, and notes."""
     columns, skipped, notes = _columns(options, source), 0, list[str | None]()
-    if skipped_file is None:
-        acted = act_on_table(policy, source, columns, options.seed, probabilities=options.probabilities)
+    if skipped_file is None and options.unseen != "skip":
+        acted = act_on_table(
+            policy, source, columns, options.seed, probabilities=options.probabilities, unseen=options.unseen
+        )
     else:
-        known, left_out = act_on_known(policy, source, columns, options.seed)
+        known, left_out = act_on_known(policy, source, columns, options.seed, options.unseen)
         skipped = len(left_out)
         if known is None:
             raise SpecError(
@@ -182,7 +190,14 @@ def _write_rows(
                 f"{left_out['unknown'][0]}. fix: correct the cells"
             )
         acted = known
-        notes.append(write_table(left_out, skipped_file, options.csv_safe))
+        if skipped_file is not None:
+            notes.append(write_table(left_out, skipped_file, options.csv_safe))
+        elif skipped:
+            notes.append(
+                f"{count_of(skipped, 'row')} skipped, such as row {left_out['row'][0]}: {left_out['unknown'][0]}"
+            )
+    if counts := count_unseen(policy, acted):
+        notes.append(unseen_text(counts))
     notes.append(write_table(acted, target, options.csv_safe))
     return len(acted), skipped, [note for note in notes if note]
 
@@ -215,6 +230,7 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
             f"--data {source} and --out {target}: expected both to end in {ARRAYS}, or neither. fix: {fix}"
         )
     flags = {
+        "--unseen": None if options.unseen == "other" else options.unseen,
         "--columns": options.columns,
         "--skip-unknown": options.skip_unknown,
         "--csv-safe": options.csv_safe or None,
@@ -239,8 +255,11 @@ def _on_arrays(options: Act, source: str | list[str], target: Path) -> dict[str,
 
 def _policy(options: Act) -> Acts:
     """Return the policy in the chosen way of acting; ConfigError for a seed without chance, and flags that exclude."""
-    if options.probabilities and options.skip_unknown is not None:
-        raise ConfigError("--probabilities and --skip-unknown are both set. fix: set only one of them")
+    if options.probabilities and (options.skip_unknown is not None or options.unseen == "skip"):
+        flag = "--skip-unknown" if options.skip_unknown is not None else "--unseen skip"
+        raise ConfigError(f"--probabilities and {flag} are both set. fix: set only one of them")
+    if options.unseen == "fail" and options.skip_unknown is not None:
+        raise ConfigError("--unseen fail and --skip-unknown are both set. fix: set only one of them")
     policy = in_chosen_way(_opened(options), options.sample, options.mode)
     if options.seed is not None and policy.acting != "sample":
         raise ConfigError("--seed: the policy takes its most likely actions, which are not random. fix: drop --seed")

@@ -26,10 +26,11 @@ from tidelog.data.declare import is_declaration
 from tidelog.data.io.readers import read_any
 from tidelog.data.log import Log
 from tidelog.data.sources.files import several_as_text
-from tidelog.errors import ConfigError, LogError
+from tidelog.errors import ConfigError, LogError, SpecError
 from tidelog.memory import limit_arenas
 from tidelog.number_text import in_unit, three_digits, with_ends
 from tidelog.ope.estimators.risk import ALPHA, tail_refusal
+from tidelog.ope.imitation import imitation_of
 from tidelog.ope.rules import has_rules
 from tidelog.ope.run_rules import WORDS, rules_of_run
 from tidelog.ope.verdict.judge import judge
@@ -180,6 +181,13 @@ def judge_and_show(options: Judge) -> JudgeResult:
     if options.looks:
         return JudgeResult(_show_looks(ledger, which), None)
     named_policies = [one for source in sources for one in _named_policies(options, source, len(sources) > 1)]
+    if log.reward is None:
+        found = "; ".join(f"{one.name} {imitation_of(one.policy, log).sentence}" for one in named_policies)
+        raise SpecError(
+            "the log has no rewards, so no policy can be judged better or worse than its decisions; expected one "
+            f"reward column. All that can be said: on {which}, {found}. fix: name the reward in the mapping, and train "
+            "again"
+        )
     if not (options.sample or options.mode):
         named_policies = _all_ways(options, sources, named_policies, log)
     check_targets(options.out, overwrite=options.overwrite)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -45,16 +45,16 @@ class Recommend(OutputFlags):
     out: File
     """the output file with the lists, one item per row (.csv or .parquet); or, for several files, a folder, with a file
     for each of them: called again, the command goes on where it was stopped"""
-    user: Column
-    """the column of users"""
-    item: Column
-    """the column of items; an empty cell is a user without a history"""
+    user: Column | None = None
+    """the column of users; default: that of the run's log, for a run folder"""
+    item: Column | None = None
+    """the column of items; an empty cell is a user without a history; default: that of the run's log"""
     time: Column | None = None
-    """the column of times; without it, rows are in order"""
+    """the column of times; without it, rows are in order; default: that of the run's log, if the table has it"""
     now: Annotated[str, "TIME"] | None = None
     """the time of the lists, if the policy was trained with time gaps: a number or a date, as in the log"""
     event: Column | None = None
-    """the column of the kind of event"""
+    """the column of the kind of event; default: that of the run's log, if the table has it"""
     user_features: File | None = None
     """a table with one row per user, if the policy was trained with one"""
     new_items: File | None = None
@@ -91,7 +91,40 @@ class Recommend(OutputFlags):
 
 def run(words: list[str]) -> int:
     """Write recommendations for a table, or for each of several."""
-    return present_each(parse(Recommend, words, "recommend"), _recommend, _recommend_for_files)
+    return present_each(
+        parse(Recommend, words, "recommend"),
+        lambda one: _recommend(_with_columns(one, source_of(one.data, "--data"))),
+        lambda one, files: _recommend_for_files(_with_columns(one, str(files[0])), files),
+    )
+
+
+def _with_columns(options: Recommend, source: str | list[str]) -> Recommend:
+    """Return the flags with the columns of the run's log where they are left out; ConfigError without user or item.
+
+    Columns of times and of kinds of events are those of the log where the table has them.
+    """
+    columns = {role: getattr(options, role) for role in ("user", "item", "time", "event")}
+    logged: dict[str, str] = {}
+    folder = Path(options.policy)
+    if (folder / "run.json").exists():
+        from tidelog.training.runs.record import Record
+
+        roles = (Record.read(folder).data.origin or {}).get("roles") or {}
+        logged = {role: roles[role] for role, column in columns.items() if column is None and roles.get(role)}
+    optional = [column for role, column in logged.items() if role in ("time", "event")]
+    table = table_with(source, list((columns | logged).values())) if optional else None
+    left_out: dict[str, Any] = {
+        role: name for role, name in logged.items() if name not in optional or (table and table.has(name))
+    }
+    missing = [f"--{role}" for role in ("user", "item") if (columns | left_out)[role] is None]
+    if missing:
+        raise ConfigError(
+            f"{options.policy} does not say which columns are users and items. fix: add {' and '.join(missing)}, the "
+            "names of these columns"
+        )
+    if left_out:
+        print_details("columns of the run's log: " + ", ".join(f"--{role} {name}" for role, name in left_out.items()))
+    return replace(options, **left_out)
 
 
 def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
@@ -116,7 +149,7 @@ def _recommend_for_files(options: Recommend, files: list[Path]) -> dict[str, Any
 
     policy = _opened(options)
     folder = Path(options.out)
-    _check_users([*files, *(() if options.overwrite else earlier_sources(folder, files))], options.user)
+    _check_users([*files, *(() if options.overwrite else earlier_sources(folder, files))], str(options.user))
     settings = settings_of(options, RECORDED, policy, reads=READS)
     with ManyFiles.begin(folder, settings, files, options.overwrite) as plan:
         write_each(plan, "recommending", __name__, options.folder_options, options.quiet)
@@ -154,7 +187,7 @@ def _recommend(options: Recommend) -> dict[str, Any]:
             source_of(options.data, "--data"),
             lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
         )
-    note, users = write_table(lists, target, options.csv_safe), int(lists[options.user].n_unique())
+    note, users = write_table(lists, target, options.csv_safe), int(lists[str(options.user)].n_unique())
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     print_line(f"lists of {count_of(options.k, 'item')} for {count_of(users, 'user')}: {target}")
     if options.exclude_seen == "auto":
@@ -169,8 +202,8 @@ def _lists(
     return recommend_for_table(
         policy,
         source,
-        user=options.user,
-        item=options.item,
+        user=str(options.user),
+        item=str(options.item),
         time=options.time,
         event=options.event,
         user_features=None if options.user_features is None else Path(options.user_features),
@@ -193,7 +226,7 @@ def _opened(options: Recommend) -> Recommends:
             raise ConfigError("--rule counts the log, without a policy. fix: drop --new-items and --member")
         return cast("Recommends", open_rule(options.policy, options.rule))
     if options.new_items is not None:
-        described = new_items(open_policy(options.policy, options.member), options.new_items, options.item)
+        described = new_items(open_policy(options.policy, options.member), options.new_items, str(options.item))
         return cast("Recommends", described)
     policy = open_for_use(options.policy, options.member)
     Vocabulary(policy.spec)
@@ -237,7 +270,7 @@ def _candidates(options: Recommend) -> list[str] | None:
         return _lines(options.candidates)
     if options.candidates is None:
         raise ConfigError("--available has no table. fix: add --candidates TABLE, or drop --available")
-    return available_items(Path(options.candidates), options.item, options.available)
+    return available_items(Path(options.candidates), str(options.item), options.available)
 
 
 def _lines(path: str | None) -> list[str] | None:

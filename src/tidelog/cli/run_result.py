@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -114,10 +114,37 @@ def show_run(run: Run, seconds: float, judged: bool = False) -> None:
 
         print_next(run, seconds)
         return
+    for line in imitation_lines(run):
+        print_line(line)
     if run.record.options.log_out is not None:
         print_line(f"log of all decisions: {_short(run.record.options.log_out)}")
     if not judged:
         print_commands(run)
+
+
+def imitation_lines(run: Run) -> Iterator[str]:
+    """What can be said of a run on a log without rewards: how well its policies predict held-out decisions."""
+    record = run.record
+    if record.has_rewards or not record.held_out or connected().rank:
+        return
+    from tidelog.ope.imitation import imitation_of
+    from tidelog.ope.verdict.verdict_store import held_out_part
+
+    try:
+        part, which = held_out_part(Path(str(run.folder)), record)
+    except TidelogError as error:
+        yield f"note: the policy was not compared with the logged actions: {error}"
+        return
+    policies = {"": run.best_policy()} if record.options.best is not None else dict(_members(run))
+    for name, policy in policies.items():
+        yield f"on {which}, {run.name}{name} {imitation_of(policy, part).sentence}"
+    yield "the log has no rewards: nothing can be said of whether other decisions are better"
+
+
+def _members(run: Run) -> Iterator[tuple[str, Any]]:
+    several = len(run.members) > 1
+    for member in run.members[:MOST_MEMBERS]:
+        yield f" (member {member.index})" if several else "", run.policy(member=member.index)
 
 
 def print_commands(run: Run, judged: bool = False) -> None:
@@ -154,8 +181,7 @@ def _next_commands(run: Run, judged: bool) -> list[str]:
         if not record.is_finetuned:  # a verdict on another policy needs the log of one that does not change
             commands.append(f"tidelog collect --env {environment} --policy {folder} --episodes 1000 --out LOG")
     origin = record.data.origin or {}
-    has_reward = not record.sketches or any(sketch["rewards"] for sketch in record.sketches.values())
-    if (record.environment is None or record.is_finetuned) and has_reward and not judged:
+    if (record.environment is None or record.is_finetuned) and record.has_rewards and not judged:
         commands.append(record.judge_command(Path(str(run.folder))))
     if ending_of(str(origin.get("source", "")), ARRAYS) is not None:
         commands.append(f"tidelog act {folder} --data NEW_ROWS.npz --out actions.npz")

@@ -14,7 +14,7 @@ import numpy as np
 
 from tidelog.data.core.log_columns import LogColumns
 from tidelog.data.core.order import Values
-from tidelog.data.statistics import moments
+from tidelog.data.statistics import moments, whole_columns
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.schema import typed
 from tidelog.types import Vector
@@ -134,7 +134,8 @@ def _deviation(centred: Values, values: Values) -> float:
 class Scaler:
     """The inputs of networks: `(observation - mean) / std` and `reward * reward_scale + reward_shift`.
 
-    `mean` and `std` hold `[size]` float32 for each standardised Vector leaf; other leaves stay unchanged.
+    `mean` and `std` hold `[size]` float32 for each standardised Vector leaf; other leaves stay unchanged. `whole` holds
+    the indices of the columns of a leaf that have whole numbers only, for examples of observations.
     """
 
     mean: dict[str, Values] = field(default_factory=dict)
@@ -143,6 +144,7 @@ class Scaler:
     reward_shift: float | tuple[float, ...] = 0.0  # one number for each of several rewards
     reward_steps: int | None = None  # as in `RewardScale`
     starts_at_mean: bool = False  # as in `RewardScale`
+    whole: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
     def fit(
@@ -156,14 +158,18 @@ class Scaler:
 
         A column with std below 1e-6 is only centred. `rewards` is the scale of the rewards; None leaves them unchanged.
         """
-        mean, std = {}, {}
+        mean, std, whole = {}, {}, {}
         for name, leaf in log.spec.observation.items():
             if observations and isinstance(leaf, Vector):
-                stored = log.observation[name]
-                centre, std_dev = moments(stored if episodes is None else _Rows(stored, log.stored_rows(episodes)))
+                stored: Any = log.observation[name]
+                stored = stored if episodes is None else _Rows(stored, log.stored_rows(episodes))
+                centre, std_dev = moments(stored)
                 mean[name] = centre.astype(np.float32)
                 std[name] = np.where(std_dev < _SMALLEST_STD, 1.0, std_dev).astype(np.float32)
-        return cls(mean, std, *(RewardScale() if rewards is None else rewards))
+                fills = dict(leaf.fills)
+                known = [fills.get(column, 0.0) for column in leaf.names or [""] * leaf.size]
+                whole[name] = whole_columns(stored, np.asarray(known, np.float32))
+        return cls(mean, std, *(RewardScale() if rewards is None else rewards), whole=whole)
 
     def observation(self, observation: Mapping[str, Values]) -> dict[str, Values]:
         """Scale leaves `[..., size]` to network inputs, float32."""
@@ -219,7 +225,11 @@ class Scaler:
 
     def to_json(self) -> dict[str, Any]:
         """Plain numbers that `from_json` reads back exactly."""
-        leaves = {name: {"mean": self.mean[name].tolist(), "std": self.std[name].tolist()} for name in self.mean}
+        leaves = {
+            name: {"mean": self.mean[name].tolist(), "std": self.std[name].tolist()}
+            | ({"whole": self.whole[name]} if self.whole.get(name) else {})
+            for name in self.mean
+        }
         shift = list(self.reward_shift) if isinstance(self.reward_shift, tuple) else self.reward_shift
         return {
             "observation": leaves,
@@ -248,7 +258,8 @@ class Scaler:
             raise CheckpointError(
                 "the scaler of rewards is invalid: expected finite numbers, a scale above 0. fix: write it again"
             )
-        return cls(mean, std, file.reward_scale, shift, file.reward_steps, file.starts_at_mean)
+        whole = {name: leaf.whole for name, leaf in file.observation.items()}
+        return cls(mean, std, file.reward_scale, shift, file.reward_steps, file.starts_at_mean, whole)
 
 
 class ValueUnit(NamedTuple):
@@ -265,6 +276,7 @@ class ValueUnit(NamedTuple):
 class _ScalesFile(msgspec.Struct, forbid_unknown_fields=True):
     mean: list[float]
     std: list[float]
+    whole: list[int] = []
 
 
 class _ScalerFile(msgspec.Struct, forbid_unknown_fields=True):

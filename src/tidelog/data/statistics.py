@@ -132,6 +132,17 @@ def moments(values: Any) -> tuple[Values, Values]:
     return np.asarray(mean), np.sqrt(np.asarray(squares) / len(values))
 
 
+def whole_columns(values: Any, fills: Values) -> list[int]:
+    """Return the columns of `[M, O]` that have only whole numbers, or the values of `fills` [O], in one pass."""
+    columns = np.arange(len(fills))
+    for at in range(0, len(values), _CHUNK):
+        if not len(columns):
+            break
+        chunk = values[at : at + _CHUNK][:, columns]
+        columns = columns[((chunk == np.round(chunk)) | (chunk == fills[columns])).all(axis=0)]
+    return [int(column) for column in columns]
+
+
 def _actions(log: LogColumns) -> dict[str, Any]:
     space = log.spec.action
     if isinstance(space, Discrete):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import polars as pl
@@ -22,12 +22,13 @@ from tidelog.data.parsing.tables import Table, without_na
 from tidelog.data.sources import table_of
 from tidelog.disk import stream_to, write_file
 from tidelog.errors import ConfigError, SpecError, nearest
-from tidelog.runtime.observations import column_names, feature_names, fill_features
+from tidelog.runtime.observations import column_names, feature_names, fill_features, unseen_labels
 from tidelog.runtime.replay import replay
 from tidelog.runtime.way_of_acting import Acts
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector, lists_among
+from tidelog.types import OTHER, Catalogue, Codes, Continuous, Discrete, Image, Leaf, Spec, Vector, lists_among
 
 AnyMapping: TypeAlias = Columns | str | Path | None  # a mapping, or the path of its file
+Unseen: TypeAlias = Literal["other", "skip", "fail"]  # what is done with labels that the policy's log does not have
 
 
 def act_on_table(
@@ -37,6 +38,7 @@ def act_on_table(
     seed: int | None = None,
     *,
     probabilities: bool = False,
+    unseen: Literal["other", "fail"] = "other",
 ) -> pl.DataFrame:
     """Return the table's rows with the policy's actions in one column `action` (or `action_0`, ... for vectors).
 
@@ -48,31 +50,59 @@ def act_on_table(
     Rows of several files (see `tidelog.read_log`) come one file after another. Features of arrays without names are the
     columns `observation_0`, ... of an exported log (`observation` for one). Raises LogError where the table cannot be
     read, SpecError (with column and rows) for a missing or invalid feature, or for a value outside the log's
-    vocabulary. `mapping`, that of the log, says how text is read, and names the columns of the allowed actions.
+    vocabulary, unless that has the label `other` and `unseen` is "other". `mapping`, that of the log, says how text is
+    read, and names the columns of the allowed actions.
     """
     mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
     read = _read(table, mapping, feature_names(_with_names(policy.spec)))
+    if unseen == "fail":
+        _check_all_known(read, _with_names(policy.spec))
     acted = _actions(policy, read, mapping, seed, _files(table), probabilities=probabilities)
     return table.frame.with_columns(**acted)
 
 
+def count_unseen(policy: Acts, acted: pl.DataFrame) -> dict[str, int]:
+    """Return how many rows of a table have a label that counts as `other`, by feature."""
+    spec = _with_names(policy.spec)
+    words = [name for leaf in spec.observation.values() if isinstance(leaf, Codes) and leaf.vocabularies
+             for name in leaf.names]  # fmt: skip
+    return unseen_labels({name: acted[name].cast(pl.String).to_numpy() for name in words}, spec)
+
+
+def _check_all_known(frame: pl.DataFrame, spec: Spec) -> None:
+    """Raise SpecError for labels that the policy's log does not have, also where `other` would stand for them."""
+    unknown = [values for values in _unknown(frame, spec, unseen="fail") if values]
+    if unknown:
+        raise SpecError(
+            f"{len(unknown):,} rows have values that the policy's log does not have, such as {unknown[0]}. fix: "
+            "correct the cells, or drop --unseen fail (unseen='other')"
+        )
+
+
 def act_on_known(
-    policy: Acts, source: Source, mapping: AnyMapping = None, seed: int | None = None
+    policy: Acts,
+    source: Source,
+    mapping: AnyMapping = None,
+    seed: int | None = None,
+    unseen: Unseen = "other",
 ) -> tuple[pl.DataFrame | None, pl.DataFrame]:
     """Return `act_on_table` of the rows with values that the policy can read, and the skipped rows.
 
     The skipped rows have a column `row`, counted from 1, after a column `file` if there are several, and a column
-    `unknown` with the unknown values. The first table is None where no row is left. ConfigError for a recurrent policy:
+    `unknown` with the unknown values; labels that the policy's log does not have are unknown unless `unseen` is "other"
+    and its vocabulary has that label. The first table is None where no row is left. ConfigError for a recurrent policy:
     it needs every row of an episode.
     """
     if policy.is_recurrent:
-        raise ConfigError("a recurrent policy needs every row of an episode. fix: drop --skip-unknown")
+        raise ConfigError(
+            "a recurrent policy needs every row of an episode. fix: drop --skip-unknown and --unseen skip"
+        )
     mapping = None if mapping is None else Columns.of(mapping)
     table = _table(policy, source, mapping)
     frame, files = table.frame, table.files
     read = _read(table, mapping, feature_names(_with_names(policy.spec)))
-    unknown = _unknown(read, _with_names(policy.spec), policy.reads_other_words)
+    unknown = _unknown(read, _with_names(policy.spec), policy.reads_other_words, unseen)
     is_unknown = np.asarray([bool(unknown_values) for unknown_values in unknown], bool)
     at = np.flatnonzero(is_unknown)
     skipped = pl.DataFrame(
@@ -89,7 +119,7 @@ def act_on_known(
     return acted, skipped.hstack(frame.filter(pl.Series(is_unknown)))
 
 
-def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> list[str]:
+def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False, unseen: Unseen = "other") -> list[str]:
     """Return the values of every row that the policy cannot read, each with its column; empty where there are none.
 
     These are values outside the log's vocabulary, and cells without a number where a number is needed.
@@ -104,9 +134,15 @@ def _unknown(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> list
 
     for leaf in spec.observation.values():
         if isinstance(leaf, Codes) and leaf.vocabularies:
-            for name, words in zip(leaf.names, leaf.vocabularies, strict=True) if not other_words else ():
-                if words:
-                    add(name, frame[name].cast(pl.String).fill_null("").is_in(list(words)).to_numpy())
+            other_words = other_words and unseen == "other"
+            for place, (name, words) in enumerate(zip(leaf.names, leaf.vocabularies, strict=True)):
+                if other_words or not words:
+                    continue
+                text = frame[name].cast(pl.String).fill_null("")
+                readable = text.is_in(list(leaf.known(place)))
+                if OTHER in words and unseen == "other":
+                    readable = readable | (text != "")
+                add(name, readable.to_numpy())
         elif not isinstance(leaf, Image):
             fills = dict(leaf.fills) if isinstance(leaf, Vector) else {}
             for name in column_names(leaf) if isinstance(leaf, Vector) else leaf.names:
@@ -321,7 +357,8 @@ def _leaves(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> dict[
     leaves = {name: _leaf(frame, leaf, problems, other_words) for name, leaf in spec.observation.items()}
     if problems:
         fix = (
-            "correct the cells, leave the rows out, or pass the log's mapping (--columns) if it says how they are read"
+            "correct the cells, leave the rows out (--unseen skip), or pass the log's mapping (--columns) if it says "
+            "how they are read"
         )
         raise SpecError(f"{'; '.join(problems)}. fix: {fix}")
     return leaves
@@ -374,6 +411,8 @@ def _codes(series: pl.Series, words: tuple[str, ...], problems: list[str], other
     codes = text.replace_strict(
         known, pl.Series(range(len(words)), dtype=pl.Int32), default=None, return_dtype=pl.Int32
     )
+    if OTHER in words:
+        codes = pl.select(pl.when(codes.is_null() & (text != "")).then(words.index(OTHER)).otherwise(codes)).to_series()
     bad = np.flatnonzero(codes.is_null().to_numpy())
     if len(bad) and not other_words:
         word = text[int(bad[0])] or "(an empty cell)"

@@ -87,10 +87,10 @@ def candidates_of(runs: Sequence[SavedRun]) -> JudgedCandidates | None:
     return JudgedCandidates(tuple(rows), saved, tuple(contrasts), max(margins), None if apart else level, unit)
 
 
-def title(candidates: JudgedCandidates | None) -> str:
-    """The answer in a few words, the heading of the page."""
+def title(candidates: JudgedCandidates | None, rewards: bool = True) -> str:
+    """The answer in a few words, the heading of the page; `rewards`: whether a log has any."""
     if candidates is None:
-        return "Not judged yet"
+        return "Not judged yet" if rewards else "No rewards, no verdict"
     answer = candidates.answer
     if answer.decision == "better" and answer.row is not None:
         if answer.row.rule is not None and len(answer.row.rule) <= _SHORT:

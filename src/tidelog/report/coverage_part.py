@@ -13,6 +13,7 @@ import numpy as np
 from tidelog.data.log import Log
 from tidelog.errors import TidelogError
 from tidelog.number_text import three_digits
+from tidelog.ope.imitation import Imitation
 from tidelog.report.charts import Source, Values, overlaid, shares
 from tidelog.report.frame import figure, folded, grid, legend, paragraph, section
 from tidelog.report.learning_part import Line, lines_of
@@ -114,13 +115,15 @@ def part_of(log: Log, lines: Sequence[Line]) -> Part:
 
 
 def _likeness(one: Choices, part: Part) -> str:
-    logged = part.log.action[: part.steps]
-    if isinstance(part.log.spec.action, Continuous):
-        each = np.linalg.norm(one.actions - logged, axis=-1).mean(axis=1)
-        return f"{one.line.name}: mean distance to the logged actions {_over(each, three_digits)}."
-    same = one.actions == logged
-    each = same.reshape(*same.shape[:2], -1).all(axis=-1).mean(axis=1)
-    return f"{one.line.name}: the same action as the log at {_over(each, '{:.1%}'.format)} of the steps."
+    found = [Imitation.of(part.log, actions, part.starts) for actions in one.actions]
+    if len(found) == 1:
+        return f"{one.line.name} {found[0].sentence}."
+    each, beside = np.asarray([seed.policy.mean() for seed in found]), found[0].constant.mean()
+    if found[0].is_distance:
+        text, always = f"mean distance to the logged actions {_over(each, three_digits)}", three_digits(beside)
+    else:
+        text, always = f"the same action as the log at {_over(each, '{:.1%}'.format)} of the steps", f"{beside:.1%}"
+    return f"{one.line.name}: {text}; {found[0].constant_name}: {always}."
 
 
 def _over(each: Values, written: Callable[[float], str]) -> str:

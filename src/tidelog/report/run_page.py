@@ -106,7 +106,8 @@ def run_page(
     for number, (name, make) in enumerate(parts.items()):
         tell(_LINKS[name].lower(), number / len(parts))
         sections[name] = make()
-    title = answer_title(candidates) if decide else ", ".join(run.name for run in runs)
+    rewards = any(run.record.has_rewards for run in decide)
+    title = answer_title(candidates, rewards) if decide else ", ".join(run.name for run in runs)
     lead = f"{', '.join(run.name for run in runs)}: {len(runs)} runs."
     if len(runs) == 1:
         run = runs[0]

@@ -116,6 +116,13 @@ def _none(run: SavedRun) -> str:
         )
         return paragraph(text) + command(evaluate_command(run))
     held_out = len(run.record.held_out)
+    if not run.record.has_rewards:
+        text = (
+            "The log has no rewards, so no policy can be judged better or worse than its decisions. How well the "
+            f"policy imitates them is said below, under Actions{' (of its held-out episodes)' if held_out else ''}. "
+            "To judge policies, name a reward in the mapping and train again."
+        )
+        return paragraph(text)
     text = f"This run was not judged yet. This command judges it on its {held_out:,} held-out episodes:"
     if not held_out:
         text = (

@@ -105,6 +105,8 @@ class Saved:
                 pair = _float32(leaf["mean"], size), _float32(leaf["std"], size)
                 if (pair[1] <= 0).any():
                     raise ValueError(f"a standard deviation of '{name}' is 0 or less")
+                if not set(leaf.get("whole", ())) <= set(range(len(pair[0]))):
+                    raise ValueError(f"columns of whole numbers of '{name}' do not exist")
                 scales[name] = pair
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise CheckpointError(

@@ -2,8 +2,8 @@
 
 All become the spec's leaves, optionally padded to a few batch sizes to limit compilation. Wrong names or counts, text,
 missing numbers and unknown values are SpecErrors that name the feature. A categorical feature is looked up in its
-vocabulary; integers under the leaf's name are codes already. Values that were filled when the log was read are filled
-in the same way here.
+vocabulary, where the label `other`, if it is there, stands for those that the log does not have; integers under the
+leaf's name are codes already. Values that were filled when the log was read are filled in the same way here.
 
 Letters: `B` batch, `P` padded batch, `A` number of actions.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import SpecError, nearest
-from tidelog.types import Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
+from tidelog.types import OTHER, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec, Vector, lists_among
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -332,13 +332,44 @@ def _codes(
 
 def _looked_up(values: NumpyArray, name: str, vocabulary: tuple[str, ...], other_words: bool) -> NumpyArray:
     table = {word: code for code, word in enumerate(vocabulary)}
-    words = ["" if value is None or value != value else str(value) for value in values.tolist()]
-    codes = np.asarray([table.get(word, -1) for word in words], np.int32)
+    words = _words(values)
+    unseen = table.get(OTHER, -1)
+    codes = np.asarray([table.get(word, unseen if word else -1) for word in words], np.int32)
     if (codes < 0).any() and not other_words:
         row = int(np.argmax(codes < 0))
         word = words[row][:LONGEST]
         raise SpecError(f"'{name}' is {word!r} in row {row}, unknown in the log: {nearest(word, table)}")
     return codes
+
+
+def _words(values: NumpyArray) -> list[str]:
+    """Return labels as text, empty where they are missing."""
+    return ["" if value is None or value != value else str(value) for value in values.tolist()]
+
+
+def unseen_labels(observation: Mapping[str, Any], spec: Spec) -> dict[str, int]:
+    """Return how many rows have a label that counts as `OTHER`, because the log does not have it, by feature.
+
+    `observation` has columns [B] by feature, or leaves [B, C].
+    """
+    counts = {}
+    for key, leaf in spec.observation.items():
+        for column, words in enumerate(leaf.vocabularies if isinstance(leaf, Codes) else ()):
+            name = leaf.names[column] if leaf.names else key  # type: ignore[union-attr]
+            values = observation.get(name)
+            if values is None and key in observation:
+                values = np.asarray(observation[key])[..., column]
+            if OTHER not in words or values is None or np.asarray(values).dtype.kind in "iu":
+                continue
+            known = {*leaf.known(column), ""}  # type: ignore[union-attr]
+            counts[name] = sum(word not in known for word in _words(np.atleast_1d(values)))
+    return {name: count for name, count in counts.items() if count}
+
+
+def unseen_text(counts: Mapping[str, int]) -> str:
+    """Return a sentence about the labels that `unseen_labels` counts."""
+    listed = ", ".join(f"{count:,} of '{name}'" for name, count in counts.items())
+    return f"labels that the log of the policy does not have count as '{OTHER}': {listed}"
 
 
 def _padded(leaf: NumpyArray, rows: int) -> NumpyArray:

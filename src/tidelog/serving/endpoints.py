@@ -17,7 +17,7 @@ import numpy as np
 
 from tidelog.errors import nearest
 from tidelog.runtime.list_choices import LEAST_POOL, MOST_REASONS, POOL
-from tidelog.runtime.observations import column_names
+from tidelog.runtime.observations import column_names, unseen_labels, unseen_text
 from tidelog.runtime.policy import Memory, Policy
 from tidelog.runtime.recommender import Recommender, Vocabulary
 from tidelog.runtime.rule import Rule
@@ -125,9 +125,9 @@ class ActEndpoint:
             codes = answer.pop("action")
             answer = {"action": np.asarray(space.names)[codes], "code": codes, **answer}
         plain = {name: None if values is None else values.tolist() for name, values in answer.items()}
-        warning = {}
-        if asked.seed is not None and self.policy.acting == "mode":
-            warning["warning"] = other_way("mode")
+        warnings = [other_way("mode")] if asked.seed is not None and self.policy.acting == "mode" else []
+        warnings += [unseen_text(unseen)] if (unseen := unseen_labels(observation, self.policy.spec)) else []
+        warning = {"warning": "; ".join(warnings)} if warnings else {}
         if asked.single:
             return {name: None if values is None else values[0] for name, values in plain.items()} | warning
         return {PLURAL[name]: values for name, values in plain.items()} | warning
@@ -306,7 +306,8 @@ def _check_choices(choices: dict[str, Any], rows: int) -> None:
 def example(policy: Policy | Rule) -> dict[str, Any] | None:
     """Return the body of a request with the policy's own features: means of the log, first categories; None without.
 
-    A feature that was not standardised has its fill, or 0.
+    A feature that has whole numbers only in the log has the nearest one. A feature that was not standardised has its
+    fill, or 0.
     """
     spec, scaled = policy.spec, policy.manifest.get("scaler", {}).get("observation", {})
     leaves = [(key, leaf) for key, leaf in spec.observation.items() if not isinstance(leaf, Image)]
@@ -316,7 +317,10 @@ def example(policy: Policy | Rule) -> dict[str, Any] | None:
     for key, leaf in leaves:
         if isinstance(leaf, Vector):
             values = dict(zip(leaf.names, scaled[key]["mean"], strict=True)) if key in scaled else dict(leaf.fills)
-            row |= {name: float(f"{values.get(name, 0.0):.3g}") for name in column_names(leaf)}
+            whole = {leaf.names[column] for column in scaled.get(key, {}).get("whole", ())}
+            for name in column_names(leaf):
+                value = values.get(name, 0.0)
+                row[name] = round(value) if name in whole else float(f"{value:.3g}")
         else:
             words = leaf.vocabularies or ((),) * len(leaf.names)
             row |= {name: known[0] if known else 0 for name, known in zip(leaf.names, words, strict=True)}

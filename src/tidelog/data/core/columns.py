@@ -25,6 +25,7 @@ _SETTINGS = (
     "atoms",
     "vocabularies",
     "missing",
+    "other",
     "terminations",
     "reward_unit",
     "header",
@@ -78,7 +79,9 @@ class Columns:
     terminated rows count as truncated. `extra`: further columns of the log. `image`: observation columns that hold
     names of image files. `vocabularies`: column -> its labels, in the order of their codes, for observations and
     actions. `missing`: the rule for empty cells of observations, "error", "mean+flag" or "forward", or column -> one of
-    these. `reward_unit`: the unit of rewards, such as "EUR", which verdicts and reports show.
+    these. `other`: labels of observations in fewer rows than this become one label, "other", which also stands for
+    labels that the log does not have; a number for all columns of words, or column -> number. `reward_unit`: the unit
+    of rewards, such as "EUR", which verdicts and reports show.
 
     `header=False`: a text file without a header line, whose columns are `column_1`, `column_2`, ... `separator`:
     the character between its fields, where it is none of the usual ones. `decimal`: "," where the numbers of a text
@@ -126,6 +129,7 @@ class Columns:
     vocabularies: Mapping[str, Sequence[str]] | tuple[tuple[str, tuple[str, ...]], ...] = ()
     extra: Names = ()
     missing: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "error"
+    other: int | Mapping[str, int] | tuple[tuple[str, int], ...] = 0
     terminations: str = "stop"
     reward_unit: str | None = None
     header: bool = True
@@ -160,6 +164,7 @@ class Columns:
             _refuse_unused("missing", dict(self.missing), observed)
         for rule in self.rules.values():
             _one_of("missing", rule, RULES)
+        self._check_other(observed)
         _pairs("vocabularies", self.vocabularies, tuple)
         _refuse_unused("vocabularies", self.vocabulary_of, [*observed, *names(self.action)])
         for name, words in self.vocabulary_of.items():
@@ -188,6 +193,26 @@ class Columns:
                 f"next_observation names {len(following)} columns, observation {len(observed)}: "
                 "expected equally many. fix: name the next column of each observation column, in the same order"
             )
+
+    def _check_other(self, observed: list[str]) -> None:
+        """ConfigError for numbers of rows that are none, for other columns, and for columns with declared labels."""
+        named = self.other if isinstance(self.other, tuple) else (("", self.other),)
+        if not all(isinstance(pair, tuple) and len(pair) == 2 and _is_count(pair[1]) for pair in named):
+            raise ConfigError(
+                f"other = {self.other!r}: expected a whole number of rows, or columns mapped to numbers of rows. fix: "
+                'write other = 10, or other = { "ward" = 10 }'
+            )
+        if isinstance(self.other, tuple):
+            _refuse_unused("other", [str(name) for name, _ in named], observed)
+            both = [name for name, _ in named if name in dict(self.vocabularies)]
+            if both:
+                raise ConfigError(f"other and vocabularies both name '{both[0]}'. fix: name it in one of them")
+
+    def rows_of_a_label(self, name: str) -> int:
+        """The number of rows below which a label of a column becomes `other`; 0 for none."""
+        if name in self.vocabulary_of:
+            return 0
+        return self.other if isinstance(self.other, int) else dict(self.other).get(name, 0)
 
     @property
     def text_form(self) -> TextForm:
@@ -314,6 +339,10 @@ class Columns:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST_CODE
 
 
 def names(value: Names | bool | None) -> list[str]:

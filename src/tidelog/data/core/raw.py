@@ -25,8 +25,8 @@ class Column:
     """Values of one column, [N], [N, D] or [N, H, W, C]; rows that are not usable hold a placeholder.
 
     `odd` rows hold a list whose length differs from most; `reported` rows have a finding of the reader already.
-    `vocabulary` is set if `values` are codes; `texts` are the first unreadable texts, and `expects` names the expected
-    format.
+    `vocabulary` is set if `values` are codes, `joined` are the labels in few rows that have one code; `texts` are the
+    first unreadable texts, and `expects` names the expected format.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Column:
     texts: tuple[str, ...] = ()
     expects: str = "a number"
     reported: Values = field(default_factory=_no_rows)
+    joined: tuple[str, ...] = ()
 
     @cached_property
     def usable(self) -> Values:

@@ -154,8 +154,19 @@ rule(
     "warning",
     "Rows of an episode were left out, and others of it remain, as if they followed each other.",
 )
+rule(
+    "rewards lost in 32 bits",
+    "error",
+    "Storage in 32 bits changes rewards by a tenth of their spread or more, as with 1 beside 100,000,000.",
+)
+rule(
+    "rewards rounded in 32 bits",
+    "warning",
+    "Storage in 32 bits changes rewards by a hundredth of their spread or more.",
+)
 rule("several files", "note", "The log was read from several files, in the order of their names.")
 rule("filled", "note", "Empty cells of observations were filled by the rule of the mapping.")
+rule("rare labels", "note", "Labels in few rows were joined to one, by the rule of the mapping.")
 rule("rows left out", "note", "Rows with an empty cell in a column of `drop_rows_without` were left out.")
 rule("blank lines", "note", "Lines without any value were skipped.")
 rule(

@@ -20,8 +20,10 @@ from tidelog.data.io.column_names import (
 )
 from tidelog.data.io.infer_actions import suggest_rewards
 from tidelog.data.io.proposal import Proposal, roles_of, said_columns, unused_columns
-from tidelog.data.io.table_fields import Field
+from tidelog.data.io.table_fields import FEW_ROWS, Field
 from tidelog.data.validation.clusters import name_words
+from tidelog.data.validation.leaks import is_after
+from tidelog.types import OTHER
 
 
 def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -> None:
@@ -34,6 +36,7 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
         if (one.kind not in ("time", "empty", "list", "objects") or (one.width and plain_name(one) not in ITEM))
         and one not in outcomes
         and one not in last
+        and not is_after(one.name)
         and one.name not in proposal.actions
         and not (one.consecutive and is_identity(one, rows))  # row numbers
     ]
@@ -66,6 +69,7 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
             or (one.kind == "whole number" and last_word(one.name) in CODED and (one.low or 0.0) >= 0)
         ]
         proposal.mapping |= {"categorical": coded} if coded else {}
+        _join_rare_labels([one for one in now if one.kind == "word"], proposal)
         doubtful = [f"'{one.name}'" for one in now if may_be_outcome(one)]
         if doubtful and "reward" not in proposal.mapping:
             proposal.notes.append(
@@ -78,6 +82,39 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
             if one.name in coded and one.kind == "whole number"
         ]
         _following(now, later, proposal)
+    _ask_about_endings(named, now, proposal)
+
+
+def _join_rare_labels(words: Sequence[Field], proposal: Proposal) -> None:
+    """Propose one label for rare ones, where they have enough rows together and others are frequent."""
+    joined = [one for one in words if one.rare_rows >= FEW_ROWS and one.rare < one.unique]
+    if joined:
+        proposal.mapping["other"] = {one.name: FEW_ROWS for one in joined}
+        listed = list_names([f"{one.rare:,} of {one.unique:,} labels of '{one.name}' ({one.rare_rows:,} rows)"
+                             for one in joined])  # fmt: skip
+        proposal.notes.append(
+            f"{listed} are in fewer than {FEW_ROWS} rows each: they are learnt as one, '{OTHER}', as which labels that "
+            "the log does not have count, too; drop `other` to keep them apart"
+        )
+
+
+def _ask_about_endings(named: Sequence[Field], now: Sequence[Field], proposal: Proposal) -> None:
+    """Note columns that are named as from after the decision, and those whose names end as the reward's does."""
+    roles = roles_of(proposal.mapping)
+    after = [f"'{one.name}'" for one in named if is_after(one.name) and one.name not in roles]
+    if after:
+        proposal.notes.append(
+            f"{list_names(after)}: named like what follows the decision; add to `observation` what is known before it"
+        )
+    reward = proposal.mapping.get("reward")
+    endings = {last_word(name) for name in ([reward] if isinstance(reward, str) else reward or [])
+               if len(name_words(name)) > 1}  # fmt: skip
+    alike = [f"'{one.name}'" for one in now if last_word(one.name) in endings and len(name_words(one.name)) > 1]
+    if alike:
+        proposal.notes.append(
+            f"{list_names(alike)}: the name ends like the reward's; known before the decision, or recorded with the "
+            "reward? Take what is not known before out of `observation`"
+        )
 
 
 def _following(now: Sequence[Field], later: Sequence[Field], proposal: Proposal) -> None:

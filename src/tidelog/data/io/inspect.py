@@ -34,6 +34,7 @@ from tidelog.data.sources.tables import TEXT_ENDINGS
 from tidelog.data.statistics import actions_are_equal, rewards_are_equal
 from tidelog.data.validation.errors import action_count, action_name
 from tidelog.data.validation.randomisation import BALANCED, MOST_BALANCED, raw_balance
+from tidelog.data.validation.warnings import outcome_among_observations
 from tidelog.errors import ConfigError, nearest
 
 _SHOWN = 12
@@ -181,7 +182,8 @@ class Description:
             alone = all(one.unique == 1 for one in self.fields if one.role == "action")
             algorithm = "bc" if self.proposed.reward is None or alone else "iql"
             lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
-            lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to judge the policy on")
+            use = "judge the policy on" if self.proposed.reward is not None else "see how well they are predicted"
+            lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to {use}")
             if self.proposed.reward is None:
                 name = "columns.toml" if self.written is None else self.written
                 text = f"bc only imitates the log; for a better policy, set `reward` in {name} and train iql"
@@ -336,6 +338,7 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
         proposal.notes.insert(
             0, f"{', '.join(map(repr, absent))} is read as an empty cell: change `na_values` if wrong"
         )
+    _leave_out_leaks(table, proposal)
     roles = roles_of(proposal.mapping)
     fields = tuple(replace(one, role=roles.get(one.name)) for one in measured)
     proposed = Columns.from_mapping(proposal.mapping) if {"observation", "action"} <= proposal.mapping.keys() else None
@@ -371,6 +374,26 @@ def _check_said(said: Mapping[str, Any], known: Sequence[str]) -> None:
         twice = [other for before, other in columns[:place] if before == name]
         if twice:
             raise ConfigError(f"'{name}' is named for --{twice[0]} and --{role}. fix: name each column once")
+
+
+def _leave_out_leaks(table: Table, proposal: Proposal) -> None:
+    """Take columns out of the proposed observations that tell the reward, and note why.
+
+    In episodes of several decisions they stay where nothing else is observed: being in a state may earn the reward.
+    """
+    if not {"observation", "action", "reward"} <= proposal.mapping.keys():
+        return
+    raw = from_table(table, Columns.from_mapping(proposal.mapping))
+    found = {one.column: one.found for one in outcome_among_observations(raw)}
+    observed = proposal.mapping["observation"]
+    leaks = {name: found[name] for name in observed if name in found}
+    if len(leaks) == len(observed) and len(raw.order.ids) < raw.rows:
+        return
+    for name in leaks:
+        proposal.leave_out(name)
+        proposal.notes.append(
+            f"'{name}' is not proposed as an observation: {leaks[name]}; add it if it is known before the decision"
+        )
 
 
 def _randomised_hints(raw: RawLog) -> list[str]:

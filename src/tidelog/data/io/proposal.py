@@ -23,8 +23,19 @@ class Proposal:
     said: frozenset[str] = frozenset()  # roles that somebody named
     ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
+    def leave_out(self, name: str) -> None:
+        """Take a column, with its next one, out of the observations."""
+        position = self.mapping["observation"].index(name)
+        for role in ("observation", "next_observation"):
+            self.mapping[role] = [one for i, one in enumerate(self.mapping.get(role, ())) if i != position]
+        self.mapping["categorical"] = [one for one in self.mapping.get("categorical", ()) if one != name]
+        self.mapping["other"] = {one: rows for one, rows in self.mapping.get("other", {}).items() if one != name}
+        for role in ("observation", "next_observation", "categorical", "other"):
+            if not self.mapping[role]:
+                del self.mapping[role]
 
-_SETTINGS = ("actions", "bounds", "categorical", "na_values")
+
+_SETTINGS = ("actions", "bounds", "categorical", "na_values", "other")
 
 
 def roles_of(mapping: dict[str, Any]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import polars as pl
 from tidelog.data.parsing import column as parse
 
 NUMERIC = ("flag", "whole number", "number")
+FEW_ROWS = 10  # from which on a label is learnt by itself
 _SAMPLE = 1_000
 _MIXED = 0.01
 
@@ -30,6 +31,8 @@ class Field:
     zeros: int = 0  # number of values that are 0
     consecutive: bool = False  # whole numbers that rise by 1 from row to row
     width: int = 0  # numbers in each cell of a column of lists, if there are equally many in all
+    rare: int = 0  # number of labels in fewer than `FEW_ROWS` rows
+    rare_rows: int = 0  # number of their rows
     role: str | None = None
 
 
@@ -46,7 +49,9 @@ def field_of(series: pl.Series) -> Field:
     if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
         kind = "objects"
     if kind != "number":
-        return Field(series.name, kind, unique, empty, examples, width=_width(listed) if kind == "list" else 0)
+        counts = series.drop_nulls().value_counts()["count"] if kind == "word" else pl.Series([], dtype=pl.UInt32)
+        few, width = counts.filter(counts < FEW_ROWS), _width(listed) if kind == "list" else 0
+        return Field(series.name, kind, unique, empty, examples, width=width, rare=len(few), rare_rows=int(few.sum()))
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]

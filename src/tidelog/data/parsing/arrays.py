@@ -12,6 +12,7 @@ from tidelog.data.core.columns import declared_actions, declared_atoms, declared
 from tidelog.data.core.declared import SHARES_BY, Declaration, declaration_of
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, Finding, RawAction, RawLog
+from tidelog.data.core.rounding import rounded_rewards
 from tidelog.data.parsing.actions import decide_action, widened
 from tidelog.errors import ConfigError
 
@@ -137,7 +138,7 @@ def from_arrays(
         strata=strata,
         always_terminated=always,
         from_table=False,
-        found=tuple(arrays.found),
+        found=(*arrays.found, *(() if rewards is None else rounded_rewards(rewards))),
         **columns,
     )
 

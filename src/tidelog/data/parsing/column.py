@@ -11,6 +11,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
 from tidelog.input_files import open_regular
 from tidelog.memory import shortage
+from tidelog.types import OTHER
 
 MISSING_WORDS = ("", "na", "n/a", "null", "none")
 _TRUE = ("1", "1.0", "true", "t", "yes", "y")
@@ -132,6 +134,31 @@ def categories(*many: pl.Series, words: Sequence[str] | None = None) -> list[Col
         shown = _shown(text, unreadable)
         columns.append(Column(series.name, values, tuple(words), _where(absent), unreadable, texts=shown))
     return columns
+
+
+def join_rare(columns: list[Column], rows: int) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """Join labels in fewer than `rows` rows of the first column to one, `other`, in all; and a note about them.
+
+    A label `other` of the log itself is joined to them. Nothing is joined where no label is rare.
+    """
+    first, words = columns[0], columns[0].vocabulary or ()
+    counts = np.bincount(first.values[first.usable], minlength=len(words))[: len(words)]
+    rare = [place for place, word in enumerate(words) if counts[place] < rows and word != OTHER]
+    if not rare:
+        return columns, []
+    kept = sorted({OTHER, *(word for place, word in enumerate(words) if place not in set(rare))})
+    code = {word: place for place, word in enumerate(kept)}
+    codes = np.asarray([code.get(word, code[OTHER]) for word in words], np.int32)
+    codes[rare] = code[OTHER]
+    labels = tuple(words[place] for place in rare)
+    joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), joined=labels) for one in columns]
+    shown = ", ".join(map(repr, labels[:3])) + (", ..." if len(rare) > 3 else "")
+    found = (
+        f"{len(rare):,} of {len(words):,} labels in fewer than {rows:,} rows each, {int(counts[rare].sum()):,} rows "
+        f"together, are joined to '{OTHER}': {shown}"
+    )
+    fix = "nothing, if they may be treated alike; labels that the log does not have count as it, too"
+    return joined, [("rare labels", Finding(first.name, None, found, f"labels in at least {rows:,} rows", fix))]
 
 
 def identity(series: pl.Series) -> Column:

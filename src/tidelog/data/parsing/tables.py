@@ -18,6 +18,7 @@ from tidelog.data.core.ends import LASTS, STARTS, TERMINATIONS, TRUNCATIONS
 from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Feature, FileRows, Finding, Kind, RawAction, RawLog
 from tidelog.data.core.registry import unreadable
+from tidelog.data.core.rounding import rounded_rewards
 from tidelog.data.parsing import column as parse
 from tidelog.data.parsing.actions import decide_action
 from tidelog.data.parsing.missing import fill_missing
@@ -120,7 +121,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         parse.named_mask(one.name, one, labels) if one is not None and labels else _mask(table, selected)
         for one, selected in zip(listed, selections, strict=True)
     ]
-    rewards = _rewards(table, columns)
+    rewards, rounded = _rewards(table, columns)
     episode, cluster = (_one(table, name, parse.identity) for name in (columns.episode, columns.cluster))
     time = _one(table, columns.time, partial(parse.moment, date_format=columns.date_format))
     if columns.episode_gap is not None and episode is not None and time is not None:
@@ -159,7 +160,7 @@ def from_table(table: Table, columns: Columns) -> RawLog:
         always_terminated=columns.terminated is True,
         files=table.files,
         left_out=np.zeros(0, np.int64) if table.chosen is None else np.flatnonzero(~table.chosen.to_numpy()),
-        found=(*found, *image_findings),
+        found=(*found, *image_findings, *rounded),
     )
     return fill_missing(_report_unknown_values(raw), columns.rules)
 
@@ -286,8 +287,11 @@ def _possible_ends(table: Table, columns: Columns) -> list[tuple[str, Finding]]:
     ]  # fmt: skip
 
 
-def _rewards(table: Table, columns: Columns) -> list[Column]:
-    """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits."""
+def _rewards(table: Table, columns: Columns) -> tuple[list[Column], list[tuple[str, Finding]]]:
+    """The columns of rewards: words as their values, the weighted sum if there are weights, within the limits.
+
+    And findings about those that 32 bits change.
+    """
     worth = {word: float(value) for word, value in dict(columns.reward_values).items()}
     empty = worth.pop("", None)  # the reward of a row without one
 
@@ -295,7 +299,7 @@ def _rewards(table: Table, columns: Columns) -> list[Column]:
         if worth and isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
             text = series.cast(pl.String).str.strip_chars()
             series = text.replace(list(worth), [str(value) for value in worth.values()]).rename(series.name)
-        column = parse.narrow(series)
+        column = parse.number(series)
         if empty is None or not len(column.missing):
             return column
         values = np.array(column.values)
@@ -309,16 +313,18 @@ def _rewards(table: Table, columns: Columns) -> list[Column]:
         rewards = [
             Column(
                 " + ".join(one.name for one in rewards),
-                np.asarray(np.sum(weighted, axis=0), np.float32),
+                np.asarray(np.sum(weighted, axis=0), np.float64),
                 missing=np.unique(np.concatenate([one.missing for one in rewards])),
                 unreadable=np.unique(np.concatenate([one.unreadable for one in rewards])),
                 texts=tuple(text for one in rewards for text in one.texts),
             )
         ]
-    if columns.reward_clip is None:
-        return rewards
-    low, high = columns.reward_clip
-    return [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
+    if columns.reward_clip is not None:
+        low, high = columns.reward_clip
+        rewards = [replace(one, values=np.clip(one.values, low, high)) for one in rewards]
+    found = [finding for one in rewards for finding in rounded_rewards(one)]
+    with np.errstate(over="ignore"):  # infinite rewards are refused later
+        return [replace(one, values=one.values.astype(np.float32)) for one in rewards], found
 
 
 def unique(header: Sequence[str]) -> list[str]:
@@ -462,7 +468,7 @@ def counted_from_one(column: Column, flags: int = 0) -> Column | None:
 def _features(
     table: Table, columns: Columns
 ) -> tuple[dict[str, Feature], dict[str, Feature], list[tuple[str, Finding]]]:
-    """Leaves of observations, leaves of next observations, and findings about images."""
+    """Leaves of observations, leaves of next observations, and findings about images and rare labels."""
     following = dict(zip(names(columns.observation), names(columns.next_observation), strict=False))
     kinds: dict[str, list[list[Column]]] = {name: [] for name in LEAVES}
     found: list[tuple[str, Finding]] = []
@@ -480,7 +486,10 @@ def _features(
             kinds[name] = [pictures]
             found += wrong
         elif words or _is_word(pair[0], columns):
-            kinds["categorical"].append(parse.categories(*pair, words=words))
+            coded = parse.categories(*pair, words=words)
+            joined, note = parse.join_rare(coded, columns.rows_of_a_label(name))
+            kinds["categorical"].append(joined)
+            found += note
         else:
             kinds["numeric"].append([block.take(parse.narrow(pair[0])), *map(parse.narrow, pair[1:])])
     now = _side(kinds, 0)

@@ -15,6 +15,7 @@ from tidelog.data.validation import randomisation  # noqa: F401 (its checks)
 from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
 from tidelog.data.validation.duplicates import find_copies
 from tidelog.data.validation.errors import action_count, action_labels, action_name, clip_finite, first_values
+from tidelog.data.validation.leaks import Rewards, is_after, told_by
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
@@ -28,6 +29,7 @@ _LONG = 10.0
 _ENOUGH = 10
 _SAMPLE = 1_000
 _ROUNDING = 1e-9
+_MOST_CODES = 100_000
 
 
 @check("duplicated rows", "warning")
@@ -254,17 +256,71 @@ def extreme_scale(raw: RawLog) -> Iterable[Finding]:
 
 @check("suspicious leak", "warning")
 def suspicious_leak(raw: RawLog) -> Iterable[Finding]:
-    """An observation column equals the reward or action of the same row, or the reward of the row before."""
+    """An observation column equals the action of the same row, or the reward of the row before."""
     before = np.flatnonzero(~raw.order.last)
-    expected = "only information from before the action"
     for role, outcome, column in _outcomes(raw):
         for name, values in _whole(one for one in _observed_columns(raw) if one.vocabulary == column.vocabulary):
-            if _equal(values, outcome, raw.order.rows, raw.order.rows):
-                found = f"the same values as {role} '{column.name}' of the same row"
-                yield Finding(name, None, found, expected, "drop the column")
+            if role == "action" and _equal(values, outcome, raw.order.rows, raw.order.rows):
+                found = f"the same values as action '{column.name}' of the same row"
+                yield Finding(name, None, found, KNOWN_BEFORE, "drop the column")
             elif role == "reward" and _equal(values, outcome, raw.order.rows[1:], raw.order.rows, before):
                 found = f"reward '{column.name}' of the row before"
-                yield Finding(name, None, found, expected, "drop the column, unless the policy has it in time")
+                advice = "drop the column, unless the policy has it in time"
+                yield Finding(name, None, found, KNOWN_BEFORE, advice)
+
+
+@check("outcome among observations", "warning")
+def outcome_among_observations(raw: RawLog) -> Iterable[Finding]:
+    """An observation column is the reward of the same row, tells it, or is named as from after the decision."""
+    same = {}
+    for role, outcome, column in _outcomes(raw):
+        for name, values in _whole(one for one in _observed_columns(raw) if one.vocabulary == column.vocabulary):
+            if role == "reward" and _equal(values, outcome, raw.order.rows, raw.order.rows):
+                same[name] = f"the same values as reward '{column.name}' of the same row"
+    rewards = {reward.name for reward in raw.reward or ()} if raw.from_table else set()
+    same |= {one.name: "the column of the reward" for one in _observed_columns(raw) if one.name in rewards}
+    for name, found in same.items():
+        yield Finding(name, None, found, KNOWN_BEFORE, "drop the column")
+    doubtful = {
+        one.name: "named like what follows the decision" for one in _observed_columns(raw) if is_after(one.name)
+    }
+    doubtful |= dict(_tellers(raw))
+    for name, found in doubtful.items():
+        if name not in same:
+            yield Finding(name, None, found, KNOWN_BEFORE, DROP_TELLER)
+
+
+def _tellers(raw: RawLog) -> Iterator[tuple[str, str]]:
+    """Names of the observation columns that tell a reward, and how."""
+    columns = [(name, one, column) for column in _observed_columns(raw) for name, one in _whole((column,))]
+    action, discrete = raw.action, raw.action is not None and raw.action.kind == "discrete"
+    for reward in [one for one in raw.reward or () if one.values.ndim == 1]:
+        usable = reward.usable & np.isfinite(reward.values)
+        rows = slice(None) if usable.all() else np.flatnonzero(usable)
+        codes = _codes_of(action.values[:, 0]) if action is not None and discrete else np.zeros(raw.rows, np.int64)
+        rewards = Rewards.of(reward.values[rows], codes[rows], single=len(raw.order.ids) == raw.rows)
+        if (
+            action is not None
+            and not discrete
+            and any(told_by(one[rows], rewards) for _, one in _whole(action.columns))
+        ):
+            continue  # the action decides the reward, and an observation may decide the action
+        for name, values, column in columns:
+            how = told_by(values[rows], rewards, words=column.vocabulary is not None)
+            if how is not None:
+                yield name, f"it tells the reward '{reward.name}': {how}"
+
+
+KNOWN_BEFORE = "only information from before the action"
+DROP_TELLER = "drop it if it is recorded after the decision; keep it if it is known before"
+
+
+def _codes_of(values: Values) -> Values:
+    """[N] int64: whole numbers from 0 for different values."""
+    known = clip_finite(values)
+    if not len(known) or (known.min() >= 0 and known.max() < _MOST_CODES):
+        return known.astype(np.int64)
+    return np.asarray(np.unique(known, return_inverse=True)[1], np.int64)
 
 
 @check("unbalanced actions", "warning")

@@ -31,8 +31,7 @@ def check_log(log: Log, discount: float) -> None:
     if log.reward is None:
         raise SpecError(
             "this log has no rewards: expected one reward column. fix: name it in the mapping, or add an array "
-            "`reward` to the file, and train again; `tidelog report` shows how well a clone imitates decisions without "
-            "rewards"
+            "`reward` to the file, and train again"
         )
     if log.spec.rewards is not None:
         raise SpecError(

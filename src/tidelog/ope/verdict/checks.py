@@ -40,6 +40,7 @@ RECORDED = "record the probability of each decision (the `propensity` column)"
 DECLARE = (
     'if decisions were drawn at random, say so (propensity = "shares" in the mapping, or --randomised) and judge again'
 )
+LEAK = "outcome among observations"  # check name of the readers' warning
 CHECKED = "check the propensity column against the logger's code"
 SHORTER = (
     "give less weight to late rewards, about which the log says little (discount=0.9, --discount 0.9): this asks "
@@ -312,14 +313,40 @@ def _mean_weight(
     return [Finding("mean_weight", sentence, check)]
 
 
-def propensity_findings(balance: Balance | None, declared: bool, estimated: bool) -> list[Finding]:
-    """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy."""
+def propensity_findings(
+    balance: Balance | None, declared: bool, estimated: bool, leaks: Sequence[str] = ()
+) -> list[Finding]:
+    """Whether the log's actions contradict its recorded, or declared, propensities; the same for every policy.
+
+    `leaks` are the observation columns that tell the reward: if one of them predicts the action, it is the first cause.
+    """
     if balance is None or estimated or not (balance.p_value < FIT_LEVEL and balance.explained >= FIT_LEAST):
         return []
     what = "declared" if declared else "recorded"
     wrong = f"the {what} probabilities of the decisions do not fit the logged actions: {predicted(balance, what)}"
     fix = "correct the declaration; `tidelog data validate` says how" if declared else CHECKED
+    if any(one.name in leaks for one in balance.named):
+        wrong += f"; {leak_sentence(leaks)}"
+        fix = f"take {listed(leaks)} out of the observations, unless known before the decision, and train again"
     return [Finding("propensities_fit", wrong, fix)]
+
+
+def leaks_of(log: Log) -> tuple[str, ...]:
+    """The observation columns that look like outcomes of the decision, by the checks of the log."""
+    return tuple(one.column for one in log.report.warnings if one.check == LEAK and one.column is not None)
+
+
+def leak_sentence(leaks: Sequence[str]) -> str:
+    """That columns of the observation may be outcomes of the decision; empty without any."""
+    if len(leaks) == 1:
+        return f"{listed(leaks)} looks like an outcome of the decision (`tidelog data validate` says why)"
+    return f"{listed(leaks)} look like outcomes of the decision (`tidelog data validate` says why)" if leaks else ""
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names of columns in a sentence."""
+    quoted = [f"'{name}'" for name in names]
+    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} and {quoted[-1]}"
 
 
 def randomised_finding(balance: Balance | None) -> Finding:

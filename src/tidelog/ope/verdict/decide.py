@@ -75,6 +75,7 @@ class Case(NamedTuple):
     declared: bool = False  # whether propensities were declared
     balance: Balance | None = None  # whether observations predict the actions beyond their propensities, or shares
     if_randomised: Evidence | None = None  # if a log without propensities looks randomised: with shares as propensities
+    leaks: tuple[str, ...] = ()  # observation columns that tell the reward
 
     @property
     def deciding(self) -> str:
@@ -303,7 +304,8 @@ def evaluate(case: Case, supports: Supports) -> Undecided:
     assumed = assumption_findings(
         case.history, case.drift, visits=visits, estimated=estimated, horizon=case.policy.horizon
     )
-    unable = [*_unable(case, difference), *assumed, *propensity_findings(case.balance, case.declared, estimated)]
+    unfit = propensity_findings(case.balance, case.declared, estimated, case.leaks)
+    unable = [*_unable(case, difference), *assumed, *unfit]
     unable += habit_finding(unusual_action_count(case.policy), estimated=estimated) if visits else []
     support, unshown = supports.of(case.deciding), unshown_share(case.policy)
     return Undecided(

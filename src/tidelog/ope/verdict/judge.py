@@ -39,7 +39,7 @@ from tidelog.ope.evidence.propensities import with_file_read
 from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
 from tidelog.ope.verdict import verdict_text
-from tidelog.ope.verdict.checks import overlap_finding
+from tidelog.ope.verdict.checks import leak_sentence, leaks_of, overlap_finding
 from tidelog.ope.verdict.comparison import Comparison, Progress, Settings, comparisons_of, contrasts_of
 from tidelog.ope.verdict.decide import IF_RANDOMISED, METHOD, NOTHING, Outcome, decide, decide_if_randomised
 from tidelog.ope.verdict.ledger import Ledger
@@ -346,7 +346,7 @@ def _verdict(
         findings = [*overlap_finding(one.reuse.learnt_from, limits), *one.refused]
         outcome, deciding = _without_numbers(returns, findings, log, limits, settings.seed), "none"
     else:
-        case = one.case(settings, widening)
+        case = one.case(settings, widening)._replace(leaks=leaks_of(log))
         case, outcome = decide_if_randomised(case, decide(case))
         deciding = case.deciding
         if outcome.decision == IF_RANDOMISED:
@@ -372,6 +372,9 @@ def _verdict(
     named = verdict_text.dominating(log.episode_ids, lengths, outcome.weights) if by_products else []
     read = settings.propensities
     of_file = [verdict_text.propensities_from(read)] if isinstance(read, FilePropensities) else []
+    leaks = leak_sentence(leaks_of(log))
+    if leaks and not any(leaks in one.sentence for one in outcome.findings):
+        of_file = [f"{leaks}: a policy does not know them in time, and then this verdict is void", *of_file]
     notes = (*context.get("notes", ()), *of_file, *context["dependence"], *named, *impossible, *looked.notes, *looser)
     unknown = [CAVEAT] if context["overlap_unknown"] else []
     loose = [f"limits looser than the defaults: {len(limits.looser())}"] if looser else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ from tidelog.data.core.order import Values
 from tidelog.data.core.raw import Column, Finding
 from tidelog.data.core.registry import CHECKS, Check, check, report_of
 from tidelog.data.core.report import Report
+from tidelog.data.core.rounding import LOST, ROUNDED, rounded_rewards
 from tidelog.data.io.table_fields import holds_several_numbers
 from tidelog.data.validation.errors import first_values
 from tidelog.recommend.interactions.tables import RawInteractions
@@ -82,6 +84,28 @@ def number_not_finite(raw: RawInteractions) -> Iterable[Finding]:
         if bad.any():
             advice = "correct the values or their export"
             yield Finding(column.name, np.flatnonzero(bad), first_values(column.values[bad]), "finite numbers", advice)
+
+
+@check(LOST, "error", INTERACTION_CHECKS)
+def rewards_lost(raw: RawInteractions) -> Iterable[Finding]:
+    """Storage in 32 bits changes rewards by a tenth of their spread or more."""
+    yield from (finding for name, finding in _rounded(raw) if name == LOST)
+
+
+@check(ROUNDED, "warning", INTERACTION_CHECKS)
+def rewards_rounded(raw: RawInteractions) -> Iterable[Finding]:
+    """Storage in 32 bits changes rewards by a hundredth of their spread or more."""
+    yield from (finding for name, finding in _rounded(raw) if name == ROUNDED)
+
+
+def _rounded(raw: RawInteractions) -> list[tuple[str, Finding]]:
+    if isinstance(raw.roles.reward, Mapping):
+        named = raw.event
+        if named is None or not named.vocabulary:
+            return []
+        worth = np.asarray([raw.roles.reward.get(word, 0.0) for word in named.vocabulary], np.float64)
+        return rounded_rewards(replace(named, values=worth[named.values]))
+    return [] if raw.reward is None else rounded_rewards(raw.reward)
 
 
 @check("times in mixed units", "error", INTERACTION_CHECKS)

@@ -24,6 +24,7 @@ from tidelog.errors import ConfigError, LogError
 from tidelog.notebooks import facts_table
 from tidelog.number_text import in_unit, three_digits
 from tidelog.recommend.interactions.saved_fields import ARRAYS, INTERACTIONS
+from tidelog.recommend.interactions.session_gap import moment_text
 from tidelog.runtime.history_encoders import gap_groups
 from tidelog.types import Catalogue, History, Profile, Spec, Users
 
@@ -87,7 +88,7 @@ class Interactions:
             "users": f"{len(self.users):,}",
             "items": f"{len(self.items):,}",
             "sessions": f"{len(self.episodes):,}",
-            "time": f"{self.time.min()} to {self.time.max()}",
+            "time": f"{moment_text(self.time.min())} to {moment_text(self.time.max())}",
         }
 
     def _repr_html_(self) -> str:
@@ -505,8 +506,8 @@ def describe(log: Interactions) -> dict[str, Any]:
         "reward_unit": log.reward_unit,
         "repeats": log.repeat_share,
         "largest_share_of_an_item": float(used.max() / len(log)),
-        "first": str(log.time.min()),
-        "last": str(log.time.max()),
+        "first": moment_text(log.time.min()),
+        "last": moment_text(log.time.max()),
         "propensities": None if log.propensity is None else _spread(log.propensity),
         "shown": None if log.slate is None else _spread((log.slate > 0).sum(axis=1)),
     }

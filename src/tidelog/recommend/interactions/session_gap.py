@@ -1,4 +1,4 @@
-"""The pause that ends a session: a number, or a duration with a unit, in the unit of a log's times."""
+"""Times of a log: the pause that ends a session, in their unit, and epoch times as dates."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def gap_in_times(gap: float | str | None, time: Column | None) -> tuple[float | 
     if time.values.dtype.kind == "M":
         return number * _SECONDS.get(unit, 1.0), None
     middle = float(np.median(time.values[time.usable]))
-    epoch = next((name for name, many in _EPOCH.items() if _YEARS[0] * many <= middle < _YEARS[1] * many), None)
+    epoch = _epoch_of(middle)
     if unit and epoch is None:
         found = f"times such as {middle:g}, neither dates nor epoch times, and session_gap = {gap!r} with a unit"
         fix = "give session_gap as a number, in the unit of this column"
@@ -56,6 +56,21 @@ def gap_in_times(gap: float | str | None, time: Column | None) -> tuple[float | 
         fix = f"write session_gap '{number:g}s' for seconds, or '{number / ticks:g}s' if you mean that"
         return None, Finding(time.name, None, found, "a session_gap of a minute or more, or one with a unit", fix)
     return number * (_SECONDS[unit] * ticks if unit else 1.0), None
+
+
+def moment_text(moment: Any) -> str:
+    """Write a moment of a log: dates and likely epoch times as dates, other numbers without an empty fraction."""
+    if isinstance(moment, np.datetime64):
+        return str(moment)
+    epoch = _epoch_of(float(moment))
+    if epoch is None:
+        return f"{float(moment):.10g}"
+    return str(np.datetime64(round(float(moment) / _EPOCH[epoch]), "s")).replace("T", " ")
+
+
+def _epoch_of(moment: float) -> str | None:
+    """Return the unit in which a number is a likely time since 1970, None if there is none."""
+    return next((name for name, many in _EPOCH.items() if _YEARS[0] * many <= moment < _YEARS[1] * many), None)
 
 
 def _parts(gap: str) -> tuple[str, str]:

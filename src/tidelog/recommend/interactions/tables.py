@@ -192,7 +192,7 @@ def raw_interactions(source: Any, roles: Roles) -> RawInteractions:
         item=item,
         time=time,
         event=_read(table, roles.event, lambda series: parse.categories(series)[0]),
-        reward=_read(table, roles.reward if isinstance(roles.reward, str) else None, parse.narrow),
+        reward=_read(table, roles.reward if isinstance(roles.reward, str) else None, parse.number),
         session=_read(table, roles.session, parse.identity),
         propensity=_read(table, roles.propensity, parse.narrow),
         slate=slate,

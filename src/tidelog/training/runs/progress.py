@@ -144,7 +144,8 @@ class _Live:
 class _Lines:
     """Lines with the time of day, for a pipe, a file or a service's log; the longer the work takes, the fewer.
 
-    A thread writes them: work that is silent for minutes (a compilation, a fit) still shows that it goes on.
+    A thread writes them: work that is silent for minutes (a compilation, a fit) still shows that it goes on. A line
+    that stays the same is written again after pauses that double.
     """
 
     def __init__(self) -> None:
@@ -166,9 +167,14 @@ class _Lines:
 
     def _write(self) -> None:
         start = time.monotonic()
+        written, pause, again = "", 0.0, 0.0  # the last line, and when the same line is written again
         while not self._ended.wait(min(max(QUIET_SECONDS, 0.05 * (time.monotonic() - start)), LONGEST_PAUSE)):
-            if self._line:
-                print(f"{time.strftime('%H:%M:%S')}  {self._line}", file=sys.stderr, flush=True)  # noqa: T201
+            line, now = self._line, time.monotonic()
+            if not line or (line == written and now < again):
+                continue
+            pause = min(2.0 * pause, LONGEST_PAUSE) if line == written else 1.5 * QUIET_SECONDS
+            print(f"{time.strftime('%H:%M:%S')}  {line}", file=sys.stderr, flush=True)  # noqa: T201
+            written, again = line, now + pause
 
 
 class _Bar:

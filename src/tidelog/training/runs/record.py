@@ -254,6 +254,11 @@ class Record:
                 raise
             raise CheckpointError(f"{self.file}, configs: {error}. fix: restore the file") from error
 
+    @property
+    def has_rewards(self) -> bool:
+        """Whether the run's log has rewards, as far as the record says."""
+        return not self.sketches or any(sketch["rewards"] for sketch in self.sketches.values())
+
     def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
         """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
 

@@ -13,6 +13,7 @@ from tidelog.errors import ConfigError, LogError
 from tidelog.networks.arrays import float32
 from tidelog.recommend.interactions.held_out import split_users
 from tidelog.recommend.interactions.log import OTHER_SHARE, UNEVEN, Interactions
+from tidelog.recommend.interactions.session_gap import moment_text
 from tidelog.recommend.next_item import StoredInteractions, store_interactions
 from tidelog.training.engine.learner import Stores
 from tidelog.training.runs.episode_split import selection_share as share_of
@@ -51,14 +52,14 @@ class TimeSplit:
             return []
         events, at = len(self._split.test.targets), self._split.at
         share = events / (events + len(self.train))
-        when = at if isinstance(at, np.datetime64) else f"{at:.10g}"
         unit = "each user's first basket there" if self.log.has_baskets else "the next event"
         chosen = f"; {self._selection:.0%} of its users choose the policy, the others measure it"
         apart = chosen if self._selection < 1.0 else ""
         later = "; the weight of Q by rewards until the session's end" if self.log.has_item_propensities else ""
         problems = [one for one in self._split.report.problems if one.check == OTHER_SHARE]
         return [
-            f"held out: {events:,} events ({share:.1%}) from {when} on; lists are measured by {unit}{apart}{later}",
+            f"held out: {events:,} events ({share:.1%}) from {moment_text(at)} on; lists are measured by {unit}{apart}"
+            f"{later}",
             *(f"{one.found}, expected {one.expected}: {one.fix}" for one in problems),
         ]
 
