@@ -124,7 +124,7 @@ def no_end_flag(raw: RawLog) -> Iterable[Finding]:
 
 @check("ends without episodes", "warning")
 def ends_without_episodes(raw: RawLog) -> Iterable[Finding]:
-    """Only some rows have an end flag, but no column says which rows form an episode: each is an episode of one step."""
+    """Some rows have an end flag, but no column says which rows form an episode: each is an episode of one step."""
     # transitions with their next observations are no such log
     named = [column for column in (raw.terminated, raw.truncated) if column is not None]
     ended = raw.flags.terminated | (raw.flags.truncated & ~raw.flags.assumed)
