@@ -157,7 +157,7 @@ def test_the_command_says_how_many(saved: Path, tmp_path: Path, capsys: pytest.C
     assert not (tmp_path / "out.csv").exists()
     words[1] = str(saved / "strict")
     assert main(words) == 2
-    assert "leave the rows out (--unseen skip)" in " ".join(capsys.readouterr().err.split())
+    assert "--unseen skip leaves such rows out" in " ".join(capsys.readouterr().err.split())
     assert main([*words, "--unseen", "skip"]) == 0
     for flags in (["--unseen", "fail", "--skip-unknown", "x.csv"], ["--unseen", "skip", "--probabilities"]):
         assert main([*words, *flags, "--overwrite"]) == 2

@@ -357,8 +357,8 @@ def _leaves(frame: pl.DataFrame, spec: Spec, other_words: bool = False) -> dict[
     leaves = {name: _leaf(frame, leaf, problems, other_words) for name, leaf in spec.observation.items()}
     if problems:
         fix = (
-            "correct the cells, leave the rows out (--unseen skip), or pass the log's mapping (--columns) if it says "
-            "how they are read"
+            "correct the cells, leave the rows out, or pass the log's mapping (--columns) if it says how they are "
+            "read; --unseen skip leaves such rows out"
         )
         raise SpecError(f"{'; '.join(problems)}. fix: {fix}")
     return leaves

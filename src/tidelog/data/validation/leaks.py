@@ -37,7 +37,7 @@ AFTER = {"after", "afterwards", "followup"}  # last words of names
 
 
 @dataclass(frozen=True, eq=False)
-class Rewards:
+class DecisionRewards:
     """The rewards of rows, and the actions that may explain them."""
 
     values: Values  # [N]
@@ -46,8 +46,8 @@ class Rewards:
     single: bool  # every row is an episode
 
     @classmethod
-    def of(cls, values: Values, action: Values, single: bool) -> Rewards:
-        """Rewards [N] with the actions [N] of their rows."""
+    def of(cls, values: Values, action: Values, single: bool) -> DecisionRewards:
+        """DecisionRewards [N] with the actions [N] of their rows."""
         return cls(values, _usual(values), action, single)
 
     @cached_property
@@ -72,12 +72,12 @@ class Rewards:
         return np.unique(np.concatenate(parts)) if len(self.values) > SCREEN else np.arange(len(self.values))
 
     @cached_property
-    def some(self) -> Rewards:
+    def some(self) -> DecisionRewards:
         """The rewards of these few rows."""
         return replace(self, values=self.values[self.few], action=self.action[self.few])
 
 
-def told_by(column: Values, rewards: Rewards, *, words: bool = False) -> str | None:
+def told_by(column: Values, rewards: DecisionRewards, *, words: bool = False) -> str | None:
     """How a column [N] tells the rewards, as a sentence without a subject; None if it does not, or chance may do so.
 
     `words`: the column has codes, whose order means nothing.
@@ -106,7 +106,7 @@ def _sample(rows: Values, most: int) -> Values:
     return rows if len(rows) <= most else rows[np.random.default_rng(0).integers(len(rows), size=most)]
 
 
-def _pattern(column: Values, usual: float, rewards: Rewards, words: bool, limit: float) -> str | None:
+def _pattern(column: Values, usual: float, rewards: DecisionRewards, words: bool, limit: float) -> str | None:
     """The pattern with a log-probability by chance below a limit; any pattern where the limit is infinite."""
     values, rewarded = _codes(column), rewards.codes
     if values.max() == 0 or rewarded.max() == 0:
@@ -141,7 +141,7 @@ def _odds(rare: Values, action: Values) -> tuple[Values, Values]:
     return np.where(both, events / np.maximum(counts - events, 1.0), 0.0), both
 
 
-def _function_chance(values: Values, rewards: Rewards) -> float:
+def _function_chance(values: Values, rewards: DecisionRewards) -> float:
     """The log-probability that values have one reward each by chance: of rows that repeat a value with an action."""
     levels = int(values.max()) + 1
     odds, both = _odds(rewards.rare, rewards.action)
@@ -153,7 +153,7 @@ def _function_chance(values: Values, rewards: Rewards) -> float:
     return float(chance.sum())
 
 
-def _is_ordered(column: Values, rewards: Rewards, *, certain: bool) -> bool:
+def _is_ordered(column: Values, rewards: DecisionRewards, *, certain: bool) -> bool:
     """Whether rewards rise, or fall, with the numbers of a column, but for rounding.
 
     In episodes the numbers also rise, or fall, with the rewards. `certain`: in so many rows that it is no chance.
@@ -180,7 +180,7 @@ def _follows(y: Values, x: Values) -> bool:
     return False
 
 
-def _one_sided(usual: Values, rewards: Rewards, limit: float) -> str | None:
+def _one_sided(usual: Values, rewards: DecisionRewards, limit: float) -> str | None:
     """Whether unusual rewards occur only with the usual value of a column [N] bool, or only with others."""
     rare = rewards.rare
     events = [(rare, f"other than {rewards.usual:g}")] if rare.mean() <= 0.5 else []

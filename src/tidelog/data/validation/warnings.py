@@ -15,7 +15,7 @@ from tidelog.data.validation import randomisation  # noqa: F401 (its checks)
 from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
 from tidelog.data.validation.duplicates import find_copies
 from tidelog.data.validation.errors import action_count, action_labels, action_name, clip_finite, first_values
-from tidelog.data.validation.leaks import Rewards, is_after, told_by
+from tidelog.data.validation.leaks import DecisionRewards, is_after, told_by
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
@@ -187,7 +187,7 @@ def constant_reward(raw: RawLog) -> Iterable[Finding]:
 
 @check("equal episode returns", "warning")
 def equal_returns(raw: RawLog) -> Iterable[Finding]:
-    """Rewards differ, but every episode of several steps has the same return."""
+    """DecisionRewards differ, but every episode of several steps has the same return."""
     count = len(raw.order.ids)
     if raw.episode is None or count < 2:
         return
@@ -296,7 +296,7 @@ def _tellers(raw: RawLog) -> Iterator[tuple[str, str]]:
         usable = reward.usable & np.isfinite(reward.values)
         rows = slice(None) if usable.all() else np.flatnonzero(usable)
         codes = _codes_of(action.values[:, 0]) if action is not None and discrete else np.zeros(raw.rows, np.int64)
-        rewards = Rewards.of(reward.values[rows], codes[rows], single=len(raw.order.ids) == raw.rows)
+        rewards = DecisionRewards.of(reward.values[rows], codes[rows], single=len(raw.order.ids) == raw.rows)
         if (
             action is not None
             and not discrete
