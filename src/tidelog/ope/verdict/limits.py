@@ -37,7 +37,7 @@ class Limits:
     overlap: float = 0.01  # largest share of the judged episodes that the policy may have learnt from
     margin: float = 0.05  # a simple rule is "no worse" if it loses less, in standard deviations of logged returns
     lowest_return: float | None = None  # lowest possible return of an episode; None: the lowest in the log
-    highest_return: float | None = None  # highest possible return; both bound decisions that the log does not show
+    highest_return: float | None = None  # highest possible return; both bound what the log does not show
     level: float = 0.95  # of all intervals, two-sided
     replicates: int = 2000  # bootstrap samples
     groups: int = 10_000  # largest number of groups of episodes that the bootstrap resamples
