@@ -441,7 +441,8 @@ def _atom_notes(log: Log, target: Target, known: Propensities) -> tuple[str, ...
     if atoms is None:
         return ()
     on = atoms.lie_on(np.asarray(log.action)).any(axis=1)
-    source = "estimated apart from the density of the others" if known.estimated else "recorded, as declared"
+    recorded = "recorded, as declared" if log.atoms else "taken from the recorded propensities (not declared)"
+    source = "estimated apart from the density of the others" if known.estimated else recorded
     never = "" if target.logged[on].any() else "; the policy never takes exactly these, so they have no weight"
     return (
         f"{on.mean():.1%} of the logged actions are {atoms.text}: the logger's probabilities of these were "
