@@ -113,7 +113,7 @@ def test_train_learns_and_says_what_to_do_next(name, here, tidelog):
     assert content["options"]["scale"] == "standard"
     assert content["options"]["held_out"] == 0.5
     assert content["options"]["evaluate"] == {"treatment": 2}
-    assert len(content["held_out_episodes"]) == 6
+    assert len(content["held_out_episodes"]) == 15
     assert content["data"]["origin"]["source"] == str(here / "visits.csv")
     assert tl.load(f"runs/{name}").finished
     again = tidelog(*words, *SMALL)
@@ -416,8 +416,9 @@ def test_settings_follow_the_log_and_the_reasons_are_printed(here, tidelog):
     assert (found["hidden"], found["learning_rate"]) == ([64, 64], 1e-3)
     said = done.out.splitlines()
     at = said.index("settings that follow the log (--preset none leaves the defaults):")
-    assert said[at + 1].startswith("  learning_rate 0.001: fewer than 100,000 decisions")
-    assert said[at + 2].startswith("  hidden 64x64: ")
+    assert said[at + 1].startswith("  held_out 0.5: 15 of 30 episodes judge what is learnt from the others")
+    assert said[at + 2].startswith("  learning_rate 0.001: fewer than 100,000 decisions")
+    assert said[at + 3].startswith("  hidden 64x64: ")
     assert not any(line.startswith("  steps") for line in said), "a flag decides it"
 
 
