@@ -793,3 +793,20 @@ def test_the_shared_text_of_lists() -> None:
     assert read_log(path, proposed).action.shape == (93, 2)
     words = validate(path, proposed | {"categorical": "action"})
     assert "many actions" in {one.check for one in words.warnings}
+
+
+@pytest.mark.parametrize(("no", "yes"), [("no", "yes"), ("N", "Y"), ("false", "true"), ("0", "1")])
+def test_decisions_and_outcomes_may_be_yes_and_no(tmp_path, no, yes):
+    rng = np.random.default_rng(0)
+    columns = {name: np.where(rng.random(60) < 0.5, yes, no) for name in ("smoker", "treated", "recovered")}
+    pl.DataFrame({"age": rng.integers(20, 80, 60), **columns}).write_csv(tmp_path / "trial.csv")
+    found = describe_table(tmp_path / "trial.csv", {"action": "treated", "reward": "recovered"})
+    roles = tomllib.loads(found.toml)
+    log = read_log(tmp_path / "trial.csv", Columns.from_mapping(roles))
+    assert log.spec.action.n == 2
+    assert (log.reward == (columns["recovered"] == yes)).all()
+    worded = no in ("no", "N")
+    values = ({no: 0.0, yes: 1.0}, None) if worded else (None, 2)
+    assert (roles.get("reward_values"), roles.get("actions")) == values
+    said = re.sub(r"\s+", " ", found.text())
+    assert ("is read as a reward of 0 for 'no' and 1 for 'yes'" in said) == (no == "no")

@@ -77,7 +77,8 @@ def _declare(several: Sequence[Field], proposal: Proposal) -> None:
     if len(several) == 1:
         _declare_one(several[0], proposal)
     elif several and all(
-        one.kind in ("flag", "whole number") and (one.low or 0.0) >= 0 and one.unique <= FEW_CODES for one in several
+        one.kind in ("flag", "whole number") and not one.words and (one.low or 0.0) >= 0 and one.unique <= FEW_CODES
+        for one in several
     ):
         proposal.mapping["actions"] = [2 if one.kind == "flag" else int(one.high or 0.0) + 1 for one in several]
         note = "several columns of whole numbers are read as choices: change `actions`, or set `bounds`"
@@ -110,7 +111,7 @@ def _declare_one(one: Field, proposal: Proposal) -> None:
     low, high = one.low or 0.0, 1.0 if one.kind == "flag" else one.high or 0.0
     amounts = one.kind == "whole number" and (low < 0 or high + 1 > max(_WIDE * one.unique, 100))
     amounts = amounts and max(-low, high) < _LARGEST
-    if one.kind in ("word", "list"):
+    if one.kind in ("word", "list") or one.words:
         return
     if one.kind == "number" or amounts:
         limits = [low, high]

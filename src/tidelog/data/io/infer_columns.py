@@ -63,6 +63,11 @@ def _note_the_rest(named: Sequence[Field], rows: int, proposal: Proposal) -> Non
         proposal.notes.append(
             f"not used: {listed}; add to `observation` what was known before the decision; `extra` only keeps columns"
         )
+    for one in named:
+        if one.words and proposal.mapping.get("reward") == one.name and "reward_values" not in proposal.mapping:
+            proposal.mapping["reward_values"] = dict(one.words)
+            worth = " and ".join(f"{value:g} for '{word}'" for word, value in one.words)
+            proposal.notes.append(f"'{one.name}' is read as a reward of {worth}: change `reward_values` if wrong")
     empty = [one for one in named if one.empty and one.name in used]
     if empty:
         counted = [f"{one.empty:,} in '{one.name}'" for one in empty]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -31,6 +31,7 @@ class Field:
     zeros: int = 0  # number of values that are 0
     consecutive: bool = False  # whole numbers that rise by 1 from row to row
     width: int = 0  # numbers in each cell of a column of lists, if there are equally many in all
+    words: tuple[tuple[str, float], ...] = ()  # of a flag in words, such as no and yes: each with its value, 0 or 1
     rare: int = 0  # number of labels in fewer than `FEW_ROWS` rows
     rare_rows: int = 0  # number of their rows
     role: str | None = None
@@ -51,7 +52,11 @@ def field_of(series: pl.Series) -> Field:
     if kind != "number":
         counts = series.drop_nulls().value_counts()["count"] if kind == "word" else pl.Series([], dtype=pl.UInt32)
         few, width = counts.filter(counts < FEW_ROWS), _width(listed) if kind == "list" else 0
-        return Field(series.name, kind, unique, empty, examples, width=width, rare=len(few), rare_rows=int(few.sum()))
+        words = _words_of(series) if kind == "flag" else ()
+        rows = int(few.sum())
+        return Field(
+            series.name, kind, unique, empty, examples, width=width, words=words, rare=len(few), rare_rows=rows
+        )
     column = parse.number(series)
     values = column.values[column.usable]
     values = values[np.isfinite(values)]
@@ -75,6 +80,14 @@ def _width(series: pl.Series) -> int:
     lists = series.cast(pl.List(series.dtype.inner)).drop_nulls()
     lengths = lists.list.len().unique().to_list()
     return int(lengths[0]) if len(lengths) == 1 else 0
+
+
+def _words_of(flags: pl.Series) -> tuple[tuple[str, float], ...]:
+    """The words of a column of flags with their values; empty if they are numbers, true or false."""
+    if not isinstance(flags.dtype, pl.String | pl.Categorical) or not len(parse.number(flags).unreadable):
+        return ()
+    words = sorted(str(word) for word in flags.drop_nulls().unique().to_list())
+    return tuple((word, float(parse.flag(pl.Series([word])).values[0])) for word in words)
 
 
 def _kind(series: pl.Series, unique: int) -> str:
