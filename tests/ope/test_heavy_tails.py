@@ -7,6 +7,7 @@ from scipy.stats import norm
 from tests.ope.cases import NOTHING_KNOWN, bandit
 from tidelog.number_text import three_digits
 from tidelog.ope.assumptions.heavy_tails import adverse_tails, tail_shape
+from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.verdict.decide import Case, decide
 from tidelog.ope.verdict.limits import Limits
 
@@ -101,3 +102,14 @@ def test_clusters_count_once():
         model_all=heavy.model_all, clusters=np.arange(600) // 60,
     )  # fmt: skip
     assert adverse_tails(together, better=True) == []  # ten clusters have no tail
+
+
+def test_weights_with_a_heavy_tail_are_none_of_returns():
+    """Bounded returns have no tail, however unequal their weights are: that is for the checks of support."""
+    generator = np.random.default_rng(0)
+    weights = np.exp(1.5 * generator.permutation(np.repeat(NORMAL, 2)))
+    reward = (generator.random(600) < 0.7).astype(float)
+    evidence = Evidence(np.arange(601), reward, np.minimum(0.01 * weights, 1.0), np.full(600, 0.01))
+    assert adverse_tails(evidence, better=True) == adverse_tails(evidence, better=False) == []
+    far = Evidence(np.arange(601), reward - np.resize(HEAVY, 600), evidence.target, evidence.behaviour)
+    assert adverse_tails(far, better=True)

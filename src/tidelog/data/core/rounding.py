@@ -35,7 +35,7 @@ def rounded_share(rewards: Values) -> float:
 
 def rounded_rewards(column: Column) -> list[tuple[str, Finding]]:
     """The finding about rewards [N] or [N, K] that 32 bits change, with the name of its check; none for few changes."""
-    if column.values.dtype.itemsize <= 4 or column.values.dtype.kind not in "iuf":
+    if column.values.dtype.itemsize <= 4 or column.values.dtype.kind not in "iuf" or not column.values.size:
         return []
     parts = column.values[column.usable].reshape(-1, int(np.prod(column.values.shape[1:], dtype=int)))
     share = max((rounded_share(part) for part in parts.T), default=0.0)

@@ -59,8 +59,11 @@ def _tail(
     if chosen.sum() < 2:
         return None
     sign = 1.0 if high else -1.0
+    distance = sign * (earned - np.median(earned[chosen]))  # [E]
+    if tail_shape(distance[chosen]) <= HEAVY:
+        return None  # a tail of the weights alone is for the checks of support
     change = np.where(chosen, np.abs(weights - 1.0), 0.0)
-    away = change * sign * (earned - np.median(earned[chosen]))  # [E]
+    away = change * distance  # [E]
     if evidence.clusters is None:
         away = away[chosen]
     else:
