@@ -86,8 +86,8 @@ class PolicyFlags(DeclaredFlags, LogFlags):
     """Learn a policy from a log. Every hyper-parameter is a flag."""
 
     held_out: float | None = None
-    """share of the episodes held out of training, which judge what is learnt; default: with "auto" half of up to 100,000
-    short episodes, less of more or of long ones; without it 0.2"""
+    """share of the episodes held out of training, which judge what is learnt; default: with "auto" half of up to
+    100,000 short episodes, less of more or of long ones; without it 0.2"""
     judge: bool = True
     """at the end, judge all that could be deployed on the held-out episodes, as `tidelog judge RUN` does: the policy in
     each way of acting, and the simple rules"""
