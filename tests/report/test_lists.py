@@ -118,10 +118,11 @@ def test_the_page_leads_with_advice_where_a_rule_is_better():
         rankers = {"shop": learnt, **rules, "own frequency": own}
         compared = compare(rankers, cases, np.ones(21), 5, confidence=few)
         lead = _lead(compared, {"shop": learnt}, "baskets")
-        advice = '<p class="short">Do not use these lists: the counting rule own frequency is better than shop. Use'
-        assert lead.startswith(advice) == advised
-        same = '<p class="short">Do not use these lists yet: no gain over the counting rule own frequency is shown.'
-        assert lead.startswith(same) != advised
+        assert lead.startswith('<p class="banner worse">' if advised else '<p class="banner same">')
+        advice = "<b>Do not use these lists: the counting rule own frequency is better than shop. Use"
+        assert (advice in lead) == advised
+        same = "<b>Do not use these lists yet: no gain over the counting rule own frequency is shown."
+        assert (same in lead) != advised
         assert "held-out baskets the list of 5 items by shop contains an item of the basket" in lead
 
 
@@ -170,9 +171,9 @@ def test_without_the_log_the_report_is_made_and_says_what_is_lacking(shop, run):
 @pytest.mark.full
 def test_the_page_leads_with_one_sentence_and_one_picture(shop, run):
     text = report_of([run], run.parent / "report.html").read_text(encoding="utf-8")
-    lead, picture = re.search(r'<h2>Lists</h2><p class="short">(.*?)</p><figure>(.*?)</figure>', text).groups()
-    advice, lead = lead.split("</p>", 1)
-    assert advice.startswith("Do not use these lists")
+    found = re.search(r'<h2>Lists</h2><p class="banner (.*?)</p><p class="short">(.*?)</p><figure>(.*?)</figure>', text)
+    advice, lead, picture = found.groups()
+    assert "<b>Do not use these lists" in advice
     assert lead.count(". ") == 0
     log = read_interactions(shop / "clicks.csv", **ROLES, session_gap=59.0)
     split = log.split(share=0.3)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from html import escape
 from typing import NamedTuple
 
 import numpy as np
@@ -15,16 +14,17 @@ from tidelog.ope.verdict.recommendation import Contrast
 from tidelog.ope.verdict.results import percent, row_of
 from tidelog.ope.verdict.verdict_store import SavedVerdict, Together
 from tidelog.report.charts import Reach, intervals
-from tidelog.report.frame import command, paragraph, table
+from tidelog.report.frame import banner, command, paragraph, table
 from tidelog.report.saved import SavedRun, ranks
 
-# decision -> class of the style sheet, sign, label
 MOST_PICTURED = 8  # candidates on the first screen
+SAME = "no difference shown"
+# decision -> class of the style sheet, sign, label
 WORDS = {
     "better": ("better", "▲", "Better"),
     "better if randomised": ("unknown", "△", "Better if randomised"),
     "worse": ("worse", "▼", "Worse"),
-    "no difference shown": ("same", "≈", "No difference shown"),
+    SAME: ("same", "≈", "No difference shown"),
     "unsupported": ("unknown", "?", "Unsupported"),
 }
 _SHORT = 60  # characters of a rule that fits into the heading
@@ -106,8 +106,7 @@ def answer_section(candidates: JudgedCandidates) -> str:
     answer = candidates.answer
     kind, sign, label = WORDS[answer.decision]
     parts = [
-        f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
-        f"<span><b>{escape(answer.headline)}</b> {escape(answer.number or label)}</span></p>",
+        banner(kind, sign, answer.headline, answer.number or label),
         _picture(candidates, answer),
         paragraph(" ".join(filter(None, [answer.why, _next(candidates, answer)])), "short"),
     ]

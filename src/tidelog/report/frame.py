@@ -35,6 +35,14 @@ def mark(kind: str) -> str:
     return f'<meta name="generator" content="tidelog {escape(kind, quote=True)}">'
 
 
+def banner(kind: str, sign: str, headline: str, number: str) -> str:
+    """The answer of a page: a sentence, and under it a number; `kind` is a class of the style sheet."""
+    return (
+        f'<p class="banner {kind}"><span class="sign" aria-hidden="true">{sign}</span>'
+        f"<span><b>{escape(headline)}</b> {escape(number)}</span></p>"
+    )
+
+
 def section(title: str, body: str, anchor: str = "", *, printed: bool = True) -> str:
     """A section with a heading; `anchor` is the target of links in the page, `printed` whether paper shows it."""
     attribute = f' id="{escape(anchor, quote=True)}"' if anchor else ""

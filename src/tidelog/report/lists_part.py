@@ -18,8 +18,9 @@ from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.metrics.advice import LEADING, RULES, SUBJECTS, advise, best_rule, counting_rules
 from tidelog.recommend.metrics.baselines import Ranker
 from tidelog.recommend.metrics.ranked_lists import Comparison, compare
+from tidelog.report.answer_part import SAME, WORDS
 from tidelog.report.charts import Reach, intervals
-from tidelog.report.frame import bullets, definitions, figure, folded, heading, paragraph, section, table
+from tidelog.report.frame import banner, bullets, definitions, figure, folded, heading, paragraph, section, table
 from tidelog.report.learning_part import Line, lines_of
 from tidelog.report.saved import LogSource, SavedRun, fingerprint, ranks, source
 from tidelog.report.settings_part import facts
@@ -154,8 +155,12 @@ def _lead(compared: Comparison, learnt: Mapping[str, Ranker], unit: str) -> str:
     drawn = intervals(title, reaches, 100 * highest, across_axis, ("fewer", "more"))
     text = f"Blue: policies that learnt. Grey: counting rules without learning; the line is the best of them, {rule}."
     shown = figure(f"How often {taken} is in the list", drawn, text)
-    said = () if advice is None else (advice.decision, advice.sentence)
-    return "".join(paragraph(one, "short") for one in said) + shown
+    if advice is None:
+        return shown
+    kind, sign, _ = WORDS["better" if advice.use_policy else "worse" if advice.difference.high < 0 else SAME]
+    points = Interval(*(100 * end for end in advice.difference))
+    said = banner(kind, sign, advice.decision, f"{with_ends(points, sign=True)} percentage points")
+    return said + paragraph(advice.sentence, "short") + shown
 
 
 def _measures_table(
