@@ -45,10 +45,11 @@ Ten field experiments and clinical trials, a campaign of Open Bandit, three gene
 clinic and ICU-Sepsis, {found["splits"]} splits or draws each: {found["train"]:.0%} of a table goes through
 `tidelog train iql` with its defaults, and what it recommends is valued on the other rows by the log's own chances, or
 exactly. The reference is the best of the best single action, the rule of two questions, Open Bandit Pipeline's learners
-and EconML's policy tree by cross-fitted values on the same rows, none of which it has to hold out for a verdict. Where
-tidelog recommends something, this is not below the reference by more than a standard error on {good} of {acts} logs. In
-{better} of {power} splits in which a two-sample test of the best single action rejects at the judge's level, something
-is *better*. The price of asking for evidence is the last difference: *keep what you have* earns 0.
+by logistic regression and by forests, and EconML's policy tree, by cross-fitted values on the same rows, none of which
+it has to hold out for a verdict. Where tidelog recommends something, this is not below the reference by more than a
+standard error on {good} of {acts} logs. In {better} of {power} splits in which a two-sample test of the best single
+action rejects at the judge's level, something is *better*. The price of asking for evidence is the last difference:
+*keep what you have* earns 0.
 
 | {" | ".join(head)} |
 |{"---|" * len(head)}
