@@ -7,7 +7,7 @@ the root of the number of decisions, so that at every size some logs can show th
 what you have* is 0. The means are paired over the same logs.
 
 `python -m benchmarks.held_out [--logs 8]` trains and judges one log after another, saved each, so that a later run goes
-on (about 5 seconds a log, one core).
+on (about 3 seconds a log, one core).
 """
 
 import argparse
