@@ -17,7 +17,7 @@ import polars as pl
 
 import tidelog as tl
 from benchmarks.keep import SHARED, keep
-from tidelog.data.validation.leaks import DecisionRewards, told_by
+from tidelog.data.validation.leaks import DecisionRewards, leak_of
 
 COMMAND = "python -m benchmarks.leaks"
 ROWS, SHARES, AGAIN = (50, 200, 1_000, 6_000), (0.003, 0.01, 0.05, 0.2, 0.5), 200
@@ -82,7 +82,7 @@ def study() -> dict[str, Any]:
 
     def count(kind: str, column: np.ndarray, reward: np.ndarray) -> None:
         rewards = DecisionRewards.of(reward.astype(np.float32), generator.integers(0, 3, len(reward)), single=True)
-        found = told_by(column.astype(np.float32), rewards, words="word" in kind)
+        found = leak_of(column.astype(np.float32), rewards, words="word" in kind)
         old = counts.setdefault(kind, [0, 0])
         counts[kind] = [old[0] + (found is not None), old[1] + 1]
 

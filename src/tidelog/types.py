@@ -48,18 +48,18 @@ class Codes:
     """Categorical features, `[..., C]` int32; column `c` takes the codes `0 .. sizes[c] - 1`.
 
     `vocabularies[c]` holds the label of each code; it is empty if the log itself holds codes. Labels that the log does
-    not have take the code of the label `other`, if there is one (`OTHER`); `joined[c]` are the labels in few rows of
-    the log for which it stands.
+    not have take the code of the label `other`, if there is one (`OTHER`); `rare_labels[c]` are the labels in few rows
+    of the log for which it stands.
     """
 
     sizes: tuple[int, ...]
     names: tuple[str, ...] = ()
     vocabularies: tuple[tuple[str, ...], ...] = ()
-    joined: tuple[tuple[str, ...], ...] = ()
+    rare_labels: tuple[tuple[str, ...], ...] = ()
 
     def known(self, column: int) -> frozenset[str]:
         """The labels of a column that the log has."""
-        return frozenset((*self.vocabularies[column], *(self.joined[column] if self.joined else ())))
+        return frozenset((*self.vocabularies[column], *(self.rare_labels[column] if self.rare_labels else ())))
 
 
 @dataclass(frozen=True)
@@ -295,8 +295,8 @@ class Spec:
 
 def _tagged(value: Any) -> dict[str, Any]:
     fields = asdict(value)
-    if not fields.get("joined", True):
-        del fields["joined"]  # of labels, which few logs have
+    if not fields.get("rare_labels", True):
+        del fields["rare_labels"]  # of labels, which few logs have
     return {"kind": type(value).__name__, **fields}
 
 
@@ -328,8 +328,8 @@ def _is_sound(part: Any) -> bool:
     if isinstance(part, Codes):
         sizes = _all(part.sizes, _is_count) and len(part.sizes) > 0
         named = sizes and _are_names(part.names, len(part.sizes)) and _are_vocabularies(part.vocabularies, part.sizes)
-        listed = named and _all(part.joined, lambda words: _all(words, _is_word))
-        return listed and len(part.joined) in (0, len(part.vocabularies))
+        listed = named and _all(part.rare_labels, lambda words: _all(words, _is_word))
+        return listed and len(part.rare_labels) in (0, len(part.vocabularies))
     if isinstance(part, Image):
         return all(_is_count(size) for size in (part.height, part.width, part.channels))
     if isinstance(part, History):

@@ -13,7 +13,7 @@ import tidelog as tl
 from tests.shared import shared
 from tidelog.data.io.inspect import describe_table
 from tidelog.data.io.readers import read_log
-from tidelog.data.validation.leaks import DecisionRewards, told_by
+from tidelog.data.validation.leaks import DecisionRewards, leak_of
 
 CHECK = "outcome among observations"
 
@@ -167,7 +167,7 @@ def test_a_column_that_predicts_the_reward_well_is_not_named(base: float, share:
             odds = base / (1.0 - base) * np.where(column, 20.0, 1.0)
             reward = (rng.random(rows) < odds / (1.0 + odds)).astype(np.float32)
             rewards = DecisionRewards.of(reward, rng.integers(0, 3, rows), single=True)
-            assert told_by(column.astype(np.float32), rewards) is None
+            assert leak_of(column.astype(np.float32), rewards) is None
 
 
 @pytest.mark.parametrize("levels", [2, 5, 50, 400])
@@ -176,8 +176,8 @@ def test_a_column_with_few_or_many_levels_is_not_named(levels: int) -> None:
     rng = np.random.default_rng(0)
     for base in (0.002, 0.02, 0.5):
         rewards = DecisionRewards.of((rng.random(800) < base).astype(np.float32), rng.integers(0, 3, 800), single=True)
-        assert told_by(rng.integers(0, levels, 800), rewards, words=True) is None
-        assert told_by(rng.permutation(800), rewards, words=True) is None
+        assert leak_of(rng.integers(0, levels, 800), rewards, words=True) is None
+        assert leak_of(rng.permutation(800), rewards, words=True) is None
 
 
 def test_what_decides_the_action_that_decides_the_reward_is_not_named() -> None:
@@ -185,12 +185,12 @@ def test_what_decides_the_action_that_decides_the_reward_is_not_named() -> None:
     rng = np.random.default_rng(0)
     age = rng.integers(20, 80, 1_000)
     treated = age > 50
-    assert told_by(age, DecisionRewards.of(treated.astype(np.float32), treated.astype(np.int64), single=True)) is None
+    assert leak_of(age, DecisionRewards.of(treated.astype(np.float32), treated.astype(np.int64), single=True)) is None
     dose = (age - 20) // 5  # one of 12 by age, and each has its effect
-    assert told_by(age, DecisionRewards.of(dose.astype(np.float64) ** 2, dose, single=True)) is None
+    assert leak_of(age, DecisionRewards.of(dose.astype(np.float64) ** 2, dose, single=True)) is None
     works = treated & (rng.random(1_000) < 0.7)  # only the treated, all of whom are old, have a reward
     assert (
-        told_by(age > 50, DecisionRewards.of(works.astype(np.float32), treated.astype(np.int64), single=True)) is None
+        leak_of(age > 50, DecisionRewards.of(works.astype(np.float32), treated.astype(np.int64), single=True)) is None
     )
 
 

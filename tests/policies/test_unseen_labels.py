@@ -60,7 +60,7 @@ def test_a_label_other_of_the_log_and_next_observations_join_them() -> None:
                "other": {"ward": 5}}  # fmt: skip
     log = read_log(table, mapping | {"missing": "mean+flag"})
     leaf = log.spec.observation["categorical"]
-    assert (leaf.vocabularies, leaf.joined) == ((("", "north", "other"),), (("x", "y", "z"),))
+    assert (leaf.vocabularies, leaf.rare_labels) == ((("", "north", "other"),), (("x", "y", "z"),))
 
 
 @pytest.mark.parametrize(

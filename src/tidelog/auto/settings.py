@@ -303,7 +303,7 @@ def _sharpness(
         return None if facts.log.reward is None else Setting(default, f"the default; no estimate chooses it: {why}")
     part, future = sharpness.some_episodes(facts.log, facts.episodes), discount(facts)
     most = sharpness.MOST_UPDATES_OF_ONE_STEP if facts.longest == 1 else sharpness.MOST_UPDATES
-    tell = facts.progress or sharpness.quiet
+    tell = facts.progress or sharpness.no_progress
     plan = (0.99 if future is None else future.value, min(updates_of(facts, 256).value, most))
     if isinstance(facts.log.spec.action, Discrete):
         fitted = sharpness.cross_fit(part, *plan, tell=tell)

@@ -107,11 +107,11 @@ class CrossFit:
         return policy
 
 
-def quiet(doing: str, share: float) -> None:
+def no_progress(doing: str, share: float) -> None:
     """Show no progress."""
 
 
-def cross_fit(log: Log, discount: float, updates: int, seed: int = 0, tell: Tell = quiet) -> CrossFit:
+def cross_fit(log: Log, discount: float, updates: int, seed: int = 0, tell: Tell = no_progress) -> CrossFit:
     """Fit critic and clone on the other half of a log's episodes, for each half."""
     tell(DOING, 0.0)
     folds = episode_folds(log, FOLDS, seed)
@@ -203,7 +203,7 @@ class PopulationFit(NamedTuple):
 
 
 def population_fit(
-    log: Log, temperatures: Sequence[float], discount: float, updates: int, seed: int = 0, tell: Tell = quiet
+    log: Log, temperatures: Sequence[float], discount: float, updates: int, seed: int = 0, tell: Tell = no_progress
 ) -> PopulationFit:
     """Return estimates of policies of continuous actions, each trained on the other half of a log's episodes."""
     folds = episode_folds(log, FOLDS, seed)

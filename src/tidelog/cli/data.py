@@ -153,14 +153,14 @@ def _inspect(words: list[str]) -> int:
 def _inspect_source(options: Inspect, source: Source) -> int:
     named = options.interactions.propensity if options.columns is not None else None
     declared = ["--randomised"] * options.randomised + ([] if named is None else ["--propensity", named])
-    said = _said_roles(options, source)
+    roles = _declared_roles(options, source)
     mapping = _mapping(options)
     if roles_of(options.interactions) is not None or is_saved_interactions(source):
         return _inspect_interactions(options, source)
     if options.write is not None and Path(options.write).suffix.lower() != ".toml":
         raise ConfigError(f"{options.write}: expected a path that ends in .toml. fix: change the suffix")
     if options.columns is None and is_table(source):
-        return _describe(options, source, said)
+        return _describe(options, source, roles)
     if options.write is not None:
         if options.columns is None:
             read_any(source)  # what cannot be read has its own error
@@ -174,7 +174,7 @@ def _inspect_source(options: Inspect, source: Source) -> int:
     return 0
 
 
-def _said_roles(options: Inspect, source: Source) -> dict[str, Any]:
+def _declared_roles(options: Inspect, source: Source) -> dict[str, Any]:
     """The roles of a mapping that flags name; ConfigError beside --columns, roles of interactions, or no table.
 
     `--reward`, `--time`, `--propensity` and `--reward-unit` are roles of both; those of a mapping are taken out of the
@@ -182,16 +182,16 @@ def _said_roles(options: Inspect, source: Source) -> dict[str, Any]:
     """
     flags, others = options.interactions, InteractionFlags()
     named = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(options.roles).items()}
-    said: dict[str, Any] = {name: value for name, value in named.items() if value not in (None, [])}
+    roles: dict[str, Any] = {name: value for name, value in named.items() if value not in (None, [])}
     if any(getattr(flags, name) != value for name, value in vars(others).items() if name not in _BOTH):
-        if said:
+        if roles:
             raise ConfigError(
-                f"--{next(iter(said))} is a role of a mapping, and other flags are of interactions. fix: use one kind"
+                f"--{next(iter(roles))} is a role of a mapping, and other flags are of interactions. fix: use one kind"
             )
         return {}
     if options.columns is not None or not is_table(source):
-        if said:
-            raise ConfigError(f"--{next(iter(said))} is for a table without a mapping. fix: drop it, or drop --columns")
+        if roles:
+            raise ConfigError(f"--{next(iter(roles))} is for a table without a mapping. fix: drop it or --columns")
         return {}
     if any("=" in word for word in flags.reward):
         raise ConfigError(
@@ -200,21 +200,21 @@ def _said_roles(options: Inspect, source: Source) -> dict[str, Any]:
         )
     chances = declared_value(flags.propensity, options.randomised)
     shared = {"reward": list(flags.reward), "time": flags.time, "propensity": chances, "reward_unit": flags.reward_unit}
-    said |= {name: value for name, value in shared.items() if value not in (None, [])}
+    roles |= {name: value for name, value in shared.items() if value not in (None, [])}
     options.interactions, options.randomised = others, False
-    if said.get("terminated") == "true":
-        said["terminated"] = True
+    if roles.get("terminated") == "true":
+        roles["terminated"] = True
     return {name: value[0] if isinstance(value, list) and len(value) == 1 and name != "observation" else value
-            for name, value in said.items()}  # fmt: skip
+            for name, value in roles.items()}  # fmt: skip
 
 
 _BOTH = ("reward", "time", "propensity", "reward_unit")  # roles of a mapping and of interactions
 
 
-def _words_of(said: Mapping[str, Any]) -> tuple[str, ...]:
+def _words_of(roles: Mapping[str, Any]) -> tuple[str, ...]:
     """The flags that name these roles."""
     words = list[str]()
-    for name, value in said.items():
+    for name, value in roles.items():
         if isinstance(value, dict):
             value = "{ " + ", ".join(f"{json.dumps(key)} = {json.dumps(one)}" for key, one in value.items()) + " }"
         listed = value if isinstance(value, list) else ["true" if value is True else value]
@@ -235,9 +235,9 @@ def _inspect_interactions(options: Inspect, source: Source) -> int:
     return 0
 
 
-def _describe(options: Inspect, source: Source, said: dict[str, Any]) -> int:
+def _describe(options: Inspect, source: Source, roles: dict[str, Any]) -> int:
     """Describe a table without a mapping, and write the requested files."""
-    described = replace(describe_table(source, said), flags=_words_of(said))
+    described = replace(describe_table(source, roles), flags=_words_of(roles))
     table = replace(_with_ranking(described, source), written=options.write)
     written = []
     if options.html is not None:

@@ -93,12 +93,12 @@ def run(words: list[str]) -> int:
     """Write recommendations for a table, or for each of several."""
     return present_each(
         parse(Recommend, words, "recommend"),
-        lambda one: _recommend(_with_columns(one, source_of(one.data, "--data"))),
-        lambda one, files: _recommend_for_files(_with_columns(one, str(files[0])), files),
+        lambda one: _recommend(_fill_columns(one, source_of(one.data, "--data"))),
+        lambda one, files: _recommend_for_files(_fill_columns(one, str(files[0])), files),
     )
 
 
-def _with_columns(options: Recommend, source: str | list[str]) -> Recommend:
+def _fill_columns(options: Recommend, source: str | list[str]) -> Recommend:
     """Return the flags with the columns of the run's log where they are left out; ConfigError without user or item.
 
     Columns of times and of kinds of events are those of the log where the table has them.

@@ -268,8 +268,8 @@ def _leaf_spec(raw: RawLog, name: str) -> Leaf:
     width = len(tops)
     vocabularies = tuple(words * width if len(words) == 1 else words)
     sizes = feature.sizes or tuple(len(entry) for entry in vocabularies) or tuple(int(top) + 1 for top in tops)
-    joined = tuple(column.joined for column in feature.columns)
-    return Codes(sizes, labels, vocabularies, joined if any(joined) else ())
+    rare = tuple(column.rare_labels for column in feature.columns)
+    return Codes(sizes, labels, vocabularies, rare if any(rare) else ())
 
 
 def _width(feature: Feature) -> int:

@@ -188,7 +188,7 @@ def _read(table: Table, mapping: Columns | None, needed: Sequence[str]) -> pl.Da
     for name, labels in lists_among(needed).items():
         if name not in frame.columns or any(label in frame.columns for label in labels):
             continue
-        column = parse.number(parse.listed(parse.plain(frame[name])))
+        column = parse.number(parse.as_lists(parse.plain(frame[name])))
         width = 1 if column.values.ndim == 1 else column.values.shape[1]
         if width != len(labels):
             raise SpecError(

@@ -38,7 +38,7 @@ class Column:
     texts: tuple[str, ...] = ()
     expects: str = "a number"
     reported: Values = field(default_factory=_no_rows)
-    joined: tuple[str, ...] = ()
+    rare_labels: tuple[str, ...] = ()
 
     @cached_property
     def usable(self) -> Values:

@@ -16,7 +16,7 @@ from tidelog.data.io.column_names import (
     names_interactions,
     plain_name,
 )
-from tidelog.data.io.proposal import Proposal, roles_of, said_columns, unused_columns
+from tidelog.data.io.proposal import Proposal, own_columns, roles_of, unused_columns
 from tidelog.data.io.table_fields import NUMERIC, Field
 from tidelog.data.validation.clusters import name_words
 
@@ -53,8 +53,8 @@ def assign_actions(named: Sequence[Field], weighed: Callable[[str, str], float],
         is_set = not {"setpoint", "setpoints"}.isdisjoint(words) or "_set_point" in f"_{'_'.join(words)}"
         return (numbered or is_set) and one.kind in NUMERIC
 
-    if "action" in proposal.said:
-        _declare(said_columns(named, proposal, "action"), proposal)
+    if "action" in proposal.own_roles:
+        _declare(own_columns(named, proposal, "action"), proposal)
         return
     several = unused_columns(named, proposal, acted)
     called = [one for one in unused_columns(named, proposal, lambda words, one: "_".join(words) in ACTION)
@@ -72,7 +72,7 @@ def assign_actions(named: Sequence[Field], weighed: Callable[[str, str], float],
 
 def _declare(several: Sequence[Field], proposal: Proposal) -> None:
     """Declare the number of actions, or their bounds, from the values of the columns of the action."""
-    if not proposal.said.isdisjoint(("actions", "bounds")):
+    if not proposal.own_roles.isdisjoint(("actions", "bounds")):
         return
     if len(several) == 1:
         _declare_one(several[0], proposal)
@@ -166,7 +166,7 @@ def assign_by_values(
             note = "is 1 on last rows of episodes only and is read as the reward: change `reward` if wrong"
             proposal.notes.append(f"'{final[0].name}' {note}")
             changing.remove(final[0])
-    if "action" in proposal.said:
+    if "action" in proposal.own_roles:
         return
     changing = [one for one in changing if one.name not in proposal.ends]  # outcomes
     words = [one for one in changing if one.kind == "word" and one.unique <= _FEW_WORDS]

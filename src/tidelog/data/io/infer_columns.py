@@ -26,7 +26,7 @@ def infer_columns(
     repeats: Callable[[str, str], int] = lambda episode, step: 0,
     weighed: Callable[[str, str], float] = lambda action, propensity: -1.0,
     counts: Callable[[str, str], bool] = lambda episode, column: False,
-    said: Mapping[str, Any] | None = None,
+    own_roles: Mapping[str, Any] | None = None,
 ) -> Proposal:
     """Infer a mapping from names and values; the notes list unused, undeclared and unclear columns.
 
@@ -35,9 +35,9 @@ def infer_columns(
     `repeats(episode, step)` is the number of rows that repeat a step of their episode. `weighed(action, propensity)` is
     the share of the variance of propensities that a column explains; below 0 where its values, weighted by 1 /
     propensity, are not as frequent as those of logged actions. `counts(episode, column)` says whether a column counts
-    the rows of every episode. `said` are roles that somebody named: they are kept, and the others are inferred.
+    the rows of every episode. `own_roles` are roles that somebody named: they are kept, and the others are inferred.
     """
-    proposal = Proposal(dict(said or {}), said=frozenset(said or {}))
+    proposal = Proposal(dict(own_roles or {}), own_roles=frozenset(own_roles or {}))
     kept = roles_of(proposal.mapping)
     named = [one for one in fields if one.name and (one.name in kept or not numbers_rows(one, rows))]
     assign_single_roles(named, rows, ends, repeats, counts, proposal)
@@ -45,10 +45,10 @@ def infer_columns(
     assign_cluster(named, rows, nested, proposal)
     assign_masks(named, proposal)
     assign_actions(named, weighed, proposal)
-    if "action" not in proposal.mapping or "action" in proposal.said:
+    if "action" not in proposal.mapping or "action" in proposal.own_roles:
         assign_by_values(named, rows, nested, ends, proposal)
     assign_observations(named, rows, proposal)
-    if not proposal.said:  # roles of a mapping were named
+    if not proposal.own_roles:  # roles of a mapping were named
         detect_interactions(named, proposal)
     _note_the_rest([one for one in fields if one.name], rows, proposal)
     return proposal

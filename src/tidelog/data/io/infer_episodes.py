@@ -35,7 +35,7 @@ def assign_single_roles(
 ) -> None:
     """Assign the roles of one column each."""
     for role, known in SINGLE.items():
-        if role in proposal.said:
+        if role in proposal.own_roles:
             continue
         called = [one for one in named if plain_name(one) in known]
         called.sort(key=lambda one: known.index(plain_name(one)))
@@ -146,7 +146,7 @@ def assign_step(
 ) -> None:
     """Drop a step that does not count the rows of an episode; without step and time, assign the column that does."""
     step, episode = proposal.mapping.get("step"), proposal.mapping.get("episode")
-    if "step" in proposal.said:
+    if "step" in proposal.own_roles:
         return
     if step is None:
         time = proposal.mapping.get("time")
@@ -223,7 +223,7 @@ def _by_content(named: Sequence[Field], ends: Callable[[str, str | None, str], f
 
 def assign_cluster(named: Sequence[Field], rows: int, nested: Callable[[str, str], bool], proposal: Proposal) -> None:
     """Assign the first unused column with the name of a person, session or store that repeats over episodes."""
-    if "cluster" in proposal.said:
+    if "cluster" in proposal.own_roles:
         return
     used = roles_of(proposal.mapping)
     episodes = {one.name: one.unique for one in named}.get(proposal.mapping.get("episode", ""), rows)

@@ -19,7 +19,7 @@ from tidelog.data.io.column_names import (
     plain_name,
 )
 from tidelog.data.io.infer_actions import suggest_rewards
-from tidelog.data.io.proposal import Proposal, roles_of, said_columns, unused_columns
+from tidelog.data.io.proposal import Proposal, own_columns, roles_of, unused_columns
 from tidelog.data.io.table_fields import FEW_ROWS, Field
 from tidelog.data.validation.clusters import name_words
 from tidelog.data.validation.leaks import is_after
@@ -58,8 +58,8 @@ def assign_observations(named: Sequence[Field], rows: int, proposal: Proposal) -
     if not now:
         left = unused_columns(readable, proposal, lambda words, one: not is_identity(one, rows) and not is_person(one))
         now = [one for one in left if one not in later]
-    if "observation" in proposal.said:
-        now = said_columns(named, proposal, "observation")
+    if "observation" in proposal.own_roles:
+        now = own_columns(named, proposal, "observation")
     if now:
         proposal.mapping["observation"] = [one.name for one in now]
         coded = [

@@ -260,10 +260,10 @@ def _summary(title: str, report: Report) -> list[str]:
     return [f"{title}: {report.lines[0].removeprefix(f'{report.source}: ')}", *errors, *named]
 
 
-def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Description:
+def describe_table(source: Any, roles: Mapping[str, Any] | None = None) -> Description:
     """Infer the roles of a table's columns from names and values; LogError if the table cannot be read.
 
-    The roles `said` are taken as they are, and the others are inferred; ConfigError for a column that does not exist.
+    The `roles` are taken as they are, and the others are inferred; ConfigError for a column that does not exist.
     """
     separator = unusual_separator(source)
     settings: dict[str, Any] = {} if separator is None else {"separator": separator}
@@ -282,8 +282,8 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     if settings:
         table = table_of(source, form=TextForm(**settings))
     columns = [table.series(name) for name in table.data.collect_schema().names() if table.has(name)]
-    _check_said(said or {}, [series.name for series in columns])
-    roles_said = said if not decisions else decisions | dict(said or {})
+    _check_roles(roles or {}, [series.name for series in columns])
+    own_roles = roles if not decisions else decisions | dict(roles or {})
     absent = _absent_words(columns)
     if absent:
         settings["na_values"] = absent
@@ -317,7 +317,7 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     def weighed(action: str, propensity: str) -> float:
         return _share_explained(table.series(action), parse_number(table.series(propensity)).values)
 
-    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts, roles_said)
+    proposal = infer_columns(measured, table.rows, nested, ends, repeats, weighed, counts, own_roles)
     proposal.mapping |= settings
     _add_date_format(formats.get(proposal.mapping.get("time", ""), []), proposal)
     if "header" in settings:
@@ -364,10 +364,10 @@ def describe_table(source: Any, said: Mapping[str, Any] | None = None) -> Descri
     )
 
 
-def _check_said(said: Mapping[str, Any], known: Sequence[str]) -> None:
+def _check_roles(roles: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise ConfigError for a column that the table does not have, or that has two roles."""
-    named = Columns.from_mapping({"observation": "", "action": "", **said}).used()
-    columns = [(name, role) for role, names in named.items() if role in said for name in names]
+    named = Columns.from_mapping({"observation": "", "action": "", **roles}).used()
+    columns = [(name, role) for role, names in named.items() if role in roles for name in names]
     for place, (name, role) in enumerate(columns):
         if name not in known:
             raise ConfigError(f"--{role} {name}: there is no such column. fix: {nearest(name, known)}")

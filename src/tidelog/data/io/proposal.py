@@ -20,7 +20,7 @@ class Proposal:
     interactions: dict[str, str] = field(default_factory=dict)
     interaction_notes: list[str] = field(default_factory=list)  # those of the notes that are about interactions
     actions: list[str] = field(default_factory=list)  # columns of which any may be the action
-    said: frozenset[str] = frozenset()  # roles that somebody named
+    own_roles: frozenset[str] = frozenset()  # roles that somebody named
     ends: list[str] = field(default_factory=list)  # flags that are 1 on last rows of episodes only, without a role
 
     def leave_out(self, name: str) -> None:
@@ -45,7 +45,7 @@ def roles_of(mapping: dict[str, Any]) -> dict[str, str]:
             for name in names}  # fmt: skip
 
 
-def said_columns(named: Iterable[Field], proposal: Proposal, role: str) -> list[Field]:
+def own_columns(named: Iterable[Field], proposal: Proposal, role: str) -> list[Field]:
     """The columns that somebody named for a role, in that order."""
     by_name, names = {one.name: one for one in named}, proposal.mapping[role]
     return [by_name[name] for name in ([names] if isinstance(names, str) else names)]

@@ -45,7 +45,7 @@ def field_of(series: pl.Series) -> Field:
     unique = int(series.n_unique()) - bool(empty)
     shown = series.drop_nulls().unique(maintain_order=True).head(3).to_list()
     examples = tuple(" ".join(str(one).split()) for one in shown)
-    listed = parse.listed(series)
+    listed = parse.as_lists(series)
     kind = "list" if isinstance(listed.dtype, pl.List) else _kind(series, unique)
     if kind == "list" and examples and examples[0].startswith(("['{", "[{", '["{')):
         kind = "objects"

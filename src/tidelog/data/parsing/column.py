@@ -74,7 +74,7 @@ def number(series: pl.Series) -> Column:
     return _column(series.name, numbers, absent, text)
 
 
-def listed(series: pl.Series) -> pl.Series:
+def as_lists(series: pl.Series) -> pl.Series:
     """Lists of numbers [N] from text such as `[0.1, -0.2]` or `[[1 2]]` in every cell; any other column as it is."""
     if not isinstance(series.dtype, pl.String | pl.Categorical | pl.Enum):
         return series
@@ -151,7 +151,7 @@ def join_rare(columns: list[Column], rows: int) -> tuple[list[Column], list[tupl
     codes = np.asarray([code.get(word, code[OTHER]) for word in words], np.int32)
     codes[rare] = code[OTHER]
     labels = tuple(words[place] for place in rare)
-    joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), joined=labels) for one in columns]
+    joined = [replace(one, values=codes[one.values], vocabulary=tuple(kept), rare_labels=labels) for one in columns]
     shown = ", ".join(map(repr, labels[:3])) + (", ..." if len(rare) > 3 else "")
     found = (
         f"{len(rare):,} of {len(words):,} labels in fewer than {rows:,} rows each, {int(counts[rare].sum()):,} rows "

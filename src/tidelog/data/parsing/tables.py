@@ -431,7 +431,7 @@ def _action(table: Table, columns: Columns, listed: Sequence[pl.Series] = ()) ->
         return None
     sizes, bounds = declared_actions(columns.actions, columns.bounds)
     words = columns.vocabulary_of.get(selected[0])
-    series = [one if words or one.name in columns.categorical_names else parse.listed(one) for one in series]
+    series = [one if words or one.name in columns.categorical_names else parse.as_lists(one) for one in series]
     if len(series) == 1 and (words or (sizes is None and bounds is None and _is_word(series[0], columns))):
         if words is None and listed:
             every = [series[0].cast(pl.String).str.strip_chars(), *(one.explode() for one in listed)]
@@ -480,7 +480,7 @@ def _features(
             continue
         words = columns.vocabulary_of.get(name)
         if name not in images and not words and name not in columns.categorical_names:
-            pair = list(map(parse.listed, pair))
+            pair = list(map(parse.as_lists, pair))
         if name in images:
             pictures, wrong = parse.read_images([table.paths(series) for series in pair])
             kinds[name] = [pictures]

@@ -77,7 +77,7 @@ class DecisionRewards:
         return replace(self, values=self.values[self.few], action=self.action[self.few])
 
 
-def told_by(column: Values, rewards: DecisionRewards, *, words: bool = False) -> str | None:
+def leak_of(column: Values, rewards: DecisionRewards, *, words: bool = False) -> str | None:
     """How a column [N] tells the rewards, as a sentence without a subject; None if it does not, or chance may do so.
 
     `words`: the column has codes, whose order means nothing.

@@ -15,7 +15,7 @@ from tidelog.data.validation import randomisation  # noqa: F401 (its checks)
 from tidelog.data.validation.clusters import Labels, candidates, codes_of, constant, day_labels, fix_of, kind_of
 from tidelog.data.validation.duplicates import find_copies
 from tidelog.data.validation.errors import action_count, action_labels, action_name, clip_finite, first_values
-from tidelog.data.validation.leaks import DecisionRewards, is_after, told_by
+from tidelog.data.validation.leaks import DecisionRewards, is_after, leak_of
 
 _FEW_EPISODES = 10
 _LARGE = 1e4
@@ -300,11 +300,11 @@ def _tellers(raw: RawLog) -> Iterator[tuple[str, str]]:
         if (
             action is not None
             and not discrete
-            and any(told_by(one[rows], rewards) for _, one in _whole(action.columns))
+            and any(leak_of(one[rows], rewards) for _, one in _whole(action.columns))
         ):
             continue  # the action decides the reward, and an observation may decide the action
         for name, values, column in columns:
-            how = told_by(values[rows], rewards, words=column.vocabulary is not None)
+            how = leak_of(values[rows], rewards, words=column.vocabulary is not None)
             if how is not None:
                 yield name, f"it tells the reward '{reward.name}': {how}"
 
