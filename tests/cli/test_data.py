@@ -190,7 +190,7 @@ def test_the_next_commands_of_inspect_name_the_mapping_that_was_written(
     said = capsys.readouterr().out
     assert "proposed mapping (my roles.toml):" in said
     *commands, reason = said.split("next:\n")[1].split("written:")[0].splitlines()
-    assert "half of the episodes stay unseen" in reason
+    assert "it holds some episodes out" in reason
     assert [one.split()[:3] for one in commands] == [["tidelog", "data", "validate"], ["tidelog", "train", "iql"]]
     for one in commands:
         assert "--columns my roles.toml" in " ".join(shlex.split(one))

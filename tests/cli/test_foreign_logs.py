@@ -60,7 +60,7 @@ def test_inspect_names_the_training_of_a_log_without_a_mapping(tidelog, tmp_path
     monkeypatch.chdir(tmp_path)
     arrays = {"observation": np.zeros((4, 1)), "action": np.arange(4) % 2}
     np.savez("a.npz", **arrays)
-    assert "next: tidelog train bc --data a.npz --held-out 0.5" in tidelog("data", "inspect", "--data", "a.npz").said
+    assert "next: tidelog train bc --data a.npz" in tidelog("data", "inspect", "--data", "a.npz").said
     np.savez("b.npz", **arrays, reward=np.arange(4.0))
     assert "next: tidelog train iql --data b.npz" in tidelog("data", "inspect", "--data", "b.npz").said
     np.savez("c.npz", **arrays, reward=np.ones(4))  # training refuses to learn from equal rewards

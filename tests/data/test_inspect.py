@@ -78,7 +78,7 @@ def test_a_contextual_bandit_is_proposed_whole() -> None:
     assert not described.interactions
     assert "not used: position" in described.text()
     assert "tidelog train iql" in described.text()
-    assert "with --held-out 0.5, half of the episodes stay unseen, to judge the policy on" in described.text()
+    assert "it holds some episodes out, to judge the policy on (--held-out)" in described.text()
 
 
 @pytest.mark.full

@@ -78,7 +78,7 @@ def training_command(source: Any, columns: str | None, log: Log, flags: Sequence
     algorithm = "bc" if log.reward is None or rewards_are_equal(log) or actions_are_equal(log) else "iql"
     words = [algorithm, "--data", *([source] if isinstance(source, str) else source)]
     words += [*([] if columns is None else ["--columns", columns]), *flags]
-    return f"next: tidelog train {shlex.join(words)} --held-out {HELD_OUT}"
+    return f"next: tidelog train {shlex.join(words)}"
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ class Description:
         elif self.report is not None and self.report.ok and self.proposed is not None:
             alone = all(one.unique == 1 for one in self.fields if one.role == "action")
             algorithm = "bc" if self.proposed.reward is None or alone else "iql"
-            lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping} --held-out {HELD_OUT}")
+            lines.append(f"  tidelog train {algorithm} --data {source} --columns {mapping}")
             use = "judge the policy on" if self.proposed.reward is not None else "see how well they are predicted"
-            lines.append(f"with --held-out {HELD_OUT}, half of the episodes stay unseen, to {use}")
+            lines.append(f"it holds some episodes out, to {use} (--held-out)")
             if self.proposed.reward is None:
                 name = "columns.toml" if self.written is None else self.written
                 text = f"bc only imitates the log; for a better policy, set `reward` in {name} and train iql"
@@ -228,7 +228,6 @@ class Description:
 
 LINE_ENDINGS = tuple(ending for ending, reader in SOURCES.items() if reader in (read_lines, read_document))
 ABSENT_WORDS = ["?", "\\N", "#N/A", "-"]
-HELD_OUT = 0.5  # a verdict needs about as many episodes as a policy does
 BAD_ROWS = "bad.csv"
 GOOD_ROWS = "good.csv"
 ONE_ITEM = "one_item_per_row.csv"
