@@ -121,16 +121,17 @@ def top_k(sizes: Sizes) -> dict[str, Any]:
 
 def judge(sizes: Sizes) -> dict[str, Any]:
     """Seconds of a verdict on 100,000 steps with unknown propensities, with compilation and without."""
-    log = synthetic_log(discrete=True)
+    train, log = synthetic_log(discrete=True, seed=1), synthetic_log(discrete=True)
+    policy = tl.fit(tl.BC(), train, 20, progress=False).policy()
     log = log.take_episodes(range(20 if sizes is TINY else len(log.episodes)))
-    policy = tl.fit(tl.BC(), log, 20, progress=False).policy()
-    words = {"learnt_from": "other data", "sample": True, "propensities": "estimated", "ledger": False}
+    words = {"sample": True, "propensities": "estimated", "ledger": False}
     seconds = []
     for _ in range(2):
         begin = time.perf_counter()
         verdict = tl.judge(policy, log, progress=False, **words)
         seconds.append(time.perf_counter() - begin)
-    return {"steps": len(log), "decision": verdict.decision, "seconds": seconds, "peak_bytes": peak_bytes()}
+    effect = {"decision": verdict.decision, "difference": verdict.difference}
+    return {"steps": len(log), **effect, "seconds": seconds, "peak_bytes": peak_bytes()}
 
 
 STEPS: dict[str, Callable[[Sizes], dict[str, Any]]] = {

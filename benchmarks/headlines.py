@@ -198,6 +198,10 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     ),
     "collectors": _collectors,
     "several_seeds": _several_seeds,
+    "gpu_bc": lambda f: (
+        f"behaviour cloning with 64 seeds makes {median(f['found']['seeds_64']['updates_per_second']):,.0f} updates a "
+        "second"
+    ),
     "sweep_overhead": _overhead,
     "off_policy_ppg_cartpole": lambda f: f"decisions saved until solved: {_interval(f['saved_interval'])}",
     "off_policy_ppg_stale": lambda f: f"recomputed - stored in return: {_interval(f['gained_interval'])}",

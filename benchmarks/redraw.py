@@ -28,6 +28,7 @@ from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 from benchmarks.speed_page import (
     collectors,
+    gpu,
     overhead,
     peers,
     rounded_products,
@@ -580,6 +581,7 @@ SECTIONS = (
     (rounded_products, "rounded_products"),
     (start, "start"),
     (several_seeds, "several_seeds"),
+    (gpu, "gpu_"),
     (icu, "icu_sepsis_iql"),
     (icu_bcq, "icu_sepsis_bcq"),
     (pendulum, "pendulum_iql_bc"),

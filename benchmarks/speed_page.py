@@ -92,6 +92,43 @@ Command: `{found["command"]}`.
 """
 
 
+def gpu() -> str:
+    """What a GPU makes of each system."""
+    steps = {path.stem.removeprefix("gpu_"): kept(path.stem) for path in sorted(RESULTS.glob("gpu_*.json"))}
+    machine = next(iter(steps.values()))["machine"]
+    names = {"iql": "IQL", "bcq": "BCQ", "discrete_bcq": "discrete BCQ", "bc": "BC"}
+    rows = []
+    for step, name in names.items():
+        found = steps[step]["found"]
+        for seeds in ("seeds_1", "seeds_64"):
+            rate = median(found[seeds]["updates_per_second"])
+            rows.append(
+                f"| {name} | {seeds.removeprefix('seeds_')} | {rate:,.0f} | "
+                f"{rate * found['operations_per_update'] / 1e12:.1f} | {found[seeds]['peak_bytes'] / 1e6:,.0f} |"
+            )
+    pictures, decisions, best, judge = (steps[step]["found"] for step in ("pictures", "decisions", "top_k", "judge"))
+    frames = ", ".join(
+        f"{one['median']:,.0f} ({batch.removeprefix('batch_')} a batch)" for batch, one in pictures.items()
+    )
+    cold, warm = judge["seconds"]
+    return f"""## On a GPU
+
+{machine["device"]}, jax {machine["jax"]}, products of float32 at JAX's default precision. No peer ran on this card.
+
+| algorithm | seeds in one program | updates a second, all seeds | 10^12 operations a second | MB held at most |
+|---|---|---|---|---|
+{chr(10).join(rows)}
+
+- Pictures of 64 x 64 a second through a training step of IMPALA: {frames}.
+- Decisions a second of {decisions["environments"]:,} CartPoles in one program with their learner: PPO
+  {decisions["ppo"]["median"]:,.0f}, PPG {decisions["ppg"]["median"]:,.0f}.
+- The exact ten best of {best["items"]:,} items: {best["queries_per_second"]:,.0f} queries a second.
+- A verdict on {judge["steps"]:,} decisions with unknown propensities: {cold:.1f} s, and {warm:.1f} s once compiled.
+
+Command: `{steps["judge"]["command"]}`.
+"""
+
+
 def rounded_products() -> str:
     """Training with products of bfloat16: how much faster, and what is learnt."""
     found = kept("rounded_products")["parts"]

@@ -103,9 +103,9 @@ def operations(products: Counter[Product]) -> int:
     return sum(2 * m * k * n * count for (m, k, n), count in products.items())
 
 
-def synthetic_log(discrete: bool = False) -> Log:
+def synthetic_log(discrete: bool = False, seed: int = 0) -> Log:
     """Return a log of random numbers in the shape of the paper's tasks: 100,000 steps, observation 17, action 6."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     row = np.arange(STEPS)
     actions = generator.integers(0, ACTION, STEPS) if discrete else generator.uniform(-1, 1, (STEPS, ACTION))
     return Log.from_arrays(
