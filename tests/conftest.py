@@ -1,7 +1,9 @@
 """What the whole suite needs: its tiers, and programs that are compiled quickly and once.
 
 `pytest` runs the default tier. `pytest -m full` runs what is marked `full`, the cases of a parametrised test that its
-mark `sample` does not name, and the property tests again with more examples. Both have XLA compile quickly, into
+mark `sample` does not name, and the property tests again with more examples. All run on the processor, whose numbers
+they expect, also where there is a GPU; `JAX_PLATFORMS=cuda JAX_DEFAULT_MATMUL_PRECISION=highest pytest tests/golden`
+asks the GPU. Both tiers have XLA compile quickly, into
 slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
 that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled quickly round
 differently.
@@ -9,10 +11,10 @@ differently.
 
 import gc
 import hashlib
-import importlib.util
-import mmap
 import os
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -47,13 +49,15 @@ def full_tier(config) -> bool:
     return re.search(r"(?<!not )\bfull\b", config.option.markexpr) is not None
 
 
-def known(flag: str) -> bool:
-    """Whether the installed XLA has this flag; it ends a process that sets another one."""
-    spec = importlib.util.find_spec("jaxlib")
-    for library in Path(spec.origin).parent.glob("libjax_common*"):
-        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content.find(flag.encode()) >= 0
-    return False
+def known(flags: list[str]) -> list[str]:
+    """Return those flags that the installed XLA takes; it ends a process that sets another one."""
+
+    def runs(several: list[str]) -> bool:
+        environment = {**os.environ, "XLA_FLAGS": " ".join(several)}
+        words = [sys.executable, "-c", "import jax; jax.devices()"]
+        return subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
+
+    return flags if runs(flags) else [flag for flag in flags if runs([flag])]
 
 
 def programs(config) -> Path | None:
@@ -71,8 +75,10 @@ def pytest_configure(config):
     settings.load_profile("full" if full_tier(config) else "default")
     if hasattr(config, "workerinput"):
         return  # a worker has the environment of the process that started it
-    if "full" in config.option.markexpr:
-        flags = [f"--{flag}={value}" for flag, value in QUICK_XLA.items() if known(flag)]
+    platform = os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    jax.config.update("jax_platforms", platform)  # JAX was imported before
+    if "full" in config.option.markexpr and platform == "cpu":  # other platforms end a process that sets these
+        flags = known([f"--{flag}={value}" for flag, value in QUICK_XLA.items()])
         os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()
     if "TIDELOG_CACHE" not in os.environ and (folder := programs(config)) is not None:
         os.environ["TIDELOG_CACHE"] = str(folder)
