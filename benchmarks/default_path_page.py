@@ -119,19 +119,21 @@ Command: `{found["command"]}`.
 
 
 def peers_learning() -> str:
-    """IQL, BCQ and BC beside d3rlpy."""
+    """IQL, BCQ, BC and discrete BCQ beside d3rlpy."""
     found = kept("peers_learning")
     rows = "\n".join(
-        f"| {row['algorithm']} | {row['way']} | {row['log']} | {len(row['returns'])} | "
-        f"{row['mean'][0]:.0f} ({row['mean'][1]:.0f} to {row['mean'][2]:.0f}) | {min(row['returns']):.0f} |"
-        for row in sorted(found["parts"], key=lambda row: (row["algorithm"], row["log"]))
+        f"| {row['task']}, {row['log']} | {row['algorithm'].replace('_', ' ')} | {row['way']} "
+        f"| {len(row['returns'])} | "
+        f"{row['mean'][0]:,.0f} ({row['mean'][1]:,.0f} to {row['mean'][2]:,.0f}) | {min(row['returns']):,.0f} |"
+        for row in sorted(found["parts"], key=lambda row: (row["task"], row["algorithm"], row["log"]))
     )
     return f"""## Short trainings beside d3rlpy
 
-Pendulum logs of mixed quality, {found["steps"]:,} updates, the same settings; mean returns of {found["played"]}
-episodes a seed with 95% t intervals over seeds. The ways exchange one part each.
+Logs of mixed quality of Pendulum and CartPole and of imperfect demonstrations of Hopper, {found["steps"]:,} updates,
+the same settings where both libraries have them; mean returns of {found["played"]} episodes a seed with 95% t intervals
+over seeds. The ways exchange one part each; *as before* is features and rewards as they came.
 
-| algorithm | way | log | seeds | return | worst seed |
+| task, log | algorithm | way | seeds | return | worst seed |
 |---|---|---|---|---|---|
 {rows}
 
