@@ -157,12 +157,6 @@ def _verdict_speed(found: Found) -> str:
     return f"a whole verdict in {min(seconds):.0f} to {max(seconds):.0f} s"
 
 
-def _judging_workers(found: Found) -> str:
-    ratios = {name: one["2 workers"]["speed_ratio"][0] for name, one in found["cases"].items()}
-    named = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
-    return f"rows a second with 2 workers on {found['machine']['threads']} cores over those without: {named}"
-
-
 def _start(found: Found) -> str:
     cold, warm = (median(found["entries"]["iql"][f"{way}_over_bare"]) for way in ("cold", "warm"))
     return f"100 updates of IQL in a new process: {cold:.1f} bare starts cold, {warm:.1f} warm"
@@ -238,7 +232,6 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
         f"{f['pooled'][-1]['episodes']:,} episodes"
     ),
     "verdict_speed": _verdict_speed,
-    "judging_workers": _judging_workers,
     "recommender_": _recommenders,
     "recommender_delays": _delays,
     "recommender_simulators": _simulators,

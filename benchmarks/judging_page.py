@@ -216,39 +216,6 @@ Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["com
 """
 
 
-def judging_workers() -> str:
-    """Verdicts whose models processes of their own fit."""
-    found = kept("judging_workers")
-    machine, cases = found["machine"], found["cases"]
-    rows = "\n".join(
-        f"| {name.split(', ')[0]} | {name.split(', ')[1]} | "
-        + " | ".join(f"{one[way]['rows_a_second']:,.0f}" for way in ("no workers", "1 worker", "2 workers"))
-        + f" | {_range(one['1 worker']['speed_ratio'])} | {_range(one['2 workers']['speed_ratio'])} |"
-        for name, one in cases.items()
-    )
-    equal = sum(one["equal"] for one in cases.values())
-    first = next(iter(cases.values()))
-    return f"""## Verdicts with workers
-
-A whole verdict on {first["rows"]:,} steps in episodes of 10; {machine["processor"]}, {machine["threads"]} cores; rows
-of the log a second, the median of {first["rounds"]} rounds in which the ways take turns. Without workers one process
-fits two folds side by side; a worker has one core. A ratio is the speed over that without workers in the same round,
-with its range.
-
-| models | policies | no workers | 1 worker | 2 workers | 1 over none | 2 over none |
-|---|---|---|---|---|---|---|
-{rows}
-
-The verdicts of one and of two workers were equal in all fields in {equal} of {len(cases)} cases. Workers fit the models
-of values alone; tables are fitted in less time than a process starts, and resampling stays in the process that judges.
-
-Command: `{found["command"]}`.
-"""
-
-
-def _range(ratio: list[float]) -> str:
-    return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
-
 
 def _fqe() -> str:
     found = kept("fqe_speed")

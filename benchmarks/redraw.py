@@ -13,7 +13,6 @@ from benchmarks.judging_page import (
     carrying,
     judges,
     judging_speed,
-    judging_workers,
     looks,
     randomised_part,
     risk_bands,
@@ -595,7 +594,7 @@ SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))
 SECTIONS += ((fine_tuning, "fine_tuning_pendulum"),)
 SECTIONS += ((calibration, "calibration"), (randomised_part, "randomised_part"), (carrying, "choose_carrying"))
 SECTIONS += ((adversarial, "adversarial"), (judges, "judge_peers"), (looks, "looks"))
-SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"), (judging_workers, "judging_workers"))
+SECTIONS += ((risk_bands, "risk_bands"), (judging_speed, "verdict_speed"))
 SECTIONS += ((sampling, "sampling"), (door, "door_size"))
 SECTIONS += (
     (cartpole, "cartpole_discrete_bcq"),

@@ -1249,20 +1249,6 @@ MUTATIONS = [
         "tests/ope/test_without_support.py",
     ),
     Mutation(
-        "judge by jobs: a result of another discount is taken for one of this question",
-        "ope/models/fold_jobs.py",
-        'names = ("log", "given", "model", "discount", "seed", "versions")',
-        'names = ("log", "given", "model", "seed", "versions")',
-        "tests/ope/test_fit_jobs.py",
-    ),
-    Mutation(
-        "judge by jobs: the value of the mean reward is left out",
-        "ope/evidence/fit_jobs.py",
-        "values.append(with_known(join_folds(log, folds, [one.values[place] for one in by_fold]), known))",
-        "values.append(join_folds(log, folds, [one.values[place] for one in by_fold]))",
-        "tests/ope/test_fit_jobs.py",
-    ),
-    Mutation(
         "candidates: an item counts again at each earlier place",
         "recommend/candidates.py",
         "return jnp.where((places.items > 0) & (first == number), scores, -jnp.inf)",

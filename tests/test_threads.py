@@ -1,12 +1,44 @@
 """Limits of native libraries: the last Python thread to leave gives back what the first one found."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import tidelog as tl
-from tests.ope.test_fit_jobs import OTHER_DATA, bits, networks
+from tidelog.ope.estimators.support import Estimates
+from tidelog.ope.verdict.limits import Limits
 from tidelog.threads import one_thread
+
+OTHER_DATA = {"learnt_from": "other data", "ledger": False, "limits": Limits(replicates=1000), "progress": False}
+
+
+def numbers(episodes, seed):
+    """A log with numbers as observations."""
+    generator, rows = np.random.default_rng(seed), episodes * 2
+    return tl.Log.from_arrays(
+        observation=generator.standard_normal((rows, 3)).astype(np.float32), action=generator.integers(0, 3, rows),
+        reward=generator.standard_normal(rows), terminated=np.arange(rows) % 2 == 1, episode=np.arange(rows) // 2,
+        propensity=np.full(rows, 1 / 3), actions=3,
+    )  # fmt: skip
+
+
+def networks(episodes):
+    """A log, and two policies near its logger that learnt from another log."""
+    run = tl.fit(tl.BC(hidden=(8,)), numbers(100, 1), 5, 2, progress=False)
+    return numbers(episodes, 0), [run.policy(member=0), run.policy(member=1)]
+
+
+def bits(found):
+    """All that a value holds, with arrays as their bytes."""
+    if dataclasses.is_dataclass(found):
+        return [bits(getattr(found, one.name)) for one in dataclasses.fields(found)]
+    if isinstance(found, np.ndarray):
+        return found.dtype.str, found.shape, found.tobytes()
+    if isinstance(found, dict):
+        return {name: bits(one) for name, one in found.items()}
+    return list(map(bits, found)) if isinstance(found, list | tuple | tl.Verdicts | Estimates) else repr(found)
 
 
 def threads():

@@ -12,7 +12,6 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.cli.test_many_files import Jobs
 from tests.ope.cases import best_treatments, mostly, treated
 from tests.ope.made import evidence_of
 from tests.report.crafted import verdict as crafted
@@ -21,7 +20,6 @@ from tidelog.cli.judge import _export_command, _NamedPolicy, _show
 from tidelog.data.overlap import Sketch
 from tidelog.ope.estimators.risk import risk_of
 from tidelog.policies.statistics import Interval
-from tidelog.sweeps.engines import named
 
 
 @pytest.fixture(scope="session")
@@ -51,25 +49,6 @@ def run(trained, kept_log, tmp_path):
 
 
 QUICK = ["--replicates", 1000, "--model", "tabular"]
-
-
-def test_workers_fit_the_models_and_keep_them_in_their_folder(run, tidelog, tmp_path, monkeypatch):
-    asked, engine = [], Jobs(lost=lambda job: job.attempt == 1)
-    monkeypatch.setattr(named, "engine_of", lambda *how: asked.append(how) or engine)
-    words = ["judge", run, "--all-members", "--sample", "--ledger", "off", *QUICK]
-    alone = tidelog(*words, "--json")
-    done = tidelog(*words, "--json", "--workers", 2, "--job-folder", tmp_path / "jobs")
-    assert done.code == 0, done.err
-
-    def undated(out):
-        return re.sub(r'"date": "[^"]*"', "", out)
-
-    assert undated(done.out) == undated(alone.out)
-    assert asked == [("here", 1, 2), ("here", 1, 2, 2, False)], "the first one is a check"
-    assert len(list((tmp_path / "jobs").glob("fitted-*.safetensors"))) == 10
-    refused = tidelog(*words, "--job-folder", tmp_path / "jobs")
-    assert refused.code == 2
-    assert "without jobs. fix: add workers=2" in refused.said
 
 
 @pytest.mark.full

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ import pytest
 import tidelog as tl
 from tests.cli.test_convert_files import MAP
 from tests.data.visits import LENGTHS, visits
-from tests.ope.test_fit_jobs import children
 from tests.sweeps.test_processes import OPTIONS, RATES, owner, states, wait_until
 from tests.training.runs import bc, begin, finish
 from tidelog.data.io.readers import read_log
@@ -111,43 +109,6 @@ def test_tables_become_the_shards_of_a_log(cluster, environment, tmp_path):
     whole = read_log(str(tmp_path / "days"), str(tmp_path / "map.toml"))
     assert tl.open_log(tmp_path / "days.tidelog").fingerprint() == whole.fingerprint()
     assert sorted(os.listdir(tmp_path)) == ["days", "days.tidelog", "map.toml"]
-
-
-VERDICT = """
-import sys
-import tidelog as tl
-from tests.ope.test_fit_jobs import OTHER_DATA, bits, networks
-log, policies = networks(500)
-how = {"sample": True, "model": "neural", **OTHER_DATA}
-found = tl.judge(policies, log, on="ray", workers=2, job_folder=sys.argv[1], **how)
-assert [one.context["model"] for one in found] == ["neural", "neural"]
-assert bits(found) == bits(tl.judge(policies, log, workers=1, **how))
-"""
-
-
-def test_a_verdict_of_a_cluster_is_that_of_this_machine_also_after_a_killed_worker(cluster, environment, tmp_path):
-    address, raylets, _ = cluster
-    process = subprocess.Popen(
-        [sys.executable, "-c", VERDICT, str(tmp_path / "jobs")],
-        env={**environment, "RAY_ADDRESS": address},
-        cwd=Path(__file__).parents[2],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    worker = wait_until(lambda: next((one for node in raylets for one in children(node) if fits(one)), None))
-    os.kill(worker, signal.SIGKILL)
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
-    assert len(list((tmp_path / "jobs").glob("fitted-*.safetensors"))) == 4
-    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".pkl"]
-
-
-def fits(process):
-    """Whether a process of Ray has begun a job, which it does with its printing sent to the job's file."""
-    try:
-        return "/jobs/jobs/" in os.readlink(f"/proc/{process}/fd/1")
-    except OSError:
-        return False
 
 
 def trained(folders):

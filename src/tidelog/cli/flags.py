@@ -67,22 +67,6 @@ class FolderFlags:
     """with --on ray: also use a cluster that requires no token"""
 
 
-@dataclasses.dataclass
-class JobFlags:
-    """Flags of `tidelog judge` for processes of their own that fit the models."""
-
-    workers: int | None = None
-    """processes that fit the models of values, each with one processor core; every number of them gives the same
-    verdict; default: this process alone"""
-    on: OnEngine = "here"
-    """"here" for this machine, "ray" for a Ray cluster, as in `tidelog sweep`"""
-    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """with --on ray: also use a cluster that requires no token"""
-    job_folder: Folder | None = None
-    """where these processes read and write, for a cluster a folder that all its machines see; the same command uses
-    again what is there; default: a temporary folder"""
-
-
 def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
     """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
 

@@ -16,7 +16,7 @@ import tyro
 
 from tidelog.cli.declared import DeclaredFlags, declared_value
 from tidelog.cli.environment_flags import SinkName
-from tidelog.cli.flags import File, JobFlags, Repeated, RunOrPolicy, parse, source_of
+from tidelog.cli.flags import File, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.next_lists import refuse_lists
 from tidelog.cli.output import json_only, print_line, table
@@ -121,8 +121,6 @@ class Judge(DeclaredFlags):
     """for run folders: also show the verdict and the report page in a tracker, such as mlflow or mlflow:URI"""
     limits: Limits = field(default_factory=Limits)
     """the support that a verdict needs"""
-    job_options: JobFlags = field(default_factory=JobFlags)
-    """where the models of values are fitted"""
 
 
 class _NamedPolicy(NamedTuple):
@@ -468,10 +466,6 @@ def _judge_policies(
         ledger=False if ledger is None else ledger,
         context=context,
         progress=False if options.quiet else None,
-        workers=options.job_options.workers,
-        on=options.job_options.on,
-        insecure=options.job_options.insecure,
-        job_folder=options.job_options.job_folder,
     )
     return result
 

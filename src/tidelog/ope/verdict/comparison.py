@@ -17,16 +17,13 @@ from tidelog.ope.estimators.estimate import Supports
 from tidelog.ope.estimators.risk import ALPHA
 from tidelog.ope.evidence.estimator_policy import EstimatorPolicy
 from tidelog.ope.evidence.evidence import Evidence, Floats
-from tidelog.ope.evidence.fit_jobs import Jobs, evidence_by_jobs
 from tidelog.ope.evidence.policy_evidence import (
     LoggerModel,
     OneStepValues,
     PolicyEvidence,
-    Prepared,
     choose_model,
     evidence_of,
     logger_model,
-    prepare_evidence,
 )
 from tidelog.ope.evidence.target import ExternalPolicy, is_sampled
 from tidelog.ope.verdict.checks import (
@@ -48,7 +45,6 @@ from tidelog.types import Continuous
 
 Progress = Callable[[str, float], None]
 RULE_KIND = "rule"  # in the facts of a simple rule
-PREPARED = 0.3  # share of the work until jobs begin, as a guess
 
 
 class Settings(NamedTuple):
@@ -127,18 +123,15 @@ def comparisons_of(
     returns: Floats,
     progress: Progress | None = None,
     whole: Log | None = None,
-    jobs: Jobs | None = None,
 ) -> list[Comparison]:
     """Evidence about each policy, or the reasons for its absence; `returns` [E] are the logger's.
 
     `whole` has the whole episodes, by which it is known what a policy learnt from, if `log` has their first steps.
-    `jobs` fit the models of values and occupancy ratios of all policies at once, None: this process.
     """
     comparisons: list[Comparison] = []
     shared: LoggerModel | None = None
     values: OneStepValues = {}
     cloned: set[bool] = set()  # by whether the clone is sampled
-    prepared: dict[int, Prepared] = {}
     propensities, densities = settings.propensities, isinstance(log.spec.action, Continuous)
     for position, (name, policy) in enumerate(policies.items()):
         sample = is_sampled(policy, settings.sample)
@@ -169,26 +162,12 @@ def comparisons_of(
             "cloning": sample not in cloned,
             "lacks_support": lambda weighed: has_no_support(weighed, settings.limits),
         }
-        found: PolicyEvidence | Prepared
-        if jobs is None:
-            part = _part_of(progress, name, position, len(policies))
-            found = evidence_of(policy, log, **how, progress=part, one_step=values)
-        else:
-            found = prepared[position] = prepare_evidence(policy, log, **how)
-        if not _has_own_clone(found):
+        part = _part_of(progress, name, position, len(policies))
+        evidence = evidence_of(policy, log, **how, progress=part, one_step=values)
+        if not _has_own_clone(evidence):
             cloned.add(sample)
         can_sample = has_density(policy, log.spec) if densities else getattr(policy, "can_sample", True)
-        gathered = found if isinstance(found, PolicyEvidence) else None
-        comparisons.append(Comparison(name, policy, sample, reuse, (), gathered, densities, can_sample))
-        if progress is not None and jobs is not None:
-            progress(f"{name}: propensities", PREPARED * (position + 1) / len(policies))
-    if jobs is not None:
-        tell = progress or (lambda what, share: None)
-        by_jobs = evidence_by_jobs(
-            list(prepared.values()), jobs, lambda share: tell("values", PREPARED + (1.0 - PREPARED) * share)
-        )
-        for position, one in zip(prepared, by_jobs, strict=True):
-            comparisons[position] = replace(comparisons[position], gathered=one)
+        comparisons.append(Comparison(name, policy, sample, reuse, (), evidence, densities, can_sample))
     return _with_clones(comparisons)
 
 
@@ -199,9 +178,9 @@ def contrasts_of(comparisons: Sequence[Comparison]) -> list[tuple[int, int]]:
     return [(place, rule) for place in known if not comparisons[place].is_rule for rule in rules]
 
 
-def _has_own_clone(found: PolicyEvidence | Prepared) -> bool:
+def _has_own_clone(evidence: PolicyEvidence) -> bool:
     """Whether a policy does not share its clone: a network values both, and without support there is none."""
-    return found.model == "neural" or found.without_support
+    return evidence.model == "neural" or evidence.without_support
 
 
 def _with_clones(comparisons: list[Comparison]) -> list[Comparison]:

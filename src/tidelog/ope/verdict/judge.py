@@ -34,7 +34,6 @@ from tidelog.ope.estimators.support import Estimates, Support
 from tidelog.ope.evidence.episodes import check_kind, check_log, check_seed
 from tidelog.ope.evidence.evidence import Evidence
 from tidelog.ope.evidence.first_steps import check_first_steps, cut_log, cut_propensities
-from tidelog.ope.evidence.fit_jobs import jobs_of
 from tidelog.ope.evidence.propensities import with_file_read
 from tidelog.ope.evidence.propensity_file import FilePropensities
 from tidelog.ope.evidence.target import DRAWS, as_policy, check_fit
@@ -85,10 +84,6 @@ def judge(
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Progress | bool | None = None,
-    workers: int | None = None,
-    on: str = "here",
-    insecure: bool = False,
-    job_folder: str | Path | None = None,
 ) -> Verdicts: ...
 
 
@@ -112,10 +107,6 @@ def judge(
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Progress | bool | None = None,
-    workers: int | None = None,
-    on: str = "here",
-    insecure: bool = False,
-    job_folder: str | Path | None = None,
 ) -> Verdict: ...
 
 
@@ -139,18 +130,13 @@ def judge(
     ledger: Ledger | str | Path | Literal[False] | None = None,
     context: Mapping[str, Any] | None = None,
     progress: Progress | bool | None = None,
-    workers: int | None = None,
-    on: str = "here",
-    insecure: bool = False,
-    job_folder: str | Path | None = None,
 ) -> Verdict | Verdicts:
     """Judge whether a policy is better than the logger, on episodes that the policy never saw.
 
     This declares the way of acting: from now on a tidelog policy acts as it was judged, and carries the verdict, unless
     it carries an earlier one that this one does not replace (`tidelog.runtime.way_of_acting.replaces`). A question that
     the log cannot answer gives "unsupported" with reasons. Raises SpecError if policy and log do not fit, SpaceError if
-    memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger, ProcessError if
-    workers are lost several times in a row.
+    memory does not suffice, ConfigError for numbers out of range, CheckpointError for a damaged ledger.
 
     - `policy`: a tidelog policy, judged by its most likely actions or with `sample` by sampled actions (None: as it was
       declared, else by its most likely actions; `policy.with_acting("sample")` declares it); a rule of
@@ -174,11 +160,6 @@ def judge(
     - `context`: stored with the verdict.
     - `progress`: a function of the current part and its share, False for silence, None for a line on a terminal, a bar
       in a notebook and lines elsewhere.
-    - `workers`, `on`: fit the models of values by that many processes of this machine, or of a Ray cluster with "ray",
-      each on one core (docs/scale.md); None: by this process. Every number of them gives the same verdict. `insecure`
-      allows a cluster that requires no token.
-    - `job_folder`: where these processes read and write; the same call again uses what is there. None for a temporary
-      folder.
 
     Example:
         >>> train, held_out = tl.collect("treatment", episodes=2_000, seed=0).split(0.5, seed=0)
@@ -196,7 +177,6 @@ def judge(
         raise ConfigError(
             f"learnt_from = {learnt_from!r}: expected None or '{OTHER_DATA}'. fix: leave it out if unknown"
         )
-    jobs = jobs_of(workers, on, insecure, job_folder)
     limits = limits or Limits()
     limits = limits if level is None else replace(limits, level=level)
     several = named_policies(policy)
@@ -228,7 +208,7 @@ def judge(
     returns = np.add.reduceat(factors * np.asarray(log.reward, np.float64), log.starts[:-1])
     with Screen("judging", progress if isinstance(progress, bool) else None if progress is None else False) as screen:
         tell = progress if callable(progress) else screen.tell
-        comparisons = comparisons_of(policies, log, settings, returns, tell, whole, jobs)
+        comparisons = comparisons_of(policies, log, settings, returns, tell, whole)
     pairs = contrasts_of(comparisons)
     looked = look_at(comparisons, settings, counting, pairs)
     verdicts = []
