@@ -601,15 +601,6 @@ def judged_continuous(folder: Path) -> Any:
     return found
 
 
-@case("judge: slates")
-def slates(folder: Path) -> Any:
-    """Lists of three slots with a model."""
-    rng = np.random.default_rng(7)
-    reward, target, logger, model, ahead = rng.uniform(0.1, 0.9, (5, 200, 3))
-    found = tl.estimate_slates(reward, target, logger, model=model, model_target=ahead, replicates=200)
-    return [[row.estimate, row.low, row.high] for row in found]
-
-
 @case("judge: every estimator")
 def estimated(folder: Path) -> Any:
     """All estimates of one step and of several."""

@@ -216,7 +216,6 @@ Commands: `{cases["command"]}`, `{verdict["command"]}`, `{kept("fqe_speed")["com
 """
 
 
-
 def _fqe() -> str:
     found = kept("fqe_speed")
     best = {kind: (max(found[kind]["fqe"]), max(found[kind]["iql_critic_part"])) for kind in ("continuous", "discrete")}

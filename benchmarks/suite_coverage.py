@@ -22,7 +22,7 @@ from benchmarks.keep import SHARED, keep
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "tidelog"
 TIERS = {"default": "not slow and not full", "full": "full and not slow", "bits": "bits"}
-OPTIONAL = ("ale_py", "envpool", "faiss", "mujoco", "procgen")
+OPTIONAL = ("ale_py", "envpool", "mujoco", "procgen")
 SETTINGS = """[run]
 branch = True
 source = {source}

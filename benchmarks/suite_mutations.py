@@ -710,13 +710,6 @@ MUTATIONS = [
         "tests/ope/test_occupancy.py",
     ),
     Mutation(
-        "slates: the model learns from the lists that it rates",
-        "ope/estimators/slates.py",
-        "learnt, rated = fold != one, fold == one",
-        "learnt, rated = fold == one, fold == one",
-        "tests/ope/test_slates.py",
-    ),
-    Mutation(
         "mean weight: its error ignores clusters",
         "ope/estimators/support.py",
         "sums = off if clusters is None else cluster_sums(off, clusters)",

@@ -44,13 +44,11 @@ __all__ = [
     "TidelogError",
     "Verdict",
     "Verdicts",
-    "assemble_slates",
     "collect",
     "concat",
     "connect_processes",
     "draws",
     "estimate",
-    "estimate_slates",
     "export",
     "finetune",
     "fit",
@@ -78,7 +76,6 @@ __all__ = [
     "resume",
     "rollout",
     "simple_rules",
-    "slot_model",
     "static",
     "suggest",
     "sweep",
@@ -128,7 +125,6 @@ if TYPE_CHECKING:
         TidelogError,
     )
     from tidelog.ope.estimators.estimate import estimate
-    from tidelog.ope.estimators.slates import assemble_slates, estimate_slates, slot_model
     from tidelog.ope.rules import simple_rules
     from tidelog.ope.verdict.judge import judge
     from tidelog.ope.verdict.ledger import Ledger
@@ -203,7 +199,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "ope.verdict.ledger": ("Ledger",),
     "ope.verdict.limits": ("Limits",),
     "ope.verdict.results": ("Verdict", "Verdicts"),
-    "ope.estimators.slates": ("assemble_slates", "estimate_slates", "slot_model"),
     "ope.verdict.judge": ("judge",),
     "training.finetune": ("finetune",),
     "training.fit": ("fit",),

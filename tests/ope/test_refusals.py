@@ -19,7 +19,6 @@ from tidelog.data.states import number_observations
 from tidelog.errors import CheckpointError
 from tidelog.ope.assumptions import independence
 from tidelog.ope.assumptions.independence import relative_time, with_detected_clusters
-from tidelog.ope.estimators import slates
 from tidelog.ope.estimators.intervals import Confidence, bernstein
 from tidelog.ope.estimators.ratios import Ratios, cluster_sums, means
 from tidelog.ope.estimators.risk_bands import Sample
@@ -35,9 +34,6 @@ from tidelog.ope.verdict.limits import Limits
 from tidelog.ope.verdict.results import _plain
 from tidelog.types import Continuous, MultiDiscrete, Spec, Vector
 
-REWARD = np.asarray([[1.0, 2.0], [0.0, 4.0], [3.0, 1.0]])
-ITEM = np.asarray([[0, 1], [1, 0], [0, 0]])
-CHANCES = np.full((3, 2, 2), 0.5)
 TWO = Ratios(np.ones((2, 1)), np.ones((2, 1)))
 
 
@@ -81,20 +77,6 @@ SPEC_ERRORS = {
         lambda: replace(TWO, episodes=6).minus(replace(means(np.ones(3)), episodes=6)),
         "found 2 and 3 groups: expected the same grouping in both estimates",
     ),
-    "logged slots": (
-        lambda: slates._checked(REWARD, REWARD, REWARD, np.ones((3, 2))),
-        "logged has shape (3, 2) and type float64: expected (3, 2) of type bool",
-    ),
-    "slots": (
-        lambda: slates.slot_model(REWARD, ITEM[:2], CHANCES),
-        "reward, item and target_all have shapes ((3, 2), (2, 2), (3, 2, 2)): expected [N, K], [N, K] and [N, K, A]",
-    ),
-    "values of few rows": (
-        lambda: slates.Slates(*[np.zeros(0)] * 2, np.asarray([[0, 5]]), *[np.zeros((1, 2))] * 3, None).arrange(
-            [1.0, 2.0]
-        ),
-        "values has 2 rows: expected one per row of the log, more than 5",
-    ),
     "several choices": (
         lambda: target_of(policy_of(BOTH.spec.action), BOTH),
         "the policy makes several simultaneous choices and has no probabilities for them. fix: judge a policy with",
@@ -120,11 +102,6 @@ CONFIG_ERRORS = {
     "one group": (
         lambda: Sample.of(bandit(), groups=1),
         "groups = 1: expected at least 2 groups to resample. fix: remo",
-    ),
-    "no estimator": (lambda: slates._check_names([]), "no slate estimator was named: expected one or more of "),
-    "folds": (
-        lambda: slates.slot_model(REWARD, ITEM, CHANCES, folds=9),
-        "folds = 9: expected 2 to the number of lists (3)",
     ),
     "data": (
         lambda: judge(None, DISCRETE, learnt_from="this"),

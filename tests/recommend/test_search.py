@@ -1,4 +1,3 @@
-import sys
 import tracemalloc
 
 import numpy as np
@@ -8,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tidelog.errors import ConfigError, SpecError
-from tidelog.recommend.ranking import Approximate
 from tidelog.runtime.ranking import top_k
 
 SMALL = st.integers(-2, 2).map(float)  # products are exact, and many are equal
@@ -92,29 +90,3 @@ def test_what_cannot_be_answered_is_refused():
         top_k(queries[:1], table, 1, chunk=2)
     with pytest.raises(SpecError, match="query 1 is not finite"):
         top_k(queries, table[:3], 1)
-
-
-def test_the_approximate_index_says_how_much_it_finds():
-    pytest.importorskip("faiss", reason="the extra 'faiss' is not installed")
-    generator = np.random.default_rng(2)
-    table = generator.standard_normal((2_000, 8)).astype(np.float32)
-    queries = generator.standard_normal((50, 8)).astype(np.float32)
-    everything = Approximate.of(table, lists=20, probes=20)
-    np.testing.assert_array_equal(everything.top_k(queries, 5)[0], top_k(queries, table, 5)[0])
-    assert everything.recall(queries, 5) == 1.0
-    quick = Approximate.of(table, lists=100, probes=2)
-    assert 0.05 < quick.recall(queries, 5) < 0.9  # 0.43 expected, 10 deviations from both ends
-    allowed = np.arange(2_000) % 2 == 0
-    assert (everything.top_k(queries, 5, allowed)[0] % 2 == 0).all()
-    assert everything.recall(queries, 5, allowed) == 1.0
-    places, scores = Approximate.of(table, lists=1000, probes=1).top_k(queries, 200)
-    assert places[0, -1] == -1
-    assert scores[0, -1] == -np.inf
-    with pytest.raises(ConfigError, match="probes <= lists"):
-        Approximate.of(table, lists=3, probes=4)
-
-
-def test_without_faiss_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ConfigError, match=r"pip install 'faiss-cpu"):
-        Approximate.of(np.ones((3, 2), np.float32))
