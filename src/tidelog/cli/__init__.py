@@ -89,11 +89,6 @@ def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(_overview())  # noqa: T201
         return 0
-    if words[0].split("=")[0] == "--completion":
-        completion = importlib.import_module("tidelog.cli.completion")
-        shell = words[0].partition("=")[2] or (words[1] if len(words) > 1 else "")
-        print(completion.script(shell), end="")  # noqa: T201
-        return 0
     if "--version" in words:
         print(f"tidelog {tidelog.__version__}")  # noqa: T201
         return 0
@@ -152,6 +147,5 @@ def _overview() -> str:
         ["tidelog learns to act from a log, and reports how far the result can be trusted.", "", *lines, "",
           "`tidelog COMMAND --help` shows the flags; start with `tidelog demo`.",
           "`--plugin MODULE` imports a module of yours that registers algorithms; it works with every command.",
-          "`tidelog --completion bash` (or zsh, fish) prints the shell's completion of commands and flags.",
           "`tidelog --version` prints the version."]
     )  # fmt: skip
