@@ -1,7 +1,7 @@
 """Updates a second of fitted Q evaluation beside IQL's critic part alone, at paper size, in one process, in turn.
 
 Both take batches of 256 through networks of 2 x 256: one critic forward and backward, one network forward on what
-followed (the target critic here, V there), one slow copy. The log is the one of `tidelog bench`.
+followed (the target critic here, V there), one slow copy. The log is the one of `python -m benchmarks.speed`.
 """
 
 import statistics
@@ -14,10 +14,10 @@ import numpy as np
 
 import tidelog as tl
 from benchmarks.keep import keep
+from benchmarks.speed import rate_of, synthetic_log
 from tidelog.algorithms.core.contract import Feedback, Phase
 from tidelog.algorithms.core.optimisation import descend, polyak_update
 from tidelog.algorithms.iql import critic_loss
-from tidelog.bench.speed import rate_of, synthetic_log
 from tidelog.data.scaling import Scaler
 from tidelog.ope.evidence.evidence import Target
 from tidelog.ope.models.fqe import FQE

@@ -22,11 +22,11 @@ import jax.numpy as jnp
 import numpy as np
 
 import tidelog as tl
+from benchmarks import speed
 from benchmarks.keep import keep
 from benchmarks.picture_speed import ADAM, many
 from benchmarks.ppg_speed import PPG, PPO, training
-from tidelog.bench import speed
-from tidelog.bench.speed import operations, products_of, rate_of, synthetic_log, trainer_of
+from benchmarks.speed import operations, products_of, rate_of, synthetic_log, trainer_of
 from tidelog.networks.convolution import impala
 from tidelog.networks.encode import EncoderConfig, Picture
 from tidelog.types import Image

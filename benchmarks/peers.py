@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).with_name("peers_torch.py")
 
 def work(name: str) -> None:
     """Be tidelog's process: print facts, then a measurement for every line that is read."""
-    from tidelog.bench.speed import entry_of, operations, products_of, synthetic_log, trainer_of
+    from benchmarks.speed import entry_of, operations, products_of, synthetic_log, trainer_of
 
     algorithm = entry_of(name).algorithm
     log = synthetic_log(entry_of(name).discrete)

@@ -33,7 +33,7 @@ ICU_EPISODES, ICU_STEPS, PENDULUM_STEPS = 20_000, 5_000, 6_000
 
 def work(name: str, products: str) -> None:
     """Be one way of an algorithm: a measurement for every line that is read."""
-    from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
+    from benchmarks.speed import entry_of, synthetic_log, trainer_of
 
     entry = entry_of(name)
     algorithm: Any = replace(entry.algorithm, products=products)  # type: ignore[type-var]

@@ -21,7 +21,7 @@ WAYS = {"one": (1, "all"), "four": (4, "all"), "first": (1, "first"), "second": 
 
 def work(name: str, seeds: int) -> None:
     """Be a process that measures for some seconds for each line that it reads."""
-    from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
+    from benchmarks.speed import entry_of, synthetic_log, trainer_of
 
     trainer = trainer_of(entry_of(name).algorithm, synthetic_log(entry_of(name).discrete), seeds)
     count = updates_of_a_call(trainer)

@@ -6,7 +6,7 @@ from benchmarks.keep import RESULTS, kept
 
 
 def speed() -> str:
-    """`tidelog bench`, one section a machine."""
+    """`python -m benchmarks.speed`, one section a machine."""
     return "\n".join(_speed(path.stem) for path in sorted(RESULTS.glob("speed*.json")))
 
 
@@ -33,7 +33,7 @@ def _speed(name: str) -> str:
 
 
 def _bound(found: dict) -> str:
-    """What the goals of `tidelog bench` were, and what an update of nothing but products would reach."""
+    """What the goals of `python -m benchmarks.speed` were, and what an update of nothing but products would reach."""
     results = {name: found[name] for name in ("iql", "bcq", "discrete-bcq", "bc")}
     shares = {name: one["share_of_ceiling"]["median"] for name, one in results.items()}
     alone = {name: shares[name] / one["share_of_products_alone"]["median"] for name, one in results.items()}
@@ -337,7 +337,7 @@ def start() -> str:
 
 {_processor(found)}, {_cores(found["cores"])}, {found["repeats"]} turns of all commands; seconds are medians. A bare
 start (Python, JAX, one compiled product) takes {bare:.2f} s. Ratios are to the bare start of the same turn, with their
-range. Cold is an empty cache of compiled programs, warm a filled one; the log is that of `tidelog bench`.
+range. Cold is an empty cache of compiled programs, warm a filled one; the log is that of `python -m benchmarks.speed`.
 
 | algorithm | cold, s | bare starts | warm, s | bare starts | of them for the 100 updates |
 |---|---|---|---|---|---|

@@ -41,7 +41,7 @@ gc.freeze()
 marks["jax"] = now()
 jax.monitoring.register_event_duration_secs_listener(listen)
 import tidelog as tl
-from tidelog.bench.speed import entry_of, synthetic_log
+from benchmarks.speed import entry_of, synthetic_log
 fit, entry = tl.fit, entry_of(sys.argv[1])
 gc.freeze()
 marks["tidelog"] = now()
@@ -69,6 +69,7 @@ def environment(folder: Path, cache: Path | None) -> dict[str, str]:
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         "TIDELOG_CACHE": str(cache or folder / "cache"),
         "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).resolve().parents[1]), *sys.path]),
     }
 
 
@@ -97,7 +98,7 @@ def phases(entry: str, folder: Path, cache: Path) -> dict[str, float]:
 def of_entry(entry: str, folder: Path) -> dict[str, Any]:
     """A start with an empty cache and one with a filled one, and the phases of another."""
     with tempfile.TemporaryDirectory(dir=folder) as cache:
-        words = [sys.executable, "-m", "tidelog.bench.start", entry]
+        words = [sys.executable, "-m", "benchmarks.first_updates", entry]
         cold, warm = (seconds(words, folder, Path(cache)) for _ in range(2))
         return {"cold": cold, "warm": warm, "phases": phases(entry, folder, Path(cache))}
 

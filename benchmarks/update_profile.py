@@ -1,7 +1,7 @@
 """Profiles of one update: what its time is spent on, and how the compiler's options change it.
 
-`python -m benchmarks.update_profile` traces each algorithm at the sizes of `tidelog bench`, in a process of its own on
-one core, and adds the durations of the compiled operations by what they do. Of each operation the fifth of its runs
+`python -m benchmarks.update_profile` traces each algorithm at the sizes of `benchmarks.speed`, in a process of its own
+on one core, and adds the durations of the compiled operations by what they do. Of each operation the fifth of its runs
 that was fastest counts, so that others on the machine change little. Then the options of XLA are compared in turns by
 updates per processor second.
 """
@@ -80,7 +80,7 @@ def child(what: str, name: str, flags: str = "", module: str = "update_profile")
 
 def trace(name: str, folder: str) -> None:
     """Print the microseconds of an update, by what its operations do."""
-    from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
+    from benchmarks.speed import entry_of, synthetic_log, trainer_of
 
     entry, updates = entry_of(name), UPDATES.get(name, 1000)
     trainer = trainer_of(entry.algorithm, synthetic_log(entry.discrete), 1)
@@ -143,7 +143,7 @@ def rate(name: str, _: str) -> None:
     """Print the updates per processor second, of the fastest of some slices."""
     import time
 
-    from tidelog.bench.speed import entry_of, synthetic_log, trainer_of
+    from benchmarks.speed import entry_of, synthetic_log, trainer_of
 
     entry = entry_of(name)
     trainer = trainer_of(entry.algorithm, synthetic_log(entry.discrete), 1)

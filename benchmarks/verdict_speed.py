@@ -19,7 +19,7 @@ import numpy as np
 import tidelog as tl
 from benchmarks.adversarial_worlds import Table, plain, several
 from benchmarks.keep import keep, kept
-from tidelog.bench.speed import synthetic_log
+from benchmarks.speed import synthetic_log
 
 COMMAND = "python -m benchmarks.verdict_speed"
 REPEATS = 3

@@ -8,8 +8,6 @@ import pytest
 import tidelog as tl
 from benchmarks import guard
 from benchmarks.guard import LIMIT, ROOT, lowest_median, ratios
-from tidelog.cli.bench import Bench
-from tidelog.cli.flags import parse
 
 
 @pytest.mark.parametrize(("pairs", "place"), [(4, None), (5, 0), (7, 0), (8, 1), (12, 2), (20, 5)])
@@ -48,8 +46,3 @@ def test_every_job_is_known_by_name():
 
 def test_the_mapping_of_its_table_is_valid(tmp_path):
     assert len(tl.read_log(guard._table(tmp_path, 10), columns=tmp_path / "columns.toml")) == 10 * guard.VISITS
-
-
-def test_the_words_of_its_benchmarks_are_valid():
-    options = parse(Bench, guard.bench_words("iql")[1:], "bench")
-    assert (options.algorithm, options.seeds, options.start) == (("iql",), 1, False)

@@ -1,5 +1,6 @@
 """The measured loops: the plain one learns, and each figure is the ratio that its name says."""
 
+import json
 import os
 import re
 from types import SimpleNamespace
@@ -10,10 +11,9 @@ import numpy as np
 import optax
 import pytest
 
+from benchmarks import keep, plain_loop, speed
+from benchmarks.speed import ENTRIES, Entry
 from tidelog import DiscreteBCQ, Log
-from tidelog.bench import plain, speed
-from tidelog.bench.speed import Entry
-from tidelog.cli import bench
 
 CONFIG = DiscreteBCQ(hidden=(16,), batch_size=32, learning_rate=1e-2, discount=0.5, target_rate=0.1)
 
@@ -28,8 +28,8 @@ def corridor():
 @pytest.mark.full
 def test_the_plain_loop_reads_transitions_and_learns_what_discrete_bcq_learns(monkeypatch):
     calls = []
-    monkeypatch.setattr(plain, "_loop", lambda config, optimiser: lambda *args: calls.append(args) or args[1])
-    take = plain.discrete_bcq_loop(corridor(), CONFIG)
+    monkeypatch.setattr(plain_loop, "_loop", lambda config, optimiser: lambda *args: calls.append(args) or args[1])
+    take = plain_loop.discrete_bcq_loop(corridor(), CONFIG)
     take(3)
     ((rows, *_),) = calls
     assert {name: np.shape(leaf) for name, leaf in rows.items()} == {
@@ -40,14 +40,14 @@ def test_the_plain_loop_reads_transitions_and_learns_what_discrete_bcq_learns(mo
         "s": jnp.eye(2), "a": jnp.asarray([1, 0]), "r": jnp.asarray([0.0, 1.0]), "d": jnp.asarray([0.5, 0.0]),
         "s2": jnp.eye(2)[::-1],
     }  # fmt: skip
-    start = plain._initial((2, 16, 3), 0), plain._initial((2, 16, 3), 1)
+    start = plain_loop._initial((2, 16, 3), 0), plain_loop._initial((2, 16, 3), 1)
     optimiser = optax.adam(CONFIG.learning_rate)
     carry = (start, start[0], optimiser.init(start), jax.random.key(0))
-    (critic, imitator), target, _, _ = jax.jit(plain._loop(CONFIG, optimiser))(rows, carry, 600)
-    values, chances = plain._apply(critic, jnp.eye(2)), jax.nn.softmax(plain._apply(imitator, jnp.eye(2)))
+    (critic, imitator), target, _, _ = jax.jit(plain_loop._loop(CONFIG, optimiser))(rows, carry, 600)
+    values, chances = plain_loop._apply(critic, jnp.eye(2)), jax.nn.softmax(plain_loop._apply(imitator, jnp.eye(2)))
     # the value of the next state counts half, and only its logged action: 0 of 40 other seeds fail
     np.testing.assert_allclose([values[0, 1], values[1, 0]], [0.5, 1.0], atol=0.05)
-    np.testing.assert_allclose(plain._apply(target, jnp.eye(2))[1, 0], 1.0, atol=0.05)
+    np.testing.assert_allclose(plain_loop._apply(target, jnp.eye(2))[1, 0], 1.0, atol=0.05)
     assert chances.argmax(1).tolist() == [1, 0]
 
 
@@ -86,7 +86,7 @@ def test_first_updates_are_timed_with_an_empty_and_with_a_filled_cache(monkeypat
     monkeypatch.setattr(speed.subprocess, "run", run)
     found = speed.first_updates("bc", 2)
     assert set(found) == {"cold_seconds", "warm_seconds"}
-    assert [one[:2] for one in seen] == 4 * [(["-m", "tidelog.bench.start", "bc"], True)]
+    assert [one[:2] for one in seen] == 4 * [(["-m", "benchmarks.first_updates", "bc"], True)]
     assert [one[3] for one in seen] == 2 * [[], ["program"]]
     assert seen[0][2] == seen[1][2] != seen[2][2]
 
@@ -96,14 +96,23 @@ def test_the_timed_process_runs_an_entry():
     assert speed.first_updates("bc", 1)["warm_seconds"]["median"] > 0.5
 
 
-def test_the_command_adds_the_first_updates_where_they_are_asked_for(monkeypatch, capsys):
-    row = {"median": 2.0, "min": 1.0, "max": 3.0}
-    monkeypatch.setattr(bench, "synthetic_log", lambda discrete: None)
-    monkeypatch.setattr(bench, "products_of", lambda *args: {(2, 3, 4): 5})
-    monkeypatch.setattr(bench, "measure", lambda *args: [{"updates_per_second": 2.0}])
-    monkeypatch.setattr(bench, "first_updates", lambda name, repeats: {"cold_seconds": row})
-    found = bench._one("bc", SimpleNamespace(seeds=2, repeats=1, start=True))
-    assert found["operations_per_update"] == 2 * 2 * 3 * 4 * 5
-    assert found["cold_seconds"] == row
-    assert "cold_seconds" in capsys.readouterr().out
-    assert "cold_seconds" not in bench._one("bc", SimpleNamespace(seeds=2, repeats=1, start=False))
+def test_everything_that_is_measured_is_one_phase_over_a_log():
+    assert {"iql", "bc", "bcq", "discrete-bcq", "discrete-bcq-1024"} <= set(ENTRIES)
+    assert all(len(entry.algorithm.phases()) == 1 for entry in ENTRIES.values())
+
+
+@pytest.mark.full
+def test_the_command_prints_figures_and_keeps_them(tmp_path, monkeypatch, capsys):
+    for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():
+        monkeypatch.setattr(speed, name, value)
+    monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["speed", "--algorithms", "bc", "--repeats", "1", "--seeds", "2", "--no-start"])
+    speed.main()
+    found = json.loads((tmp_path / "speed_cpu.json").read_text())
+    assert found["bc"]["updates_per_second"]["median"] > 0
+    assert 0 < found["bc"]["share_of_ceiling"]["median"] < 5
+    multiplied = sum(
+        2 * np.prod([int(n) for n in shape.split("x")]) * k for shape, k in found["bc"]["matrix_products"].items()
+    )
+    assert found["bc"]["operations_per_update"] == multiplied
+    assert "share_of_ceiling" in capsys.readouterr().out

@@ -21,9 +21,7 @@ from tests.training.runs import LOSS, bc, begin, stop_at, write_record
 from tidelog import PPG
 from tidelog.algorithms.core.hyperparameters import to_config
 from tidelog.algorithms.names import algorithm_class
-from tidelog.bench import speed
-from tidelog.bench.speed import ENTRIES
-from tidelog.cli import COMMANDS, bench, demo
+from tidelog.cli import COMMANDS, demo
 from tidelog.cli.evaluate import _parts, _print_order
 from tidelog.cli.resume import _import_environments
 from tidelog.cli.run_result import last_metrics
@@ -305,29 +303,6 @@ def test_collect_makes_a_log_by_chance_or_by_a_run(here, run, log, tidelog):
     np.testing.assert_array_equal(tl.open_log("mode").propensity, 1.0)
 
 
-def test_everything_that_is_measured_is_one_phase_over_a_log():
-    assert {"iql", "bc", "bcq", "discrete-bcq", "discrete-bcq-1024"} <= set(ENTRIES)
-    assert all(len(entry.algorithm.phases()) == 1 for entry in ENTRIES.values())
-
-
-@pytest.mark.full
-def test_bench_prints_figures_and_keeps_them(here, tidelog, monkeypatch):
-    for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():
-        monkeypatch.setattr(speed, name, value)
-    words = ["--algorithm", "bc", "--repeats", 1, "--seeds", 2, "--no-start", "--out", "bench.json"]
-    done = tidelog("bench", *words)
-    assert done.code == 0, done.err
-    found = json.loads((here / "bench.json").read_text())
-    assert found["command"].startswith("tidelog bench --algorithm bc")
-    assert found["bc"]["updates_per_second"]["median"] > 0
-    assert 0 < found["bc"]["share_of_ceiling"]["median"] < 5
-    multiplied = sum(
-        2 * np.prod([int(n) for n in shape.split("x")]) * k for shape, k in found["bc"]["matrix_products"].items()
-    )
-    assert found["bc"]["operations_per_update"] == multiplied
-    assert "share_of_ceiling" in done.out
-
-
 @pytest.mark.full
 def test_the_demo_tells_its_story(here, tidelog):
     words = ["--patients", 60, "--steps", 3, "--seeds", 1, "--episodes", 20, "--out", "quiet", "--quiet"]
@@ -559,16 +534,6 @@ def test_the_order_of_features_is_said_where_an_environment_has_no_names(capsys)
         _print_order(Spec({"numeric": nothing}, Discrete(2)), "CartPole-v1")
     _print_order(Spec({"observation": Vector(4, names)}, Discrete(2)), "CartPole-v1")
     assert capsys.readouterr().out == ""
-
-
-def test_bench_gives_scripts_one_document(here, tidelog, monkeypatch):
-    monkeypatch.setattr(bench, "_one", lambda name, options: {"updates_per_second": {"median": 3.5}})
-    done = tidelog("bench", "--algorithm", "bc", "--json")
-    assert done.code == 0
-    found = json.loads(done.out)
-    assert found["bc"] == {"updates_per_second": {"median": 3.5}}
-    assert found["command"] == "tidelog bench --algorithm bc --json"
-    assert tidelog("bench", "--algorithm", "bc").out.count("{") == 0
 
 
 def test_actions_without_names_need_no_note_on_codes(here, tidelog):

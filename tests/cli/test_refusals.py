@@ -180,8 +180,6 @@ WORDS = {
     "nothing to collect": (["collect", "--env", "treatment", "--out", "log"], "None: expected exactly one"),
     "no episodes": (["collect", "--env", "treatment", "--out", "log", "--episodes", "0"], "episodes = 0, steps"),
     "no environment": (["collect", "--env", "tretment", "--out", "log", "--steps", "5"], "did you mean 'treatment'"),
-    "no repeats": (["bench", "--repeats", "0"], "repeats = 0: expected at least 1"),
-    "nothing to measure": (["bench", "--algorithm", "nope"], "no benchmark 'nope'"),
     "no patients": (["demo", "--patients", "0", "--out", "demo"], "expected patients, steps and episodes >= 2"),
     "no policy to judge": (["judge"], "there is no policy to judge. fix: name a run folder or a saved policy"),
     "a mapping for interactions": (
@@ -290,7 +288,6 @@ def test_what_exists_is_left_alone(here, run, tidelog):
         ["collect", "--env", "treatment", "--episodes", 2, "--out", "taken"],
         ["act", run, "--data", "visits.csv", "--out", "taken.csv"],
         ["demo", "--out", "taken"],
-        ["bench", "--out", "taken.csv"],
     ):
         done = tidelog(*words)
         assert done.code == 2

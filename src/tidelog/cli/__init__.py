@@ -36,7 +36,6 @@ COMMANDS = {
     "verify": "check a saved policy: its files, its signature, where it is from",
     "serve": "answer observations over HTTP",
     "collect": "play an environment and save the log",
-    "bench": "measure the speed of training on this machine",
 }
 PLUGIN = "--plugin"
 PROCESSES = ("--processes", "--coordinator", "--rank")

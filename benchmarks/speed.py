@@ -1,4 +1,7 @@
-"""Updates per second at paper size, compared with the matrix-product speed of the same machine at the same time.
+"""Updates per second at paper size, beside the speed of the same machine's matrix products at the same time.
+
+`python -m benchmarks.speed [--algorithms NAME ...] [--seeds 4] [--repeats 5] [--no-start]` keeps
+`benchmarks/results/speed_cpu.json` (or `speed_gpu`): the median, the least and the most of repeats in turns.
 
 The benchmarked algorithms with their settings (`ENTRIES`), the matrix products of one update, which are the unavoidable
 work of every implementation, and the rates.
@@ -6,6 +9,7 @@ work of every implementation, and the rates.
 
 from __future__ import annotations
 
+import argparse
 import math
 import os
 import statistics
@@ -16,6 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -23,9 +28,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.keep import keep
+from benchmarks.plain_loop import discrete_bcq_loop
 from tidelog.algorithms.discrete_bcq import DiscreteBCQ
 from tidelog.algorithms.names import algorithm_class, names
-from tidelog.bench.plain import discrete_bcq_loop
 from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import ConfigError, nearest
@@ -36,6 +42,7 @@ from tidelog.training.engine.stores import stores_of
 from tidelog.training.runs.run import CHUNK_SECONDS
 from tidelog.types import Continuous
 
+ROOT = Path(__file__).resolve().parents[1]
 OBSERVATION, ACTION, EPISODE, STEPS = 17, 6, 1_000, 100_000  # the shape of D4RL's halfcheetah and walker2d
 SQUARES = (256, 512, 1024, 2048)
 SECONDS = 2.0  # approximate duration of a measurement
@@ -267,7 +274,39 @@ def first_updates(name: str, repeats: int) -> dict[str, dict[str, float]]:
 
 def _first(name: str, cache: str) -> float:
     begin = time.perf_counter()
-    subprocess.run(  # noqa: S603
-        [sys.executable, "-m", "tidelog.bench.start", name], check=True, env={**os.environ, "TIDELOG_CACHE": cache}
+    subprocess.run(
+        [sys.executable, "-m", "benchmarks.first_updates", name],
+        check=True,
+        env={**os.environ, "TIDELOG_CACHE": cache, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
     )
     return time.perf_counter() - begin
+
+
+def figures(name: str, seeds: int, repeats: int, start: bool) -> dict[str, Any]:
+    """Measure one entry: the operations and products of an update, and every rate with its range."""
+    entry = entry_of(name)
+    products = products_of(entry.algorithm, synthetic_log(entry.discrete))
+    found = summary(list(measure(entry, seeds, repeats))) | (first_updates(name, repeats) if start else {})
+    shapes = {f"{m}x{k}x{n}": count for (m, k, n), count in products.items()}
+    return {"operations_per_update": operations(products), "matrix_products": shapes, **found}  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Measure every entry, print the figures and keep them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--algorithms", nargs="+", choices=ENTRIES, default=list(ENTRIES))
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--no-start", action="store_true")
+    asked = parser.parse_args()
+    results = {}
+    for name in asked.algorithms:
+        results[name] = figures(name, asked.seeds, asked.repeats, not asked.no_start)
+        for figure, value in results[name].items():
+            if isinstance(value, dict) and "median" in value:
+                print(f"{name}: {figure} {value['median']:.4g} ({value['min']:.4g} to {value['max']:.4g})", flush=True)
+        keep(f"speed_{jax.default_backend()}", "python -m benchmarks.speed", results)
+
+
+if __name__ == "__main__":
+    main()

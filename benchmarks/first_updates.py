@@ -1,4 +1,4 @@
-"""100 updates in a new process, for timing from outside: `python -m tidelog.bench.start ENTRY`."""
+"""100 updates in a new process, for timing from outside: `python -m benchmarks.first_updates ENTRY`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from tidelog.garbage import import_without_gc
 
 if __name__ == "__main__":
     fit = import_without_gc("tidelog.training.fit").fit  # as `tl.fit` is imported
-    speed = import_without_gc("tidelog.bench.speed")
+    speed = import_without_gc("benchmarks.speed")
     entry = speed.entry_of(sys.argv[1])
     fit(entry.algorithm, speed.synthetic_log(entry.discrete), 100, progress=False)
