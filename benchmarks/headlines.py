@@ -53,15 +53,6 @@ def _peers(found: Found) -> str:
     return "updates a second: " + ", ".join(named)
 
 
-def _collectors(found: Found) -> str:
-    ratios = {
-        name.split(":")[-1]: ways[f"{found['cores']} collectors"]["round_ratio"][0]
-        for name, ways in found["environments"].items()
-    }
-    named = ", ".join(f"{ratio:.2f} ({name})" for name, ratio in ratios.items())
-    return f"a round with {found['cores']} collectors takes, of one in process: {named}"
-
-
 def _several_seeds(found: Found) -> str:
     ratios = {name: one["four_over_two_processes"]["median"] for name, one in found["algorithms"].items()}
     return f"four seeds in one run: {min(ratios.values()):.2f} to {max(ratios.values()):.2f} times two processes"
@@ -190,7 +181,6 @@ HEADLINES: dict[str, Callable[[Found], str]] = {
     "play_ahead": lambda f: (
         f"up to {max(one['gain'] for one in f['environments'].values()):.2f} times the decisions a second"
     ),
-    "collectors": _collectors,
     "several_seeds": _several_seeds,
     "gpu_bc": lambda f: (
         f"behaviour cloning with 64 seeds makes {median(f['found']['seeds_64']['updates_per_second']):,.0f} updates a "

@@ -26,7 +26,6 @@ from benchmarks.recommender_page import size as recommender_size
 from benchmarks.recommender_page import speed as recommender_speed
 from benchmarks.serving_page import serving
 from benchmarks.speed_page import (
-    collectors,
     gpu,
     overhead,
     peers,
@@ -587,7 +586,7 @@ SECTIONS = (
 )
 SECTIONS += ((imperfect_pendulum, "imperfect_pendulum"), (imperfect_hopper, "imperfect_hopper"), (kills, "kills"))
 SECTIONS += ((ppg_cartpole, "ppg_cartpole"), (continuous, "ppg_"), (playing, "ppg_speed_sb3"))
-SECTIONS += ((play_ahead, "play_ahead"), (collectors, "collectors"), (overhead, "sweep_overhead"))
+SECTIONS += ((play_ahead, "play_ahead"), (overhead, "sweep_overhead"))
 SECTIONS += ((off_policy_cartpole, "off_policy_ppg_cartpole"), (stale_advantages, "off_policy_ppg_stale"))
 SECTIONS += ((vault, "pictures_vault"), (picture_speed, "picture_speed_cpu"))
 SECTIONS += ((t_maze, "t_maze"), (phase_buffer, "phase_buffer"))

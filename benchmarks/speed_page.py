@@ -270,31 +270,6 @@ Command: `{found["command"]}`.
 """
 
 
-def collectors() -> str:
-    """A round of decisions, played by collectors."""
-    found = kept("collectors")
-    rows = "\n".join(
-        f"| {name.split(':')[-1]} | {way} | {one['round'] * 1e3:,.0f} | {_quartiles(one['round_ratio'])} | "
-        f"{_quartiles(one['collect_ratio'])} | {_quartiles(one['processor_ratio'])} | "
-        + (f"{one['payload_bytes'] / 1e3:,.0f}" if "payload_bytes" in one else "-")
-        + " |"
-        for name, ways in found["environments"].items()
-        for way, one in ways.items()
-    )
-    return f"""## What collectors cost and gain
-
-PPO with one epoch, {found["copies"]} copies of {found["steps"]} decisions, {found["cores"]} cores of
-{_processor(found)}; `Slow-v0` spends two milliseconds a decision. Rounds in turns; a ratio is to the neighbouring
-round of this process alone, with its quartiles.
-
-| environment | way | round, ms | round | collecting alone | processor seconds | kB a round |
-|---|---|---|---|---|---|---|
-{rows}
-
-Command: `{found["command"]}`.
-"""
-
-
 def _quartiles(ratio: list[float]) -> str:
     return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
 

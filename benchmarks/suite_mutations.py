@@ -1837,7 +1837,7 @@ MUTATIONS = [
         "if one.check == UNEVEN]",
         "tests/training/test_time_split.py",
     ),
-    # counted successors, populations, devices and collectors
+    # counted successors, populations and devices
     Mutation(
         "successors: an update keeps its targets in the counts",
         "recommend/item_losses.py",
@@ -1956,27 +1956,6 @@ MUTATIONS = [
         "if draw.size % devices:",
         "if False:",
         "tests/training/test_devices.py tests/training/test_shared_batches.py",
-    ),
-    Mutation(
-        "collectors: all blocks draw the same actions",
-        "training/online/collectors/collector.py",
-        'key = jax.random.fold_in(jax.random.wrap_key_data(from_host(arrays[f"{member}/key"])), self._plan.block)',
-        'key = jax.random.wrap_key_data(from_host(arrays[f"{member}/key"]))',
-        "tests/training/test_collectors.py",
-    ),
-    Mutation(
-        "collectors: all blocks begin with the same episodes",
-        "training/online/collectors/collector.py",
-        "Host(make(plan.environment, plan.copies), seed, plan.recorded, plan.block)",
-        "Host(make(plan.environment, plan.copies), seed, plan.recorded)",
-        "tests/training/test_collectors.py",
-    ),
-    Mutation(
-        "collectors: a restored block goes on where it failed",
-        "training/online/collectors/collector.py",
-        'if request.begin != "go on":',
-        'if request.begin == "reset":',
-        "tests/training/test_collectors.py",
     ),
     Mutation(
         "threads: a limit within another one is restored early",

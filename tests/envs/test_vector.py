@@ -6,10 +6,12 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
+import tidelog as tl
 from tidelog.envs import Resumable, make, play
 from tidelog.envs.gym import Gymnasium
 from tidelog.envs.vector import VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
+from tidelog.policies.named_arrays import fingerprint
 from tidelog.types import Codes, Discrete, Vector
 
 MODES = [*AutoresetMode]
@@ -440,3 +442,16 @@ def test_a_mask_needs_discrete_actions_in_every_copy():
     source.single_action_space = spaces.Box(-1, 1, (2,))
     with pytest.raises(SpecError, match=r"Tickers has an action mask for Continuous\(.*\): expected discrete actions"):
         make(source, 4)
+
+
+@pytest.mark.full
+def test_copies_in_processes_give_what_copies_here_give():
+    def weights(way):
+        env = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode=way)
+        try:
+            run = tl.learn(tl.PPO(environments=8, rollout_steps=16, hidden=(8,)), env, steps=256, progress=False)
+        finally:
+            env.close()
+        return fingerprint(run.policy().params)
+
+    assert weights("async") == weights("sync")

@@ -209,3 +209,9 @@ def test_what_differs_between_machines_is_said(halted):
     version, threads = load(halted).record.differences()
     assert version.startswith("jax: 0.0.1 then, ")
     assert threads.startswith("threads: 64 then, ")
+
+
+@pytest.mark.parametrize("option", [{"on": "ray"}, {"workers": 2}, {"insecure": True}])
+def test_options_of_sweeps_are_refused_for_a_run(option, halted):
+    with pytest.raises(ConfigError, match=r"are for a sweep, and .* is a run. fix: drop them"):
+        resume(halted, **option)

@@ -39,7 +39,7 @@ class Resume:
     workers: int | None = None
     """for a sweep: trials at the same time; default: as many as there are cores for"""
     on: OnEngine = "here"
-    """for a sweep, or the collectors of a run: \"here\", or \"ray\" for a Ray cluster"""
+    """for a sweep: \"here\", or \"ray\" for a Ray cluster"""
     insecure: bool = False
     """with --on ray: also use a cluster that requires no token"""
     processes_options: ProcessFlags = field(default_factory=ProcessFlags)
@@ -55,12 +55,12 @@ def run(words: list[str]) -> int:
     options = parse(Resume, words, "resume")
     if (Path(options.run) / PLAN).is_file():
         return _resume_sweep(options)
-    if options.workers is not None:
-        raise ConfigError("--workers is for a sweep, and this is a run. fix: drop it")
+    if options.workers is not None or options.on != "here" or options.insecure:
+        raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run. fix: drop them")
     group = connect(options)
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there
     sinks = [open_sink(word, Path(options.run)) for word in options.sink if group.rank == 0]
-    training = load(options.run, checkpoint=options.checkpoint, sinks=sinks, on=options.on, insecure=options.insecure)
+    training = load(options.run, checkpoint=options.checkpoint, sinks=sinks)
     if training.finished:
         with json_only(options.json):
             for _ in training.stream():  # the process may have ended before it wrote the collected log

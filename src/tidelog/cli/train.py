@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, make_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
 from tidelog.algorithms.core.hyperparameters import chosen_preset, groups_of
 from tidelog.algorithms.names import configured, learns_online, names, ranks
 from tidelog.auto.settings import DECISIONS, LEAST_HELD_OUT, Suggestion, suggest
@@ -18,7 +16,6 @@ from tidelog.cli.flags import (
     OPTIONS,
     File,
     Folder,
-    OnEngine,
     RunOrPolicy,
     Sources,
     devices_of,
@@ -121,10 +118,6 @@ class LearnFlags(EnvironmentFlags):
     "none" leaves the paper's"""
     config: File | None = None
     """a TOML file with values for any of these flags; flags on the command line win"""
-    on: OnEngine = "here"
-    """where the processes of --collectors run: "here", this machine, or "ray", a Ray cluster"""
-    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """with --on ray: also use a cluster that requires no token"""
 
 
 def flags_of(algorithm: type[Any]) -> type[Any]:
@@ -275,7 +268,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
     more = options_in(options, "learn")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
-    more |= {"on": options.on, "insecure": options.insecure, "overwrite": options.overwrite}
+    more |= {"overwrite": options.overwrite}
     training = learn(algorithm, options.env, out=folder, start=start, sinks=sinks, train=False, **more)
     return train_and_show(training, options.quiet, options.json)
 

@@ -38,8 +38,8 @@ def resume(
 
     A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last, `on="ray"` for its collectors in a Ray cluster. A sweep, on the engine `on` with `workers` jobs at once, as in
-    `tl.sweep`: trials that failed are tried again; a diverged or stopped trial stays as it is.
+    last. A sweep, on the engine `on` with `workers` jobs at once, as in `tl.sweep`: trials that failed are tried again;
+    a diverged or stopped trial stays as it is.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -51,6 +51,8 @@ def resume(
         20
     """
     if not (Path(folder) / FILE).is_file():
+        if on != "here" or workers is not None or insecure:
+            raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run. fix: drop them")
         return resume_run(
             folder,
             log,
@@ -60,8 +62,6 @@ def resume(
             sinks=sinks,
             checkpoint=checkpoint,
             progress=progress,
-            on=_name(on),
-            insecure=insecure,
         )
     of_runs = {"log": log, "env": env, "algorithm": algorithm, "evaluate": evaluate, "checkpoint": checkpoint}
     named = [name for name, value in of_runs.items() if value is not None] + (["sinks"] if sinks else [])
@@ -75,10 +75,3 @@ def resume(
         if isinstance(on, str):
             engine.close()
     return Sweep(folder)
-
-
-def _name(on: str | Engine) -> str:
-    """Return the name of the place of a run's collectors; ConfigError for an engine of sweeps."""
-    if not isinstance(on, str):
-        raise ConfigError(f"on = {on!r}: expected 'here' or 'ray' for a run. fix: drop on")
-    return on

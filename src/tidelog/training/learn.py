@@ -13,7 +13,6 @@ from tidelog.data.log import Log
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.policies.policy import Policy
-from tidelog.ray_cluster import check_engine_name
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
@@ -26,7 +25,6 @@ from tidelog.training.online.collected_log import CollectedLog
 from tidelog.training.online.distillation import Start, begun_as, check_begins, learnt_through
 from tidelog.training.online.env_assignment import (
     EnvAssignment,
-    assign_collectors,
     assign_environments,
     environment_name,
     restore_environments,
@@ -66,9 +64,6 @@ def learn(
     start_decisions: int | None = None,
     start_updates: int | None = None,
     ahead: bool = False,
-    collectors: int | None = None,
-    on: str = "here",
-    insecure: bool = False,
     phase_buffer: Place = "device",
     phase_buffer_limit: float | None = None,
     overwrite: bool = False,
@@ -84,8 +79,7 @@ def learn(
 
     `env` is any argument of `tidelog.envs.make`; functional environments ("jax:...") run inside the compiled loop. A
     list of algorithms is a population of members that differ in numbers. `training/runs/options.py` describes every
-    option. `collectors` step a host environment in processes of this machine or, with `on="ray"`, of a Ray cluster
-    (`insecure`: also one that requires no token). `overwrite` replaces the run in `out`. `start` is a policy (or a
+    option. `overwrite` replaces the run in `out`. `start` is a policy (or a
     run): it collects decisions first, and fresh members are distilled from it on these. `evaluate` acts
     deterministically; `"sampled:NAME"` samples the actions. `train=False` returns the run before its first decision.
     Raises ConfigError, SpecError, SpaceError, EnvironmentFailure, DivergenceError.
@@ -120,7 +114,6 @@ def learn(
         start_decisions=start_decisions,
         start_updates=start_updates,
         ahead=ahead,
-        collectors=collectors,
         phase_buffer=phase_buffer,
         phase_buffer_limit=phase_buffer_limit,
         save_seconds=save_seconds,
@@ -129,11 +122,11 @@ def learn(
         devices=devices_of_all(devices),
     )
     cores_as_devices(options.devices)
-    if start_from is not None or log_out is not None or collectors is not None:
-        check_alone("learn with start, log_out or collectors")
+    if start_from is not None or log_out is not None:
+        check_alone("learn with start or log_out")
     members = as_members(algorithms, options.seeds)
     storage = _storage(options, out, algorithms[0])
-    assignment = _assign_environments(env, members, log_out is not None, options.collectors, on, insecure)
+    assignment = _assign_environments(env, members, log_out is not None)
     if ahead and assignment.source is not None:
         raise ConfigError(
             f"ahead=True needs a host environment; {environment_name(env, assignment)} already runs inside the "
@@ -154,8 +147,6 @@ def learn(
     if collected_log is not None:
         collected_log.check_free()
     check_free(out, overwrite)
-    if assignment.collectors is not None:
-        assignment.collectors.start()
     learners, distillation = (
         (learners, None) if start_from is None else begun_as(start_from, members, learners, assignment)
     )
@@ -188,8 +179,6 @@ def reopened(
     sinks: Sequence[Sink],
     checkpoint: int | None,
     together: bool | None,
-    on: str = "here",
-    insecure: bool = False,
 ) -> Run:
     """Return a run that learns in an environment, in the state of its checkpoint."""
     options, algorithms = record.options, record.algorithms(algorithm)
@@ -204,7 +193,7 @@ def reopened(
     if env is None:
         record.check_imported(path, [str(record.environment)])
     source = record.environment if env is None else env
-    assignment = _assign_environments(source, members, log_out is not None, options.collectors, on, insecure)
+    assignment = _assign_environments(source, members, log_out is not None)
     if assignment.spec != record.spec:
         raise CheckpointError(
             f"env: found an environment with {assignment.spec}, expected the run's {record.spec}. fix: pass the "
@@ -258,18 +247,6 @@ def _storage(options: Options, out: str | Path | None, algorithm: Any) -> Storag
     return storage_for(where, out, limit, options.keep, algorithm, options.together)
 
 
-def _assign_environments(
-    env: Any,
-    members: list[Member],
-    recorded: bool,
-    collectors: int | None = None,
-    on: str = "here",
-    insecure: bool = False,
-) -> EnvAssignment:
-    if collectors is not None:
-        return assign_collectors(env, members, recorded, collectors, on, insecure)
-    check_engine_name(on, insecure)
-    if on != "here":
-        raise ConfigError(f"on = {on!r}: collectors run there, and collectors is not set. fix: set it, or drop on")
+def _assign_environments(env: Any, members: list[Member], recorded: bool) -> EnvAssignment:
     count = members[0].algorithm.collection().environments
     return assign_environments(env, count, [member.seed for member in members], recorded)

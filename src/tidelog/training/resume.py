@@ -8,7 +8,6 @@ from typing import Any
 
 from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, LogError
-from tidelog.ray_cluster import check_engine_name
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.training.engine.cache import use_cache
@@ -40,17 +39,15 @@ def resume(
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
     progress: bool | None = None,
-    on: str = "here",
-    insecure: bool = False,
 ) -> Run:
     """Continue an interrupted run, bit-equal to an uninterrupted one (same versions, device and thread count).
 
     Pass `log` if the run's log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last. `on` and `insecure` say where the collectors of a run with collectors are, as in `learn`.
+    last.
     """
     check_unlocked(Path(folder))
-    options: dict[str, Any] = {"sinks": sinks, "checkpoint": checkpoint, "on": on, "insecure": insecure}
+    options: dict[str, Any] = {"sinks": sinks, "checkpoint": checkpoint}
     run = load(folder, log, env=env, algorithm=algorithm, evaluate=evaluate, **options)
     return run.train(progress)
 
@@ -65,8 +62,6 @@ def load(
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
     together: bool | None = None,
-    on: str = "here",
-    insecure: bool = False,
 ) -> Run:
     """Return a run in the state of its checkpoint; `run.stream()` continues it, `run.policy()` returns its policy.
 
@@ -85,10 +80,7 @@ def load(
     if missing:
         raise ConfigError(f"the run's custom evaluators are missing: {', '.join(missing)}. fix: pass them in evaluate=")
     if record.environment is not None and not record.is_finetuned:
-        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together, on, insecure)
-    check_engine_name(on, insecure)
-    if on != "here":
-        raise ConfigError(f"on = {on!r}: collectors run there, and this run has none. fix: drop on")
+        return reopened(path, record, env, algorithm, own, sinks, checkpoint, together)
     log = _same_log(log, record)
     options, algorithms = record.options, record.algorithms(algorithm)
     check_memory(algorithms, len(options.seeds), record.spec, log)

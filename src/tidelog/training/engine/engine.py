@@ -414,7 +414,7 @@ class Engine:
             notes.append(
                 f"{name} cannot be saved: a resumed run starts new episodes and differs from an uninterrupted run"
             )
-        return notes if self._hosts is None else [*notes, *self._hosts.notes()]
+        return notes
 
     def discard_later_rollouts(self) -> None:
         """Delete stored rollouts that are later than the state of the run."""
@@ -422,9 +422,7 @@ class Engine:
             self._collected_log.delete_after(int(self.learners[0].collection_state.rounds))
 
     def close(self) -> None:
-        """Write the collected log, if there is one, and end the collectors, at the end of the run."""
-        if self._hosts is not None:
-            self._hosts.close()
+        """Write the collected log, if there is one, at the end of the run."""
         if self._collected_log is not None:
             self._collected_log.write(self.position.round)
 

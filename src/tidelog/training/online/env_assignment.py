@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,20 +14,17 @@ from tidelog.envs.protocol import Environment
 from tidelog.envs.registry import make
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import LearnerState
-from tidelog.training.engine.members import Member
 from tidelog.training.online.collection import Host, Named
-from tidelog.training.online.collectors.driver import Collectors, MemberCopies, collectors_of
 from tidelog.types import Spec
 
 
 @dataclass
 class EnvAssignment:
-    """One functional environment for all members, or one host environment per member, here or in collectors."""
+    """One functional environment for all members, or one host environment per member."""
 
     spec: Spec
     source: Functional | None
-    hosts: Sequence[Host | MemberCopies] = field(default_factory=list)
-    collectors: Collectors | None = None
+    hosts: Sequence[Host] = field(default_factory=list)
 
 
 def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bool) -> EnvAssignment:
@@ -45,19 +41,6 @@ def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bo
     return EnvAssignment(
         first.spec, None, [Host(one, seed, recorded) for one, seed in zip(environments, seeds, strict=True)]
     )
-
-
-def assign_collectors(
-    env: Any, members: Sequence[Member], recorded: bool, collectors: int, on: str, insecure: bool
-) -> EnvAssignment:
-    """Assign blocks of a host environment's copies to processes; ConfigError where they cannot be made there."""
-    if isinstance(env, str) and isinstance(make(env, 1), Hosted):
-        raise ConfigError(
-            f"collectors = {collectors} needs a host environment; {env} already runs inside the compiled loop. fix: "
-            "drop collectors"
-        )
-    made = collectors_of(env, partial(make, env), members, collectors, recorded, on, insecure)
-    return EnvAssignment(made.hosts[0].environment.spec, None, made.hosts, made)
 
 
 def environment_name(env: Any, assignment: EnvAssignment) -> str:

@@ -57,7 +57,6 @@ class HostRollouts:
     ) -> None:
         """`algorithms` have their numbers as arrays; `coming` is the pending rollout of a checkpoint."""
         self._hosts, self._members, self._algorithms = assignment.hosts, members, algorithms
-        self._collectors = assignment.collectors
         self._collection = algorithms[0].collection()
         self._keys = [duplicate(learner.key) for learner in learners]  # copies: learners' buffers are donated
         self._ahead, self._coming = ahead, coming
@@ -107,15 +106,9 @@ class HostRollouts:
     def _collect(self, round: int, params: list[Any], carried: list[Any]) -> list[Rollout]:
         """Collect a rollout of every member; EnvironmentFailure names the member's seed."""
         collection = self._collection
-        if self._collectors is not None:
-            keys = [collection_key(key, round) for key in self._keys]
-            joined = self._collectors.rollouts(round, params, keys, carried)
-            return [
-                Rollout(columns, now, host.was_reset) for (columns, now), host in zip(joined, self._hosts, strict=True)
-            ]
 
         def one(index: int) -> Rollout:
-            host: Any = self._hosts[index]
+            host = self._hosts[index]
             key = collection_key(self._keys[index], round)
             algorithm, arguments = self._algorithms[index], (params[index], key, round, collection.steps)
             try:
@@ -138,15 +131,6 @@ class HostRollouts:
         """Wait until the thread has finished; its rollout stays available."""
         if self._coming is not None and self._coming.future is not None:
             wait([self._coming.future])
-
-    def notes(self) -> list[str]:
-        """Return notes about the collectors."""
-        return [] if self._collectors is None else self._collectors.notes()
-
-    def close(self) -> None:
-        """End the processes of the collectors, at the end of the run."""
-        if self._collectors is not None:
-            self._collectors.close()
 
     def pending_params(self) -> list[Any]:
         """Return the policy params of the rollout that is collected ahead, of each member; empty if there is none."""

@@ -108,13 +108,6 @@ class Options:
     ahead: bool = option(
         False, help="collect in a host environment one round ahead, in a thread", verbs=("learn",), flag=bool
     )
-    collectors: int | None = option(
-        None,
-        help="cut the copies of a host environment into this many blocks, each stepped by a process of its own; "
-        "default: this process. Another number is another run",
-        verbs=("learn",),
-        flag=int | None,
-    )
     phase_buffer: Place = option(  # noqa: RUF009 (a field)
         "device",
         help="location of the segments between auxiliary phases; the results are the same",
@@ -158,7 +151,7 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        optional = [name for name in ("patience", "stop_after", "collectors") if getattr(self, name) is not None]
+        optional = [name for name in ("patience", "stop_after") if getattr(self, name) is not None]
         for name in ("steps", "every", "split_seed", "keep", *optional):
             object.__setattr__(self, name, whole(name, getattr(self, name)))
             if abs(getattr(self, name)) > LARGEST:
@@ -178,8 +171,6 @@ class Options:
             raise ConfigError(f"stop_after = {self.stop_after}: expected 1 to the {self.steps:,} steps")
         if self.devices is not None:
             object.__setattr__(self, "devices", _devices(self.devices))
-        if self.collectors is not None and self.collectors < 1:
-            raise ConfigError(f"collectors = {self.collectors}: expected at least 1. fix: leave it out for none")
         if self.split_seed < 0:
             raise ConfigError(f"split_seed = {self.split_seed}: expected at least 0. fix: use split_seed=0")
         if self.every < 1:
