@@ -908,48 +908,6 @@ MUTATIONS = [
         "tests/data/test_inspect.py",
     ),
     Mutation(
-        "many files: another policy's actions are mixed with these",
-        "cli/many_files.py",
-        "if self.settings.get(name) != before.settings.get(name):",
-        "if name not in self.settings:",
-        "tests/cli/test_many_files.py",
-    ),
-    Mutation(
-        "many files: files with the same rows have the same samples",
-        "cli/act.py",
-        "np.random.SeedSequence([seed, *os.fsencode(file.target)])",
-        "np.random.SeedSequence([seed])",
-        "tests/cli/test_many_files.py",
-    ),
-    Mutation(
-        "many files: a job that is always lost is tried once more than is said",
-        "sweeps/fan_out.py",
-        "if losses[job.number] >= MOST_LOSSES:",
-        "if losses[job.number] > MOST_LOSSES:",
-        "tests/cli/test_many_files.py",
-    ),
-    Mutation(
-        "many files: an output of other settings is taken for a complete one",
-        "cli/many_files.py",
-        "return record.exists() and output.exists()",
-        "return output.exists()",
-        "tests/cli/test_many_files.py",
-    ),
-    Mutation(
-        "many files: with --overwrite the older records still count",
-        "cli/many_files.py",
-        "round=before.round + overwrite)",
-        "round=before.round)",
-        "tests/cli/test_many_files.py",
-    ),
-    Mutation(
-        "many files: what was deleted once is deleted again",
-        "cli/many_files.py",
-        "msgspec.structs.replace(self, replaced=[])",
-        "self",
-        "tests/cli/test_many_files.py",
-    ),
-    Mutation(
         "quarantine: the first file appears before the second is written",
         "disk.py",
         """            DISK.sync(aside)
@@ -1219,13 +1177,6 @@ MUTATIONS = [
         "if checksum(path / MANIFEST) != one.sha256:",
         "if False:",
         "tests/data/test_shards.py",
-    ),
-    Mutation(
-        "shards: an episode may be in two files",
-        "data/io/join_shards.py",
-        "if len(found) < len(ids):",
-        "if False:",
-        "tests/cli/test_convert_files.py",
     ),
     Mutation(
         "a shard's rows: the last one of a shard is read from the next",
