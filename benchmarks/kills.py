@@ -21,7 +21,6 @@ import json
 import os
 import pkgutil
 import random
-import re
 import shutil
 import signal
 import socket
@@ -255,8 +254,7 @@ def seen(at: Path, names: tuple[str, ...]) -> State:
         for path in files:
             if path.is_dir() or any(disk.is_temporary(one) for one in (path, *path.relative_to(at).parents)):
                 continue
-            place = re.sub(r"files\.done/\d+/", "files.done/", str(path.relative_to(at)))
-            found[place] = _content(path)
+            found[str(path.relative_to(at))] = _content(path)
     return found
 
 

@@ -908,6 +908,13 @@ MUTATIONS = [
         "tests/data/test_inspect.py",
     ),
     Mutation(
+        "tables: a folder is taken for an output file",
+        "cli/targets.py",
+        "if target.suffix in TABLES and not target.is_dir():",
+        "if True:",
+        "tests/cli/test_several_files.py",
+    ),
+    Mutation(
         "quarantine: the first file appears before the second is written",
         "disk.py",
         """            DISK.sync(aside)
