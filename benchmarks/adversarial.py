@@ -7,7 +7,7 @@ where it is no worse, in at most 2.5% of logs up to the error of the simulation 
 cannot be known from the log. Cells of `ties` and `ordinary` must be answered as well: a judge that answers nothing is
 never wrong.
 
-`python -m benchmarks.adversarial [world ...] [--logs 200] [--workers 2] [--on here] [--scratch FOLDER] [--name NAME]`
+`python -m benchmarks.adversarial [world ...] [--logs 200] [--workers 2] [--scratch FOLDER] [--name NAME]`
 
 Each row is written under the scratch folder as it is judged, and a later run judges what is missing. Rows of another
 state of the judge, or of other logs, are not used. Cells whose observations fit no table train networks for each log:
@@ -119,7 +119,7 @@ def missing(paths: dict[Cell, Path], logs: dict[Cell, int]) -> list[tuple[Cell, 
     return sorted(found, key=lambda piece: (piece[1][0] - FIRST_SEED) // CHUNK)
 
 
-def run(paths: dict[Cell, Path], logs: dict[Cell, int], workers: int, on: str) -> None:
+def run(paths: dict[Cell, Path], logs: dict[Cell, int], workers: int) -> None:
     """Judge everything that is missing, by so many workers at the same time."""
     for path in paths.values():
         mend(path)
@@ -129,7 +129,7 @@ def run(paths: dict[Cell, Path], logs: dict[Cell, int], workers: int, on: str) -
         for cell, seeds in missing(paths, logs)
     }
     with tempfile.TemporaryDirectory(dir=next(iter(paths.values())).parent) as folder:
-        spread(calls, Path(folder), workers, on)
+        spread(calls, Path(folder), workers)
 
 
 # What came of it.
@@ -197,9 +197,7 @@ def heard_elsewhere(by_cell: dict[Cell, list[dict[str, Any]]]) -> dict[str, floa
     return {name: sum(name in row["words"] for row in rows) / len(rows) for name in WORDS} if rows else {}
 
 
-def study(
-    worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Path, name: str, on: str = "here"
-) -> list[dict[str, Any]]:
+def study(worlds: Sequence[str], logs: int, few: int, workers: int, scratch: Path, name: str) -> list[dict[str, Any]]:
     """Judge these worlds, and keep what came of all of them that are complete."""
     folder = scratch / state()
     folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +208,7 @@ def study(
         except Unavailable as reason:
             unable.append({**cell._asdict(), "why": str(reason)})
     wanted = {cell: few if cell.form.networks else logs for cell in paths}
-    run(paths, wanted, workers, on)
+    run(paths, wanted, workers)
     by_cell = {
         cell: [row for seed, row in sorted(rows_of(path).items()) if 0 <= seed - FIRST_SEED < wanted[cell]]
         for cell, path in paths.items()
@@ -256,14 +254,13 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=LOGS, help="of each cell")
     parser.add_argument("--logs-networks", type=int, default=FEW, help="of each cell that trains networks")
     parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
-    parser.add_argument("--on", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()) / "tidelog-adversarial")
     parser.add_argument("--name", default="adversarial", help="of the file under benchmarks/results")
     given = parser.parse_args()
     unknown = [world for world in given.worlds if world not in WORLDS]
     if unknown:
         parser.error(f"unknown world {unknown[0]!r}; expected one of {', '.join(WORLDS)}")
-    made = study(given.worlds, given.logs, given.logs_networks, given.workers, given.scratch, given.name, given.on)
+    made = study(given.worlds, given.logs, given.logs_networks, given.workers, given.scratch, given.name)
     print(table(made), *sorted(Counter(row["promise"] for row in made).items()), sep="\n")
 
 

@@ -345,12 +345,12 @@ def jobs(first: int, logs: int, few: int, sepsis: int | None = None) -> Iterator
             yield from ((cartpole, 300, seed), (pendulum, 100, seed))
 
 
-def done(chosen: Sequence[tuple], workers: int, scratch: Path, on: str = "here") -> list[list[dict]]:
+def done(chosen: Sequence[tuple], workers: int, scratch: Path) -> list[list[dict]]:
     """What came of jobs, in their order: each is written under `scratch` when it is done, and not done again."""
     os.environ.update(SINGLE)  # read by the processes that are started now
     names = ["_".join(str(getattr(part, "__name__", part)) for part in job) for job in chosen]
     calls = {name: (job[0], job[1:]) for name, job in zip(names, chosen, strict=True)}
-    return spread(calls, scratch / state(), workers, on)
+    return spread(calls, scratch / state(), workers)
 
 
 def study(
@@ -359,10 +359,9 @@ def study(
     workers: int = 2,
     scratch: Path | None = None,
     name: str = "calibration",
-    on: str = "here",
 ) -> dict:
     """Judge everything, and keep what came of it."""
-    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, scratch or SCRATCH, on)
+    found = done(list(jobs(FIRST_SEED, logs, few, SEPSIS_SEED)), workers, scratch or SCRATCH)
     rows = [row for part in found for row in part]
     content = {"logs": logs, "few": few, "state": state(), "summary": summary(rows), "groups": grouped(rows)}
     content["refits"] = [refits(seed) for seed in range(FIRST_SEED, FIRST_SEED + REFIT_LOGS)]
@@ -445,11 +444,10 @@ def main() -> None:
     parser.add_argument("--logs", type=int, default=LOGS, help="of each size of the treatment problem")
     parser.add_argument("--few", type=int, default=FEW, help="of ICU-Sepsis; half as many of CartPole and Pendulum")
     parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
-    parser.add_argument("--on", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
     parser.add_argument("--name", default="calibration", help="of the file under benchmarks/results")
     given = parser.parse_args()
-    found = study(given.logs, given.few, given.workers, given.scratch, given.name, given.on)
+    found = study(given.logs, given.few, given.workers, given.scratch, given.name)
     print(found["summary"], *found["groups"], *found["refits"], sep="\n")
 
 

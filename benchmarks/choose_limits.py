@@ -357,13 +357,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--again", action="store_true", help="choose from the kept evidence")
     parser.add_argument("--workers", type=int, default=2, help="at the same time, each on one core")
-    parser.add_argument("--on", choices=("here", "ray"), default="here", help="this machine, or a Ray cluster")
     parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where what is done is kept, to go on later")
     given = parser.parse_args()
     if given.again:
         rows = rows_read()
     else:
-        rows = [one for part in done(chosen_jobs(), given.workers, given.scratch, given.on) for one in part]
+        rows = [one for part in done(chosen_jobs(), given.workers, given.scratch) for one in part]
     result = choose(rows)
     columns, evidence = table(rows)
     keep(NAME, COMMAND, {**result, "columns": columns}, evidence=evidence)

@@ -65,11 +65,6 @@ def study(schedules: int, algorithms: Sequence[str]) -> dict[str, Any]:
             recorder, seen = scenarios.record_steps(work / name, steps)
             grows = int(name == "train")
             add(f"{name} --overwrite", scenarios.check_steps(recorder, seen, schedules, seed, first=grows))
-        for name, make in scenarios.FOLDERS.items():
-            (work / f"files of {name}").mkdir()
-            case = make(work / f"files of {name}")
-            recorder, seen = scenarios.record_steps(work / name, case.calls)
-            add(name, scenarios.check_folder(recorder, seen, case.again, work / name, schedules, seed))
         add("ledger", scenarios.check_ledger(work / "ledger", work, schedules, seed))
         collect("treatment", episodes=30, seed=0).save(work / "log")
         chunks_of(7, Patch())

@@ -314,20 +314,6 @@ def seed_sweep(folder: Path) -> None:
     append_decision(folder, Decision(2, "held_out/imitation_loss", [0.5, 1.5], [0, 1], [0]))
 
 
-def seed_files(folder: Path) -> None:
-    from tidelog.cli.many_files import ManyFiles
-
-    with tempfile.TemporaryDirectory() as made:
-        sources = [Path(made) / name for name in ("a.csv", "b/c.parquet")]
-        for source in sources:
-            source.parent.mkdir(exist_ok=True)
-            source.write_bytes(b"x")
-        with ManyFiles.begin(folder, {"policy": "p", "--seed": 1}, sources, overwrite=False) as plan:
-            plan.fail(1, "no rows. fix: check the file")
-    (folder / "files.lock").unlink()
-    (folder / "a.csv").write_bytes(b"x")
-
-
 def seed_body(folder: Path) -> None:
     bodies = (
         {"observation": {"o": 0.5, "w": "icu"}, "seed": 3},
@@ -571,18 +557,6 @@ def read_sweep(folder: Path) -> bool:
     return newest_attempt(trial_folder(folder, 0)) == 1
 
 
-def read_files(folder: Path) -> bool:
-    from tidelog.cli.many_files import ManyFiles
-
-    plan = ManyFiles.read(folder)
-    for number in range(len(plan.files)):
-        if not plan.target(number).absolute().is_relative_to(Path(plan.folder).absolute()):
-            raise Contradiction("a target outside of the folder")
-    plan.left()
-    plan.failures()
-    return True
-
-
 def read_config_file(folder: Path) -> bool:
     import tidelog as tl
     from tidelog.cli.flags import read_config
@@ -729,7 +703,6 @@ READERS: dict[str, Reader] = {
     "signed policy": Reader(part_of_run(_take_signed), read_signed),
     "onnx": Reader(part_of_run(_take_onnx), read_onnx),
     "sweep": Reader(seed_sweep, read_sweep),
-    "files.json": Reader(seed_files, read_files),
     "train.toml": Reader(seed_config, read_config_file),
     "http act": Reader(seed_body, answer(lists=False)),
     "http recommend": Reader(seed_body_of_lists, answer(lists=True)),

@@ -21,7 +21,6 @@ import json
 import os
 import pkgutil
 import random
-import re
 import shutil
 import signal
 import socket
@@ -131,12 +130,6 @@ def acted(*more: str) -> Words:
     ]  # fmt: skip
 
 
-def acted_on_files(*more: str) -> Words:
-    return lambda at: [
-        "act", str(at / "run"), "--data", str(at.parent / "files"), "--out", str(at / "actions"), *more,
-    ]  # fmt: skip
-
-
 def shop_run(at: Path) -> list[str]:
     """A short run of which lists are made."""
     words = training("recommender-bcq").words(at)
@@ -146,8 +139,8 @@ def shop_run(at: Path) -> list[str]:
 
 def listed(*more: str) -> Words:
     return lambda at: [
-        "recommend", str(at / "run"), "--data", str(at.parent / "histories"), "--out", str(at / "lists"), "--user",
-        "u", "--item", "i", "--time", "t", *more,
+        "recommend", str(at / "run"), "--data", str(at.parent / "shop.csv"), "--overwrite", "--out",
+        str(at / "lists.csv"), "--user", "u", "--item", "i", "--time", "t", *more,
     ]  # fmt: skip
 
 
@@ -167,14 +160,7 @@ PATHS: dict[str, Training | Command] = {
     "convert, folder": Command(converted("large", "l.tidelog"), ("l.tidelog",), (converted("codes", "l.tidelog"),)),
     "collect": Command(collected(0), ("log",), (collected(1),)),
     "act": Command(acted("--mode"), ("acts.csv", "run"), (run_of, acted("--sample", "--seed", "1"))),
-    "files, act": Command(acted_on_files(), ("actions", "run"), (run_of,)),
-    "files, act --overwrite": Command(
-        acted_on_files("--mode", "--overwrite"), ("actions", "run"), (run_of, acted_on_files("--sample", "--seed", "1"))
-    ),
-    "files, recommend": Command(listed(), ("lists", "run"), (shop_run,)),
-    "files, recommend --overwrite": Command(
-        listed("--k", "3", "--overwrite"), ("lists", "run"), (shop_run, listed("--k", "2"))
-    ),
+    "recommend": Command(listed("--k", "3"), ("lists.csv", "run"), (shop_run, listed("--k", "2"))),
 }  # fmt: skip
 
 
@@ -268,8 +254,7 @@ def seen(at: Path, names: tuple[str, ...]) -> State:
         for path in files:
             if path.is_dir() or any(disk.is_temporary(one) for one in (path, *path.relative_to(at).parents)):
                 continue
-            place = re.sub(r"files\.done/\d+/", "files.done/", str(path.relative_to(at)))
-            found[place] = _content(path)
+            found[str(path.relative_to(at))] = _content(path)
     return found
 
 
@@ -287,11 +272,7 @@ def _content(path: Path) -> str:
     if path.name == "looks.jsonl":
         lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last line feed is not read
         return ", ".join(json.loads(line)["line"] for line in lines)
-    if path.name == "files.json":
-        plan = json.loads(path.read_text())
-        plan |= {"round": 0, "replaced": []}  # which count interrupted calls
-        return hashlib.sha256(json.dumps(plan).encode()).hexdigest()
-    return "" if path.name in ("training.lock", "files.lock") else checksum(path)
+    return "" if path.name == "training.lock" else checksum(path)
 
 
 # What happens to each path.
@@ -383,14 +364,6 @@ def prepare(work: Path) -> None:
         "        **({'actions': 3, 'propensity': np.full(rows, 1 / 3)} if discrete else {'bounds': (-1.0, 1.0)})\n"
         "    ).save(at / name)\n"
         "pl.DataFrame({f'observation_{i}': rng.standard_normal(200) for i in range(5)}).write_csv(at / 'rows.csv')\n"
-        "for number in range(40):\n"
-        "    (at / 'files').mkdir(exist_ok=True)\n"
-        "    frame = pl.DataFrame({f'observation_{i}': rng.standard_normal(50) for i in range(5)})\n"
-        "    frame.write_csv(at / 'files' / f'{number}.csv')\n"
-        "    (at / 'histories').mkdir(exist_ok=True)\n"
-        "    row = np.arange(30)\n"
-        "    frame = pl.DataFrame({'u': row // 10 + 10 * number, 'i': rng.integers(0, 20, 30), 't': row * 1.0})\n"
-        "    frame.write_csv(at / 'histories' / f'{number}.csv')\n"
         "row = np.arange(300)\n"
         "pl.DataFrame({'u': row // 10, 'i': rng.integers(0, 20, 300), 't': row * 1.0}).write_csv(at / 'shop.csv')\n"
         "read_interactions(at / 'shop.csv', user='u', item='i', time='t').save(at / 'shop')\n"

@@ -351,8 +351,6 @@ def overhead() -> str:
         f"{one['plan_bytes']:,} |"
         for one in found["engines"]
     )
-    files = found["act"]
-    acts = "\n".join(f"| {way} | {taken:.1f} |" for way, taken in files.items() if way != "rows")
     return f"""## What a trial of a sweep costs
 
 Trials of one update of a small network, one worker on one core of {_processor(found)}, {len(found["bare"])} repeats. A
@@ -365,13 +363,6 @@ trial is the slope over {found["trials"]} trials that differ in numbers only; al
 
 The goals were 3 s cold beyond a bare start and 0.5 s for a further trial. Workers train one trial after another, so a
 further one is read, trained and written without a start, and without compiling what an earlier one has compiled.
-
-`tidelog act` on {files["rows"]:,} rows in {found["files"]} files, with one worker, so that all beyond the first row is
-the cost of the engine:
-
-| way | seconds |
-|---|---|
-{acts}
 
 Command: `{found["command"]}`.
 """

@@ -1,4 +1,4 @@
-"""What a trial of a sweep costs beside its training, and what files of rows cost by engine.
+"""What a trial of a sweep costs beside its training.
 
 A trial takes one update of a small network, so nearly all of its time is the start of a process, reading the log,
 compiling and saving. A bare start is Python, JAX and one compiled product. Cold is an empty cache of compiled programs,
@@ -23,7 +23,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 
 COMMAND = "python -m benchmarks.sweep_overhead"
-TRIALS, REPEATS, FILES = 24, 3, 8
+TRIALS, REPEATS = 24, 3
 BARE = "import jax, jax.numpy as jnp; jax.jit(lambda x: x @ x)(jnp.ones((64, 64))).block_until_ready()"
 SWEEP = """
 import sys, tidelog as tl
@@ -57,34 +57,6 @@ def of_trials(engine: str, folder: Path) -> dict[str, Any]:
     return row
 
 
-def of_files(folder: Path, engines: list[str]) -> dict[str, float]:
-    """Seconds of `tidelog act` on several files of rows, by this process and by one worker of each engine."""
-    log = tl.open_log(folder / "log.tidelog")
-    tl.fit(tl.BC(hidden=(32, 32)), log, 1, progress=False).policy().save(folder / "policy")
-    rows = log.features()
-    (folder / "rows").mkdir()
-    for number in range(FILES):
-        rows.write_parquet(folder / "rows" / f"{number}.parquet")
-    found, cache = {}, folder / "cache-act"
-    for engine in ("alone", *engines):
-        words = [
-            sys.executable,
-            "-m",
-            "tidelog",
-            "act",
-            "policy",
-            "--data",
-            "rows",
-            "--out",
-            f"act-{engine}",
-            "--quiet",
-        ]
-        workers = [] if engine == "alone" else ["--workers", "1", "--on", engine]
-        found[engine] = seconds([*words, *workers], folder, cache)
-    print(found, flush=True)
-    return {"rows": FILES * len(rows), **found}
-
-
 def main(engines: list[str]) -> None:
     """Measure, and keep what was measured."""
     with tempfile.TemporaryDirectory() as temporary:
@@ -93,9 +65,7 @@ def main(engines: list[str]) -> None:
         bare = [seconds([sys.executable, "-c", BARE], folder, folder / "none") for _ in range(REPEATS)]
         print("bare", bare, flush=True)
         trials = [of_trials(engine, folder) for engine in engines]
-        files = of_files(folder, engines)
-    size = {"trials": TRIALS, "files": FILES}
-    keep("sweep_overhead", COMMAND, size | {"bare": bare, "engines": trials, "act": files})
+    keep("sweep_overhead", COMMAND, {"trials": TRIALS, "bare": bare, "engines": trials})
     print(json.dumps({row["engine"]: min(row["one_more"]) - min(bare) for row in trials}))
 
 

@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import tidelog as tl
@@ -18,6 +19,7 @@ from benchmarks.calibration import coverage_over_seeds
 from benchmarks.keep import kept
 from tests.shared import shared
 from tidelog.cli import demo
+from tidelog.runtime import load
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT, ROOT / "docs", ROOT / "docs/tutorials", ROOT / "docs/gallery", ROOT / "docs/reference")
@@ -179,6 +181,28 @@ def test_ray_tune_searches_with_runs_that_are_read_again(tmp_path: Path) -> None
     assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
     runs = [path.parent for path in (tmp_path / "ray-tune").glob("*/run.json")]
     assert [len(tl.load(run).metrics) > 0 for run in runs] == [True, True]
+
+
+@pytest.mark.full
+def test_ray_data_acts_as_the_policy_does(tmp_path: Path) -> None:
+    pytest.importorskip("ray.data", reason='needs pip install "ray[data]"', exc_type=ImportError)
+    log = tl.collect("treatment", episodes=200, seed=0)
+    policy = tl.fit(tl.BC(hidden=(16,)), log, steps=20, progress=False).policy()
+    policy.save(tmp_path / "policy")
+    rows = log.features().with_row_index("row")
+    (tmp_path / "days").mkdir()
+    rows[:500].write_parquet(tmp_path / "days/0.parquet")
+    rows[500:].write_parquet(tmp_path / "days/1.parquet")
+    command = [sys.executable, str(ROOT / "examples/ray_data_act.py"), "policy", "days", "actions"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(rows):,} rows with their actions: actions" in done.stdout
+    acted = pl.read_parquet(tmp_path / "actions/*.parquet").sort("row")
+    assert acted.drop("policy_action").equals(rows)
+    assert acted["policy_action"].to_list() == load(tmp_path / "policy")(rows).tolist()
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert again.returncode != 0, "an existing folder stays as it is"
+    assert len(pl.read_parquet(tmp_path / "actions/*.parquet")) == len(rows)
 
 
 @pytest.mark.full

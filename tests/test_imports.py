@@ -49,10 +49,10 @@ FLOORS = (  # a room may import itself, the rooms of its own floor, and all floo
     ("algorithms",),
     ("policies", "mlflow"),
     ("training", "recommend.recommendation_tables"),
-    ("sweeps.engines", "sweeps.fan_out", "sweeps.worker"),
+    ("sweeps.engines", "sweeps.worker"),
     ("ope", "recommend.metrics"),
     ("report", "testing", "auto"),
-    ("bench", "sweeps"),
+    ("sweeps",),
     ("serving",),
     ("cli",),
 )

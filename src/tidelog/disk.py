@@ -193,20 +193,6 @@ def write_folder(
         _write_into(aside, last(aside))
         DISK.sync(aside)
         old = _put_in_place(aside, folder)
-    _settle(folder, old, error)
-
-
-def move_folder(new: Path, folder: Path, error: type[TidelogError]) -> None:
-    """Rename a complete folder; one that has its new name is replaced in one step where the system can, and deleted."""
-    try:
-        old = _put_in_place(new, folder)
-    except OSError as problem:
-        raise not_written(folder, problem, error) from problem
-    _settle(folder, old, error)
-
-
-def _settle(folder: Path, old: Path | None, error: type[TidelogError]) -> None:
-    """Sync the name of a folder that was put in place, then delete the older one."""
     _confirm(folder, error)
     if old is not None:
         _give_up(old)

@@ -88,9 +88,6 @@ def test_inspect_and_convert_say_and_keep_a_declaration(trial: Path, tidelog: An
     declared = tl.open_log(target).declared
     assert declared is not None
     assert declared.probabilities == (0.2, 0.8)
-    flags = ["--randomised", "--out", str(trial / "p.tidelog"), "--workers", "1"]
-    parts = tidelog("data", "convert", *log_flags(trial), *flags)
-    assert parts.code == 2
 
 
 def test_the_shortest_path_of_an_ab_test(trial: Path, tidelog: Any) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL, contents
+from tests.data.clicks import clicks
+from tests.runtime.cases import listing
 from tidelog.cli import main
 from tidelog.data.io.readers import read_any
 
@@ -108,6 +110,49 @@ def test_data_commands_take_several_files(here, logs, tidelog):
     assert done.code == 0, done.err
     assert tidelog("data", "convert", "--data", "logs", "--out", "all.tidelog", *COLUMNS).code == 0
     assert tl.open_log("all.tidelog").fingerprint() == logs
+    done = tidelog("data", "convert", "--data", "logs/*.csv", "--out", "shards.tidelog", *COLUMNS, "--shards", 3)
+    assert "written: shards.tidelog with 3 shards" in done.out
+    assert tl.open_log("shards.tidelog").fingerprint() == logs
+
+
+def test_a_folder_as_out_is_refused_before_anything_is_computed(here, logs, run, tidelog):
+    (here / "made.parquet").mkdir()
+    lists = ["recommend", "absent", "--data", "logs", "--user", "u", "--item", "i", "--out"]
+    for words, said in (
+        (["act", run, "--data", "logs", "--out", "actions"], "name one output file, such as actions.parquet"),
+        (["act", run, "--data", "logs", "--out", "logs"], "name one output file, such as logs.parquet"),
+        (["act", run, "--data", "logs", "--out", "made.parquet", "--overwrite"], "all rows are written to one file"),
+        (["act", run, "--data", "logs", "--out", "a.csv", "--skip-unknown", "left"], "such as left.parquet"),
+        (["act", run, "--data", "logs", "--out", "a.xlsx"], "ends in .csv or .parquet. fix: change the suffix"),
+        ([*lists, "lists"], "name one output file, such as lists.parquet"),
+        ([*lists, "lists.json"], "ends in .csv or .parquet. fix: change the suffix"),
+        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "whole"], "name one output, such as whole.parquet"),
+        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "c.npz", "--shards", 2], "has no shards"),
+        (["data", "convert", "--data", "logs", *COLUMNS, "--out", "c.tidelog", "--shards", 999], "expected 1 to"),
+        (["data", "convert", "--data", "logs", "--columns", "absent.toml", "--out", "c.tidelog"], "no mapping absent"),
+    ):
+        before = contents(here)
+        done = tidelog(*words)
+        assert (done.code, said in done.said, "fix: " in done.said) == (2, True, True), (words, done.said)
+        assert contents(here) == before, words
+
+
+def test_lists_of_several_files_are_those_of_one(tmp_path, monkeypatch, tidelog):
+    """Histories go on in another file, and the lists are made of the whole ones."""
+    monkeypatch.chdir(tmp_path)
+    table = clicks(users=6)
+    (tmp_path / "days").mkdir()
+    for number in range(2):
+        table[number::2].write_csv(f"days/{number}.csv")
+    table.write_csv("whole.csv")
+    listing("lists, mean").save("policy")
+    columns = ["--user", "u", "--item", "i", "--time", "t", "--event", "kind", "--k", 3]
+    for source, target in (("days/*.csv", "lists.parquet"), ("whole.csv", "expected.parquet")):
+        done = tidelog("recommend", "policy", "--data", source, *columns, "--out", target)
+        assert done.code == 0, done.err
+    lists, expected = pl.read_parquet("lists.parquet"), pl.read_parquet("expected.parquet")
+    assert lists.sort("u", "rank").equals(expected.sort("u", "rank"))
+    assert len(lists) == 6 * 3
 
 
 @pytest.mark.parametrize(

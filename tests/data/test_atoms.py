@@ -8,7 +8,6 @@ import polars as pl
 import pytest
 
 from tidelog import Columns, concat
-from tidelog.data.io.join_shards import join_shards
 from tidelog.data.io.readers import open_log, read_log, read_npz
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError, LogError
@@ -39,15 +38,6 @@ def test_atoms_are_kept_in_parts_and_in_every_saved_form(tmp_path: Path) -> None
     arrays.to_npz(tmp_path / "a.npz")
     assert read_npz(tmp_path / "a.npz").atoms == (0.0,)
     assert Log.from_arrays(**arrays.to_arrays()).atoms == (0.0,)
-
-
-def test_files_joined_to_one_log_keep_their_atoms(tmp_path: Path) -> None:
-    logs = [Log.from_arrays(**PLAIN, episode=[f"{name}{row}" for row in range(6)], atoms=[0.0]) for name in "ab"]
-    (tmp_path / "c").mkdir()
-    for number, log in enumerate(logs):
-        log.save(tmp_path / "c" / f"part-{number}")
-    join_shards(tmp_path / "c", ["part-0", "part-1"], numbered=False)
-    assert open_log(tmp_path / "c").atoms == (0.0,)
 
 
 def test_a_log_without_atoms_is_saved_as_before_and_has_another_fingerprint(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import json
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,6 @@ from tests.training.runs import bc, begin, finish
 from tidelog import disk
 from tidelog.algorithms.names import configured, source_of
 from tidelog.cli import main
-from tidelog.cli.many_files import DONE, LOCK
 from tidelog.disk import write_file, write_json
 from tidelog.folders import MANIFEST
 from tidelog.ope.verdict.ledger import Ledger
@@ -30,7 +28,6 @@ from tidelog.ope.verdict.verdict_store import store_verdict
 from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.recommend.interactions.readers import read_interactions
-from tidelog.sweeps.engines import FILES
 from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.sinks import rows_at
@@ -179,106 +176,6 @@ def command_steps(work: Path) -> dict[str, list[Step]]:
             lambda at: tl.fit(runs["run"], logs["run"], 3, out=at / "run", overwrite=True, train=False),
         ],
     }
-
-
-class FolderCase(NamedTuple):
-    """A command that writes a file for each of several files, begun again with other settings."""
-
-    calls: list[Step]  # with the old settings, then with the new ones and --overwrite
-    again: list[Step]  # the same two without --overwrite
-
-
-def folder_of_actions(work: Path) -> FolderCase:
-    """`tidelog act` with a folder as --out: two files of rows, and one that has no actions."""
-    noise_of = np.random.default_rng(0)
-    (work / "new" / "b").mkdir(parents=True)
-    for name in ("new/one.csv", "new/b/two.csv"):
-        pl.DataFrame({"x": noise_of.standard_normal(6), "y": noise_of.standard_normal(6)}).write_csv(work / name)
-    pl.DataFrame({"x": [1.0]}).write_csv(work / "new" / "short.csv")  # which has no actions
-    rows = np.arange(40)
-    table = pl.DataFrame(
-        {"x": noise_of.standard_normal(40), "y": noise_of.standard_normal(40), "a": rows % 3, "r": 1.0}
-    )
-    log = tl.read_log(table, tl.Columns(observation=["x", "y"], action="a", reward="r", terminated=True))
-    tl.fit(bc(), log, 1, progress=False).policy().save(work / "policy")
-    files = [str(work / "new/*.csv"), "--data", str(work / "new/b/*.csv")]
-    return _folder_case(["act", str(work / "policy"), "--data", *files], [], ["--probabilities"])
-
-
-def folder_of_lists(work: Path) -> FolderCase:
-    """`tidelog recommend` with a folder as --out: the histories of two files, and one without users."""
-    (work / "histories").mkdir(parents=True)
-    users = pl.DataFrame({"u": np.arange(40) // 4, "i": np.arange(40) % 7, "t": np.arange(40) * 1.0})
-    users.write_csv(work / "shop.csv")
-    users[:20].write_csv(work / "histories" / "one.csv")
-    users[20:].write_csv(work / "histories" / "two.csv")
-    pl.DataFrame({"i": [1]}).write_csv(work / "histories" / "short.csv")
-    shop = read_interactions(work / "shop.csv", user="u", item="i", time="t")
-    tl.fit(smallest("recommender-bcq"), shop, 1, progress=False).policy().save(work / "lists policy")
-    named = ["--user", "u", "--item", "i", "--time", "t"]
-    words = ["recommend", str(work / "lists policy"), "--data", str(work / "histories"), *named]
-    return _folder_case(words, ["--k", "2"], ["--k", "3"])
-
-
-def _folder_case(words: list[str], old: list[str], new: list[str]) -> FolderCase:
-    def called(*more: str) -> Step:
-        def step(at: Path) -> None:
-            code = main([*words, "--out", str(at / "outputs"), "--quiet", *more])
-            assert code == 4
-            (at / "outputs" / LOCK).unlink()  # which is no operation of the disk
-
-        return step
-
-    return FolderCase([called(*old), called(*new, "--overwrite")], [called(*old), called(*new)])
-
-
-FOLDERS: dict[str, Callable[[Path], FolderCase]] = {
-    "folder of actions": folder_of_actions,
-    "folder of lists": folder_of_lists,
-}
-
-
-def check_folder(
-    recorder: Recorder, seen: list[Tree], again: Sequence[Step], root: Path, schedules: int, seed: int
-) -> Checked:
-    """Every output is a complete one of the old settings or of the new ones, and the records say which.
-
-    An output with a record is of the settings in `files.json`. Once the first call is complete, no output is missing.
-    The same command, or the next one, then ends as undisturbed; it is repeated at a few states only.
-    """
-    count, met = 0, set[str]()
-    plans = [json.loads(at(tree, ["outputs", FILES])) for tree in seen[1:]]
-    for stop in states(recorder, schedules, seed):
-        count += 1
-        now = visible(stop.tree)
-        key = digest(stop.tree)
-        if key in met:
-            continue
-        met.add(key)
-        plan = at(now, ["outputs", FILES])
-        outputs = {path for path in paths(now) if path[-1].endswith(".csv")}
-        assert plan is not None or not outputs, stop.after
-        which = 0 if plan is None or not json.loads(plan)["round"] else 1
-        assert plan is None or json.loads(plan)["settings"] == plans[which]["settings"], stop.after
-        for path in outputs:
-            found, record = at(now, path), ("outputs", DONE, str(which), *path[1:-1], f"{path[-1]}.json")
-            complete = at(now, record) is not None
-            allowed = [seen[which + 1]] if complete else seen[1 : which + 2]
-            assert found in [at(tree, path) for tree in allowed], (stop.after, path)
-        if stop.acknowledged.get("steps"):
-            assert outputs == {path for path in paths(seen[1]) if path[-1].endswith(".csv")}, stop.after
-        if len(met) % 9 == 1:
-            aside = root.with_name(f"{root.name}-aside")
-            root.rename(aside)
-            try:
-                put_tree(stop.tree, root)
-                again[which](root)
-                assert visible(read_tree(root)) == seen[which + 1], stop.after
-                assert not [*root.rglob(f"{disk.WRITING}*")], stop.after
-            finally:
-                shutil.rmtree(root)
-                aside.rename(root)
-    return Checked(len(recorder.operations), count, len(met))
 
 
 def record_steps(root: Path, steps: Sequence[Step], exchanges: bool = True) -> tuple[Recorder, list[Tree]]:

@@ -52,17 +52,6 @@ def test_a_command_with_overwrite_leaves_what_was_there_or_what_was_to_come(name
     assert [*commands] == [*COMMANDS]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", scenarios.FOLDERS)
-def test_a_folder_never_takes_outputs_of_other_settings_for_its_own_and_is_completed_after_a_stop_anywhere(
-    name, tmp_path
-):
-    case, root = scenarios.FOLDERS[name](tmp_path), tmp_path / "disk"
-    recorder, seen = scenarios.record_steps(root, case.calls)
-    checked = scenarios.check_folder(recorder, seen, case.again, root, SCHEDULES, 0)
-    assert checked.different > 40
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failure_of_the_disk_leaves_what_was_there_and_says_why(name, steps, tmp_path):
     """Each operation fails once; the same step then succeeds on a sound disk."""

@@ -6,15 +6,11 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
 import pytest
 
 import tidelog as tl
-from tests.cli.test_convert_files import MAP
-from tests.data.visits import LENGTHS, visits
 from tests.sweeps.test_processes import OPTIONS, RATES, owner, states, wait_until
 from tests.training.runs import bc, begin, finish
-from tidelog.data.io.readers import read_log
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.sweeps.engines import trial_folder
 from tidelog.sweeps.plan import newest_attempt
@@ -87,28 +83,6 @@ def cluster(environment):
     process.stdin.close()
     process.wait(30)
     process.stdout.close()
-
-
-def test_tables_become_the_shards_of_a_log(cluster, environment, tmp_path):
-    ends = np.cumsum(LENGTHS)[[1, 8, 11]]
-    (tmp_path / "days").mkdir()
-    (tmp_path / "map.toml").write_text(MAP)
-    for number, (first, after) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        visits()[first:after].write_csv(tmp_path / "days" / f"{number}.csv")
-    words = ["data", "convert", "--data", "days", "--columns", "map.toml", "--out", "days.tidelog", "--on", "ray"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tidelog", *words],
-        env={**environment, "RAY_ADDRESS": cluster[0]},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "days.tidelog with 3 shards" in done.stdout
-    whole = read_log(str(tmp_path / "days"), str(tmp_path / "map.toml"))
-    assert tl.open_log(tmp_path / "days.tidelog").fingerprint() == whole.fingerprint()
-    assert sorted(os.listdir(tmp_path)) == ["days", "days.tidelog", "map.toml"]
 
 
 def trained(folders):

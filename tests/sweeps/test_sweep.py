@@ -332,33 +332,38 @@ def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
 
 
 WHO_AM_I = """
-import os, pathlib
+import os, pathlib, sys, types
 
-def work_on(folder, files):
-    print("file", *files, flush=True)
-    (folder / f"{files[0]}").write_text(str(os.getpid()))
-    if files[0] == 2:
-        raise ValueError("the third file")
+def run_attempt(job):
+    print("trial", job.number, flush=True)
+    (pathlib.Path(job.folder) / f"{job.number}").write_text(str(os.getpid()))
+    if job.number == 2:
+        raise ValueError("the third trial")
+    return 0
+
+attempt = types.ModuleType("tidelog.sweeps.attempt")
+attempt.run_attempt = run_attempt
+sys.modules[attempt.__name__] = attempt
 """
 
 
 @pytest.mark.full
 def test_a_process_does_job_after_job_until_one_fails(tmp_path, monkeypatch):
-    (tmp_path / "who_am_i.py").write_text(WHO_AM_I)
+    (tmp_path / "sitecustomize.py").write_text(WHO_AM_I)  # which Python runs at the start of each process
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(here_module, "MOST_JOBS", 2)
     engine, ends = Here(workers=1), []
     for number in range(6):
-        engine.submit(Job(str(tmp_path), number, 1, module="who_am_i", files=[number]))
+        engine.submit(Job(str(tmp_path), number, 1))
         assert not engine.free()
         ends += engine.wait(60)
     engine.close()
     assert [one.how for one in ends] == [f"ended with code {int(number == 2)}" for number in range(6)]
     processes = [int((tmp_path / f"{number}").read_text()) for number in range(6)]
     assert processes[0] == processes[1] != processes[2] != processes[3] == processes[4] != processes[5]
-    printed = [(tmp_path / "jobs" / f"{number:04d}.txt").read_text() for number in range(6)]
-    assert [text.splitlines()[0] for text in printed] == [f"file {number}" for number in range(6)]
-    assert "ValueError: the third file" in printed[2]
+    printed = [(trial_folder(tmp_path, number) / "output.txt").read_text() for number in range(6)]
+    assert [text.splitlines()[0] for text in printed] == [f"trial {number}" for number in range(6)]
+    assert "ValueError: the third trial" in printed[2]
     assert all(not os.path.exists(f"/proc/{process}") for process in processes)
 
 

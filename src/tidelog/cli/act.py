@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import numpy as np
 import tyro
 
-from tidelog.cli.flags import File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.folders import present_each
+from tidelog.cli.flags import File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.named_policies import SimpleRule, open_for_use, open_simple_rule, with_rule
-from tidelog.cli.output import print_details, print_line, print_notes
-from tidelog.cli.targets import check_targets
+from tidelog.cli.output import present, print_details, print_line, print_notes
+from tidelog.cli.targets import check_tables, check_targets
 from tidelog.cli.way_of_acting import in_chosen_way, print_way
 from tidelog.data.core.columns import USUAL_FORM, Columns
 from tidelog.data.sources import ARRAYS as FILES_OF_ARRAYS
 from tidelog.data.sources import SOURCES, ending_of, is_table_file
-from tidelog.disk import make_folders
 from tidelog.errors import ConfigError, SpecError
 from tidelog.number_text import count_of
 from tidelog.policies.array_inference import act_on_arrays, write_arrays
@@ -30,14 +25,7 @@ from tidelog.runtime.observations import unseen_text
 from tidelog.runtime.way_of_acting import Acts
 from tidelog.types import Catalogue, Discrete
 
-if TYPE_CHECKING:
-    from tidelog.cli.many_files import OneFile
-
-ENDINGS = (".csv", ".parquet")
 ARRAYS = ".npz"
-RECORDED = (
-    "member", "sample", "mode", "rule", "probabilities", "seed", "columns", "unseen", "skip_unknown", "csv_safe",
-)  # fmt: skip
 
 
 @dataclass
@@ -50,9 +38,8 @@ class Act(OutputFlags):
     """new rows with the features of the log (.csv, .csv.gz, .parquet): a file, a folder or a glob; repeat the flag for
     several; other columns are copied. Or one .npz file with the arrays of `Log.from_arrays`, pictures too"""
     out: File
-    """the output file with the rows and their actions (.csv or .parquet; .npz for arrays), and their propensities if
-    sampled; or, for several files of rows, a folder, with a file for each of them: called again, the command goes on
-    where it was stopped"""
+    """the output file with all rows and their actions (.csv or .parquet; .npz for arrays), and their propensities if
+    sampled"""
     member: int | None = None
     """for a run folder: the member, counted from 0 as in `tidelog judge`"""
     sample: bool = False
@@ -73,74 +60,17 @@ class Act(OutputFlags):
     learnt one (elsewhere it is an error), skip its row, or fail"""
     skip_unknown: File | None = None
     """skip rows with a label that the policy cannot read, or without a number that is needed, and write them to this
-    file (.csv or .parquet); with a folder as --out, to its folder `skipped`"""
+    file (.csv or .parquet)"""
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
-    """replace these files if they exist; in a folder, each file stays until the new one is complete"""
-    folder_options: FolderFlags = field(default_factory=FolderFlags)
-    """with a folder as --out, which gets a file for each file of --data"""
+    """replace these files if they exist"""
 
 
 def run(words: list[str]) -> int:
-    """Write actions for a table, or for each of several."""
-    return present_each(parse(Act, with_rule(words), "act"), _act, _act_on_files)
-
-
-def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
-    """Write the actions for some files of a folder that `tidelog act` began; `after` is called after each of them."""
-    from tidelog.cli.many_files import ManyFiles, Outcome
-
-    plan = ManyFiles.read(folder)
-    options = plan.options(Act, RECORDED)
-    policy = _policy(options)
-    plan.check_same(_settings(options, policy))
-
-    def write(file: OneFile, target: Path) -> Outcome:
-        seed = options.seed  # each file has random numbers of its own, whichever process draws them
-        if seed is not None:
-            seed = int(np.random.SeedSequence([seed, *os.fsencode(file.target)]).generate_state(1)[0])
-        skipped = None if options.skip_unknown is None else Path(options.skip_unknown) / file.target
-        if skipped is not None:
-            make_folders(skipped.parent)
-        _, left_out, notes = _write_rows(policy, replace(options, seed=seed), file.source, target, skipped)
-        return Outcome(left_out, notes)
-
-    plan.work(numbers, write, after)
-
-
-def _settings(options: Act, policy: Acts) -> dict[str, Any]:
-    """What the actions depend on; ConfigError for a mapping file that is none."""
-    from tidelog.cli.many_files import settings_of
-
-    if options.columns is not None:
-        Columns.from_file(options.columns)
-    settings = settings_of(options, RECORDED, policy, reads=["columns"], writes=["skip_unknown"])
-    return settings | {"way of acting": policy.acting}
-
-
-def _act_on_files(options: Act, files: list[Path]) -> dict[str, Any]:
-    """Write a file of actions for each file, in this process or in several, and return what was written."""
-    from tidelog.cli.many_files import SKIPPED, ManyFiles, write_each
-
-    policy = _policy(options)
-    if policy.is_recurrent:
-        raise ConfigError(
-            "a recurrent policy needs every row of an episode, and one may be in several files. fix: --out "
-            "FILE.parquet reads all files as one table"
-        )
-    skipped = Path(options.out) / SKIPPED
-    if options.skip_unknown is not None and Path(options.skip_unknown).absolute() != skipped.absolute():
-        raise ConfigError(
-            f"--skip-unknown {options.skip_unknown}: with a folder as --out, skipped rows are written in it. fix: "
-            f"--skip-unknown {shlex.quote(str(skipped))}"
-        )
-    settings = _settings(options, policy)
-    with ManyFiles.begin(Path(options.out), settings, files, options.overwrite) as plan:
-        write_each(plan, "acting", __name__, options.folder_options, options.quiet)
-    print_way(policy)
-    print_notes(policy.notes())
-    return plan.tell("actions", options.out) | {"acting": policy.acting}
+    """Write actions for a table, of one file or of several, or for arrays."""
+    options = parse(Act, with_rule(words), "act")
+    return present(options, lambda: _act(options))
 
 
 def _act(options: Act) -> dict[str, Any]:
@@ -156,9 +86,7 @@ def _act(options: Act) -> dict[str, Any]:
     if ARRAYS in (target.suffix, *(Path(one).suffix for one in ([source] if isinstance(source, str) else source))):
         return _on_arrays(options, source, target)
     skipped_file = None if options.skip_unknown is None else Path(options.skip_unknown)
-    for place in (target, skipped_file):
-        if place is not None and place.suffix not in ENDINGS:
-            raise ConfigError(f"{place}: expected a path that ends in {' or '.join(ENDINGS)}. fix: change the suffix")
+    check_tables(target, skipped_file)
     policy = _policy(options)
     check_targets(target, skipped_file, overwrite=options.overwrite)
     rows, skipped, notes = _write_rows(policy, options, source, target, skipped_file)
@@ -175,7 +103,7 @@ def _act(options: Act) -> dict[str, Any]:
 def _write_rows(
     policy: Acts, options: Act, source: str | list[str], target: Path, skipped_file: Path | None
 ) -> tuple[int, int, list[str]]:
-    """Write the actions of one table, and the skipped rows; return the number of rows, of skipped ones, and notes."""
+    """Write the actions of a table, and the skipped rows; return the number of rows, of skipped ones, and notes."""
     columns, skipped, notes = _columns(options, source), 0, list[str | None]()
     if skipped_file is None and options.unseen != "skip":
         acted = act_on_table(

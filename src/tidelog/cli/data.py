@@ -11,8 +11,7 @@ from typing import Annotated, Any, cast
 import polars as pl
 
 from tidelog.cli.declared import DeclaredFlags, RandomisedFlag, declared_value, with_declared
-from tidelog.cli.flags import Column, File, FolderFlags, OutputFlags, Sources, parse, source_of
-from tidelog.cli.folders import FAILURES
+from tidelog.cli.flags import Column, File, OutputFlags, Sources, parse, source_of
 from tidelog.cli.interaction_flags import InteractionFlags, is_saved_interactions, read_from_flags, roles_of
 from tidelog.cli.output import print_json, print_line, print_notes
 from tidelog.cli.targets import check_targets
@@ -30,6 +29,7 @@ from tidelog.recommend.interactions.readers import open_interactions, validate_b
 from tidelog.recommend.interactions.tables import Roles
 from tidelog.terminal_text import printable
 
+QUARANTINED = 4  # the exit code where rows with problems were written
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
     "validate": "all problems of a log",
@@ -118,8 +118,6 @@ class Convert(DeclaredFlags, OutputFlags):
     """replace this log if it exists"""
     shards: int | None = None
     """for a .tidelog folder: divide it into so many saved logs, between episodes"""
-    folder_options: FolderFlags = field(default_factory=FolderFlags)
-    """several tables with a mapping become one .tidelog folder, each table a shard of it"""
 
 
 def run(words: list[str]) -> int:
@@ -298,22 +296,14 @@ def _validate_source(options: Validate, source: Source) -> int:
         print_notes([] if note is None else [note])
     if report.ok:
         return 0
-    return FAILURES if options.quarantine in written else 2
+    return QUARANTINED if options.quarantine in written else 2
 
 
 def _convert(words: list[str]) -> int:
     options = parse(Convert, words, "data convert")
     source = source_of(options.data, "--data")
     mapping = with_declared(options.columns, declared_value(options.propensity, options.randomised))
-    if options.folder_options == FolderFlags():
-        written = convert(source, options.out, mapping, options.overwrite, options.shards)
-    elif options.shards is not None:
-        raise ConfigError("--shards is set with --workers or --on, where each file is a shard. fix: drop one of them")
-    else:
-        from tidelog.cli.convert_files import convert_files
-
-        flags = options.folder_options
-        written = convert_files(source, options.out, mapping, flags, options.overwrite, options.quiet)
+    written = convert(source, options.out, mapping, options.overwrite, options.shards)
     if options.json:
         print_json({"written": str(written)})
     else:

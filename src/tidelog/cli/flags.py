@@ -55,18 +55,6 @@ class OutputFlags:
     """print the result as JSON; everything else goes to standard error"""
 
 
-@dataclasses.dataclass
-class FolderFlags:
-    """Flags of commands that may write a folder, with a file for each file of rows."""
-
-    workers: int | None = None
-    """processes at the same time, each with one processor core; default: this process alone"""
-    on: OnEngine = "here"
-    """"here" for this machine, "ray" for a Ray cluster, as in `tidelog sweep`"""
-    insecure: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """with --on ray: also use a cluster that requires no token"""
-
-
 def parse(cls: type[T], words: Sequence[str], command: str, defaults: Mapping[str, Any] | None = None) -> T:
     """Parse flags into a dataclass; an unknown flag ends the process with code 2 and names the nearest known flag.
 

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import polars as pl
 import tyro
 
-from tidelog.cli.flags import Column, File, FolderFlags, OutputFlags, Repeated, RunOrPolicy, parse, source_of
-from tidelog.cli.folders import present_each
+from tidelog.cli.flags import Column, File, OutputFlags, Repeated, RunOrPolicy, parse, source_of
 from tidelog.cli.named_policies import open_for_use, open_policy, open_rule
-from tidelog.cli.output import print_details, print_line, print_notes
-from tidelog.cli.targets import check_targets
+from tidelog.cli.output import present, print_details, print_line, print_notes
+from tidelog.cli.targets import check_tables, check_targets
 from tidelog.data.sources import table_with
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import ConfigError
 from tidelog.input_files import read_text
 from tidelog.number_text import count_of
 from tidelog.policies.batch_inference import write_table
 from tidelog.recommend.recommendation_tables import available_items, new_items, recommend_for_table
 from tidelog.runtime.recommender import Ranks, Recommends, Vocabulary, excludes_seen
 from tidelog.training.runs.progress import Screen
-
-if TYPE_CHECKING:
-    from tidelog.cli.many_files import OneFile
-
-READS = ("user_features", "new_items", "candidates", "exclude")  # files that flags name
-RECORDED = (
-    *READS, "user", "item", "time", "now", "event", "k", "exclude_seen", "available", "diversity", "because", "unknown",
-    "rule", "member", "csv_safe",
-)  # fmt: skip
 
 
 @dataclass
@@ -41,10 +31,10 @@ class Recommend(OutputFlags):
     policy: tyro.conf.Positional[RunOrPolicy]
     """a saved policy, or a run folder (its best policy if there is one, else its first member)"""
     data: Repeated
-    """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl); repeat the flag for several files"""
+    """histories of users, one item per row (.csv, .tsv, .parquet, .jsonl): a file, a folder or a glob; repeat the flag
+    for several"""
     out: File
-    """the output file with the lists, one item per row (.csv or .parquet); or, for several files, a folder, with a file
-    for each of them: called again, the command goes on where it was stopped"""
+    """the output file with the lists, one item per row (.csv or .parquet)"""
     user: Column | None = None
     """the column of users; default: that of the run's log, for a run folder"""
     item: Column | None = None
@@ -84,18 +74,13 @@ class Recommend(OutputFlags):
     csv_safe: bool = False
     """in a .csv file, write an apostrophe before text that a spreadsheet would compute (it begins with = + - @)"""
     overwrite: bool = False
-    """replace the output file if it exists; in a folder, each file stays until the new one is complete"""
-    folder_options: FolderFlags = field(default_factory=FolderFlags)
-    """with a folder as --out, which gets a file for each file of --data"""
+    """replace the output file if it exists"""
 
 
 def run(words: list[str]) -> int:
-    """Write recommendations for a table, or for each of several."""
-    return present_each(
-        parse(Recommend, words, "recommend"),
-        lambda one: _recommend(_fill_columns(one, source_of(one.data, "--data"))),
-        lambda one, files: _recommend_for_files(_fill_columns(one, str(files[0])), files),
-    )
+    """Write recommendations for the users of a table, of one file or of several."""
+    options = parse(Recommend, words, "recommend")
+    return present(options, lambda: _recommend(options))
 
 
 def _fill_columns(options: Recommend, source: str | list[str]) -> Recommend:
@@ -127,66 +112,17 @@ def _fill_columns(options: Recommend, source: str | list[str]) -> Recommend:
     return replace(options, **left_out)
 
 
-def work_on(folder: Path, numbers: list[int], after: Callable[[], None] = lambda: None) -> None:
-    """Write the lists for some files of a folder that `tidelog recommend` began; `after` is called after each."""
-    from tidelog.cli.many_files import ManyFiles, Outcome, settings_of
-
-    plan = ManyFiles.read(folder)
-    options = plan.options(Recommend, RECORDED)
-    policy = _opened(options)
-    plan.check_same(settings_of(options, RECORDED, policy, reads=READS))
-
-    def write(file: OneFile, target: Path) -> Outcome:
-        note = write_table(_lists(policy, options, file.source), target, options.csv_safe)
-        return Outcome(notes=[note] if note else [])
-
-    plan.work(numbers, write, after)
-
-
-def _recommend_for_files(options: Recommend, files: list[Path]) -> dict[str, Any]:
-    """Write a file of lists for each file, in this process or in several, and return what was written."""
-    from tidelog.cli.many_files import ManyFiles, earlier_sources, settings_of, write_each
-
-    policy = _opened(options)
-    folder = Path(options.out)
-    _check_users([*files, *(() if options.overwrite else earlier_sources(folder, files))], str(options.user))
-    settings = settings_of(options, RECORDED, policy, reads=READS)
-    with ManyFiles.begin(folder, settings, files, options.overwrite) as plan:
-        write_each(plan, "recommending", __name__, options.folder_options, options.quiet)
-    print_notes([*policy.notes(), *_unread(policy, options)])
-    return plan.tell("lists", options.out) | {"k": options.k}
-
-
-def _check_users(files: Sequence[Path], column: str) -> None:
-    """Raise ConfigError for a user in two files: each would give a list of a part of the history."""
-    file_of: dict[str, Path] = {}
-    for path in files:
-        try:
-            frame = table_with(path, [column]).frame
-        except TidelogError:
-            continue  # this file will have no lists, and the reason is named then
-        for user in map(str, frame[column].drop_nulls().unique().to_list() if column in frame.columns else []):
-            if file_of.setdefault(user, path) != path:
-                raise ConfigError(
-                    f"user {user} is in {file_of[user]} and in {path}: a list needs the whole history. fix: --out "
-                    "FILE.parquet reads all files as one table"
-                )
-
-
 def _recommend(options: Recommend) -> dict[str, Any]:
     """Write the lists, and return what was written."""
-    target = Path(options.out)
+    target, source = Path(options.out), source_of(options.data, "--data")
+    check_tables(target)
+    options = _fill_columns(options, source)
     check_targets(target, overwrite=options.overwrite)
     with Screen("recommending", False if options.quiet else None) as screen:
         screen.tell("reading the policy", 0.0)
         policy = _opened(options)
         screen.tell("reading the histories", 0.05)
-        lists = _lists(
-            policy,
-            options,
-            source_of(options.data, "--data"),
-            lambda share: screen.tell("making the lists", 0.1 + 0.8 * share),
-        )
+        lists = _lists(policy, options, source, lambda share: screen.tell("making the lists", 0.1 + 0.8 * share))
     note, users = write_table(lists, target, options.csv_safe), int(lists[str(options.user)].n_unique())
     print_notes([*policy.notes(), *_unread(policy, options), *([note] if note else [])])
     print_line(f"lists of {count_of(options.k, 'item')} for {count_of(users, 'user')}: {target}")
@@ -196,7 +132,7 @@ def _recommend(options: Recommend) -> dict[str, Any]:
 
 
 def _lists(
-    policy: Recommends, options: Recommend, source: str | list[str], progress: Callable[[float], None] | None = None
+    policy: Recommends, options: Recommend, source: str | list[str], progress: Callable[[float], None]
 ) -> pl.DataFrame:
     """Return the table of lists; `progress` is called with the share that is made."""
     return recommend_for_table(

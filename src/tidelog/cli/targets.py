@@ -8,6 +8,8 @@ from pathlib import Path
 from tidelog.disk import replaced_copy
 from tidelog.errors import ConfigError
 
+TABLES = (".csv", ".parquet")
+
 
 def check_targets(
     *targets: str | Path | None, overwrite: bool, replaceable: Callable[[Path], bool] = Path.is_file
@@ -31,6 +33,19 @@ def check_targets(
             raise ConfigError(
                 f"{old} is what {target} was before a command that was killed. fix: rename it to {target}, or delete it"
             )
+
+
+def check_tables(*targets: Path | None) -> None:
+    """Raise ConfigError for a table that is not one .csv or .parquet file, such as a folder."""
+    for target in (target for target in targets if target is not None):
+        if target.suffix in TABLES and not target.is_dir():
+            continue
+        expected = f"{target}: expected a path that ends in {' or '.join(TABLES)}"
+        if target.suffix and not target.is_dir():
+            raise ConfigError(f"{expected}. fix: change the suffix")
+        raise ConfigError(
+            f"{expected}, as all rows are written to one file. fix: name one output file, such as {target}.parquet"
+        )
 
 
 def is_run(folder: Path) -> bool:

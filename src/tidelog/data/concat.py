@@ -66,11 +66,8 @@ def concat(logs: Sequence[Log]) -> Log:
     return replace(first, **columns, report=joined_report(logs, notes), origin=None)
 
 
-def check_alike(logs: Sequence[Log], together: str = "read the files together") -> None:
-    """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit.
-
-    `together` says how the files become one log without a mapping that declares what differs.
-    """
+def check_alike(logs: Sequence[Log]) -> None:
+    """Raise LogError, with the first difference, unless the logs have one spec, the same columns and one unit."""
     first = logs[0]
     for place, log in enumerate(logs[1:], 1):
         difference = _difference(_facts(first), _facts(log))
@@ -78,7 +75,7 @@ def check_alike(logs: Sequence[Log], together: str = "read the files together") 
             name, one, other = difference
             raise LogError(
                 f"{name} is {one} in log 0 ({first.report.source}), but {other} in log {place} ({log.report.source}): "
-                f"expected the same. fix: {_fix(name, together)}"
+                f"expected the same. fix: {_fix(name)}"
             )
 
 
@@ -114,7 +111,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _fix(name: str, together: str) -> str:
+def _fix(name: str) -> str:
     if name in ("reward_unit", "atoms"):
         return f"declare the same {name}= in both mappings"
     if name.startswith("propensity"):
@@ -124,7 +121,7 @@ def _fix(name: str, together: str) -> str:
     declared = {"n": "actions=", "low": "bounds=", "high": "bounds=", "sizes": "actions= or vocabularies=",
                 "vocabularies": "vocabularies="}  # fmt: skip
     option = declared.get(name.rpartition(".")[2], "the same columns")
-    return f"{together}, or declare {option} in the mapping of each"
+    return f"read the files together, or declare {option} in the mapping of each"
 
 
 def _joined(parts: Sequence[Values | None]) -> Values | None:

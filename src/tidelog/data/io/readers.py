@@ -313,7 +313,10 @@ def convert(
     """
     kind = "minari:" if str(target).startswith("minari:") else Path(target).suffix.lower()
     if kind not in TARGETS:
-        raise ConfigError(f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}")
+        raise ConfigError(
+            f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}. fix: name one output, such as "
+            f"{Path(target).with_suffix('.parquet')}"
+        )
     if shards is None:
         return TARGETS[kind](read_any(source, columns), str(target), overwrite)
     if kind != SHARDED_TARGET:

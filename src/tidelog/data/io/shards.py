@@ -55,7 +55,6 @@ class ShardsManifest(msgspec.Struct):
     reward_unit: str | None = None
     atoms: list[float] = []
     declared: DeclaredPropensities | None = None
-    numbered: bool = False  # whether episodes have their numbers as names, counted over all shards
 
 
 def shard_name(number: int) -> str:
@@ -82,13 +81,12 @@ def save_shards(log: LogColumns, path: Path, shards: int, overwrite: bool = Fals
         for number in range(shards)
     }
     body = {"spec": log.spec.to_json(), "report": log.report.to_json(), **described(log)}
-    write_folder(path, folders, lambda aside: {MANIFEST: manifest_of(aside, list(folders), body)}, LogError)
 
+    def manifest(aside: Path) -> dict[str, Content]:
+        entries = [{"folder": name, "sha256": checksum(aside / name / MANIFEST)} for name in folders]
+        return {MANIFEST: SHARDED.text({**body, "shards": entries}, {})}
 
-def manifest_of(folder: Path, names: Sequence[str], body: Mapping[str, Any]) -> bytes:
-    """The bytes of the manifest over the shards of a folder; `body` has the other fields of `ShardsManifest`."""
-    entries = [{"folder": name, "sha256": checksum(folder / name / MANIFEST)} for name in names]
-    return SHARDED.text({**body, "shards": entries}, {})
+    write_folder(path, folders, manifest, LogError)
 
 
 def _piece(log: LogColumns, first: int, after: int) -> LogColumns:
@@ -148,8 +146,6 @@ def sharded_columns(path: str | Path, memory_map: bool = False) -> dict[str, Any
             columns[name] = np.concatenate([part + np.int32(start) for part, start in shifted])
         else:
             columns[name] = np.concatenate(values) if name in in_memory else ShardedArray(values)
-    if about.numbered:
-        columns["episode_ids"] = np.arange(len(columns["episode_ids"]))
     joined: dict[str, Any] = {
         "observation": {name: columns[f"observation/{name}"] for name in spec.observation},
         "extra": {name: columns[f"extra/{name}"] for name in shards[0]["extra"]},

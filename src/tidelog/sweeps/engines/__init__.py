@@ -7,36 +7,28 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-PLAN, FILES, JOBS = "sweep.json", "files.json", "jobs"
+PLAN = "sweep.json"
 
 
 class Job(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One attempt at a piece of work: a trial of a sweep, or some files of a command that works on many.
+    """One attempt at a trial of a sweep, whose run is trained for `until` updates in all."""
 
-    A trial's run is trained for `until` updates in all. `module` is that of the command, `files` are their numbers.
-    """
-
-    folder: str  # the absolute path of the sweep's folder, or of what the command writes
-    number: int  # of the trial, or of the job
+    folder: str  # the absolute path of the sweep's folder
+    number: int  # of the trial
     attempt: int  # from 1; an attempt with a larger number takes the trial over
     until: int = 0
     modules: list[str] = []  # that register algorithms of the user's own
     cores: list[int] | None = None  # that the process may use, set by the engine
-    module: str | None = None  # None: a trial
-    files: list[int] = []
 
     @property
     def plan(self) -> Path:
         """The file that every process of the work must see."""
-        return Path(self.folder) / (PLAN if self.module is None else FILES)
+        return Path(self.folder) / PLAN
 
     @property
     def output(self) -> Path:
         """The file for what the process prints."""
-        folder = Path(self.folder)
-        if self.module is not None:
-            return folder / JOBS / f"{self.number:04d}.txt"
-        return trial_folder(folder, self.number) / "output.txt"
+        return trial_folder(Path(self.folder), self.number) / "output.txt"
 
 
 class Ended(NamedTuple):

@@ -1,12 +1,9 @@
-"""What a job is: an attempt at a trial, or files of a command that works on many."""
+"""What a process does with a job: an attempt at a trial."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 from tidelog.disk import create_missing, make_folders, open_own
 from tidelog.garbage import import_without_gc
@@ -16,21 +13,8 @@ TRIAL = "tidelog.sweeps.attempt"
 
 
 def run_job(job: Job) -> int:
-    """Do a job in this process; the exit code is 0 if what it did is in its folder.
-
-    JAX is imported only by what needs it: a command that reads a saved policy starts in a fraction of the time.
-    """
-    # by its name, as what runs is above the engines: a trial of a sweep, or what a command chooses
-    if job.module is None:
-        return int(import_without_gc(TRIAL).run_attempt(job))
-    if job.modules:
-        from tidelog.algorithms.names import load_plugin
-
-        for module in job.modules:
-            load_plugin(module, "the command")
-    work: Callable[[Path, list[int]], None] = importlib.import_module(job.module).work_on
-    work(Path(job.folder), job.files)
-    return 0
+    """Do a job in this process; the exit code is 0 if what it did is in its folder."""
+    return int(import_without_gc(TRIAL).run_attempt(job))  # by its name, as a trial is above the engines
 
 
 def print_to_file(job: Job) -> None:

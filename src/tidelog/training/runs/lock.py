@@ -1,4 +1,4 @@
-"""One process trains a run, or writes a folder, at a time: a lock on a file in it, which ends with its process."""
+"""One process trains a run at a time: a lock on a file in its folder, which ends with its process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidelog.disk import open_own
 from tidelog.errors import CheckpointError
 from tidelog.schema import decode
 
-FILE, TRAINED = "training.lock", "trained"
+FILE = "training.lock"
 
 
 class Owner(msgspec.Struct):
@@ -29,25 +29,25 @@ class Owner(msgspec.Struct):
 
 
 @contextmanager
-def locked(folder: Path, file: str = FILE, done: str = TRAINED) -> Iterator[None]:
-    """Hold the lock of a folder, in which something is `done`; CheckpointError names the process that holds it already.
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a run's or a sweep's folder; CheckpointError names the process that holds it already.
 
     A file system without locks gives a warning. CheckpointError if the folder cannot be written.
     """
-    path = folder / file
+    path = folder / FILE
     try:
         handle = open_own(path, os.O_RDWR | os.O_CREAT)
     except OSError as problem:
-        other = "continue with a copy of it" if done == TRAINED else "choose another folder"
         why = problem.strerror or problem
         raise CheckpointError(
-            f"{path} cannot be written: {why}. fix: correct the permissions of the folder, or {other}"
+            f"{path} cannot be written: {why}. fix: correct the permissions of the folder, or continue with a copy of "
+            "it"
         ) from problem
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(_held(folder, _owner(handle), done)) from None
+            raise CheckpointError(_held(folder, _owner(handle))) from None
         except OSError as problem:
             warnings.warn(
                 f"{path} cannot be locked ({problem.strerror}): make sure that no other process works in this folder",
@@ -70,18 +70,17 @@ def check_unlocked(folder: Path) -> None:
         try:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise CheckpointError(_held(folder, _owner(handle), TRAINED)) from None
+            raise CheckpointError(_held(folder, _owner(handle))) from None
         except OSError:  # no locks here: `locked` warns
             return
         finally:
             os.close(handle)
 
 
-def _held(folder: Path, owner: str, done: str) -> str:
-    saves = "saves a checkpoint" if done == TRAINED else "loses no file that is complete"
+def _held(folder: Path, owner: str) -> str:
     return (
-        f"{folder} is being {done} by {owner}. fix: wait for it, or stop it (Ctrl-C or `kill` {saves}); the lock ends "
-        "with the process"
+        f"{folder} is being trained by {owner}. fix: wait for it, or stop it (Ctrl-C or `kill` saves a checkpoint); "
+        "the lock ends with the process"
     )
 
 
