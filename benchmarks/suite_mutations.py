@@ -1195,8 +1195,8 @@ MUTATIONS = [
     Mutation(
         "judge: a policy without support takes the clone from those after it",
         "ope/verdict/comparison.py",
-        'return found.model == "neural" or found.without_support',
-        'return found.model == "neural"',
+        'return evidence.model == "neural" or evidence.without_support',
+        'return evidence.model == "neural"',
         "tests/ope/test_without_support.py",
     ),
     Mutation(

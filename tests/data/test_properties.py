@@ -175,7 +175,7 @@ ARRAY = st.sampled_from(
         np.arange(6), np.arange(6) - 3, np.ones((6, 2)), np.ones((6, 2, 2)), np.array(list("abcdef")),
         np.full(6, 1e300),
         np.arange(6).astype("datetime64[s]"), np.ones(6, bool), np.full(6, 2**62), np.ones(6, complex), [None] * 6,
-        np.full(6, np.datetime64("NaT")), {"x": np.zeros(6)}, {"x": np.zeros((6, 2))},
+        np.full(6, np.datetime64("NaT", "s")), {"x": np.zeros(6)}, {"x": np.zeros((6, 2))},
         np.full(6, 2**64 - 1, np.uint64),
     ]
 )  # fmt: skip

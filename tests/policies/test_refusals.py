@@ -99,6 +99,15 @@ def test_without_the_extra_an_export_to_onnx_names_it(monkeypatch):
         onnx._tools()
 
 
+def test_a_jax_that_the_extra_does_not_know_is_named(monkeypatch):
+    def to_onnx(*arguments, **settings):
+        raise AttributeError("module 'jax._src.core' has no attribute 'ClosedJaxpr'")
+
+    monkeypatch.setattr(onnx, "_tools", lambda: (to_onnx, None))
+    with pytest.raises(ExportError, match=r"cannot trace a program of jax .*ClosedJaxpr.* fix: pip install .*'jax<0"):
+        onnx.onnx_file(policy("iql, choice"))
+
+
 def test_an_array_that_a_file_lacks_stays_as_it_was():
     leaf = np.ones(2)
     assert _filled(leaf, None, "file", ()) is leaf

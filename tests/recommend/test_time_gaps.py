@@ -146,7 +146,7 @@ def test_dates_are_read_with_their_zones():
     np.testing.assert_array_equal(found.scores, numbers.scores)
     with pytest.raises(SpecError, match="expected a date"):
         whole.recommend([["i1", "i2"]], 3, **TIMES)
-    for now in ("soon", "NaT", np.datetime64("NaT")):
+    for now in ("soon", "NaT", np.datetime64("NaT", "s")):
         with pytest.raises(
             SpecError, match=r"have .*expected a date, as 2026-01-31T12:00:00\. fix: use the log's kind"
         ):

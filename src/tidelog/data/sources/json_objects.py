@@ -114,7 +114,8 @@ def read_objects(
             if any(len({name for name, _ in record}) < len(record) for record in records):
                 raise ValueError("the same name twice: with dots and as an inner object")
         except (ValueError, RecursionError) as error:
-            broken.append((number, str(error)))
+            deep = "its values are nested too deeply"
+            broken.append((number, deep if isinstance(error, RecursionError) else str(error)))
             continue
         without += not records
         for record in records:

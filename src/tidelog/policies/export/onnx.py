@@ -16,6 +16,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -52,7 +53,8 @@ OPSET = 21
 def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     """Return the content of an ONNX file, and the manifest entry of its inputs and outputs.
 
-    Raises ExportError where the extra is not installed, or a part of the policy has no recipe.
+    Raises ExportError where the extra is not installed or does not know this JAX, or a part of the policy has no
+    recipe.
     """
     recipe, spec = recipe_of(policy), policy.spec
     to_onnx, onnx = _tools()
@@ -63,9 +65,20 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
     shapes = [jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.kind)) for one in inputs]  # type: ignore[no-untyped-call]
     names = [one.name for one in inputs]
     with _silent_inner_shapes():
-        model = to_onnx(
-            program, inputs=shapes, model_name="tidelog policy", opset=OPSET, input_names=names, output_names=outputs
-        )
+        try:
+            model = to_onnx(
+                program,
+                inputs=shapes,
+                model_name="tidelog policy",
+                opset=OPSET,
+                input_names=names,
+                output_names=outputs,
+            )
+        except AttributeError as error:  # it reads JAX's own modules, which change between versions
+            raise ExportError(
+                f"jax2onnx {metadata.version('jax2onnx')} cannot trace a program of jax {jax.__version__} ({error}). "
+                f"fix: {install('onnx')}, which chooses versions that fit, or leave ONNX out (onnx=False, --no-onnx)"
+            ) from error
     entries = [
         {"name": one.name, "shape": list(one.shape), "type": one.kind, "optional": one.default is not None}
         for one in inputs
