@@ -1795,7 +1795,7 @@ MUTATIONS = [
         "if one.check == UNEVEN]",
         "tests/training/test_time_split.py",
     ),
-    # counted successors, populations and devices
+    # counted successors and devices
     Mutation(
         "successors: an update keeps its targets in the counts",
         "recommend/item_losses.py",
@@ -1851,55 +1851,6 @@ MUTATIONS = [
         "if items.min() < 0 or items.max() >= size:",
         "if False:",
         "tests/recommend/test_successors.py",
-    ),
-    Mutation(
-        "population: the sampling key is copied too",
-        "training/engine/engine.py",
-        "copied(learners[source])._replace(key=learners[index].key)",
-        "copied(learners[source])",
-        "tests/training/test_population.py",
-    ),
-    Mutation(
-        "population: the best copy the worst",
-        "training/runs/exploit.py",
-        "order = sorted(finite, key=lambda index: (-sign * values[index], index))",
-        "order = sorted(finite, key=lambda index: (sign * values[index], index))",
-        "tests/training/test_population.py",
-    ),
-    Mutation(
-        "population: a copy keeps its numbers",
-        "training/runs/exploit.py",
-        "algorithm = members[source].algorithm\n",
-        "algorithm = members[index].algorithm\n",
-        "tests/training/test_population.py",
-    ),
-    Mutation(
-        "population: draws do not depend on the update",
-        "training/runs/exploit.py",
-        "np.random.default_rng((options.seeds[0], update, index))",
-        "np.random.default_rng((options.seeds[0], index))",
-        "tests/training/test_population.py",
-    ),
-    Mutation(
-        "population: the lineage is not in the checkpoint",
-        "training/runs/run.py",
-        "self._copies: list[Copy] = [] if checkpoint is None else list(checkpoint.copies)",
-        "self._copies: list[Copy] = []",
-        "tests/training/test_population.py",
-    ),
-    Mutation(
-        "population: a number leaves its range",
-        "training/runs/exploit.py",
-        "return number * factor if in_range(field, number * factor) else number",
-        "return number * factor",
-        "tests/training/test_population.py",
-    ),
-    Mutation(
-        "population: metrics of different losses are compared",
-        "training/runs/exploit.py",
-        "if now[metric] != before[metric]:",
-        "if False:",
-        "tests/training/test_population.py",
     ),
     Mutation(
         "devices: a batch is not cut",

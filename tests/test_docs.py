@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -203,6 +204,27 @@ def test_ray_data_acts_as_the_policy_does(tmp_path: Path) -> None:
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert again.returncode != 0, "an existing folder stays as it is"
     assert len(pl.read_parquet(tmp_path / "actions/*.parquet")) == len(rows)
+
+
+@pytest.mark.full
+def test_ray_tune_trains_a_population_in_rounds_that_name_where_they_started(tmp_path: Path) -> None:
+    pytest.importorskip("ray.tune", reason='needs pip install "ray[tune]"', exc_type=ImportError)
+    program, sizes = (ROOT / "examples/ray_tune_pbt.py").read_text(encoding="utf-8"), "MEMBERS, ROUNDS, STEPS = 4"
+    assert f"{sizes}, 5, 200" in program
+    (tmp_path / "pbt.py").write_text(program.replace(f"{sizes}, 5, 200", f"{sizes}, 3, 20"))
+    reader = {**os.environ, "TIDELOG_STATE": str(tmp_path / "state")}
+    done = subprocess.run([sys.executable, "pbt.py"], cwd=tmp_path, env=reader, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "4 members, 0 failed; at least " in done.stdout
+    assert done.stdout.count("{'temperature': ") == 3, "the numbers of each round"
+    assert "The policy was compared with the logger on 1,200 recorded episodes" in done.stdout
+    files = sorted((tmp_path / "ray-tune-pbt/runs").glob("*/run.json"))
+    warm = {str(file.parent): json.loads(file.read_text())["options"]["warm_start"] for file in files}
+    starts = {run: None if start is None else start["actor"] for run, start in warm.items()}
+    rounds = {run: int(run.rpartition("-")[2]) for run in starts}
+    assert {rounds[run] for run, start in starts.items() if start is None} == {0}
+    assert all(rounds[start] + 1 == rounds[run] for run, start in starts.items() if start is not None)
+    assert any(start is not None and start[:-2] != run[:-2] for run, start in starts.items()), "one copied another"
 
 
 @pytest.mark.full

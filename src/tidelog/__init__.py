@@ -34,7 +34,6 @@ __all__ = [
     "MultiDiscrete",
     "OffPolicyPPG",
     "Policy",
-    "PopulationBasedTraining",
     "ProcessError",
     "RecommenderBCQ",
     "Run",
@@ -144,7 +143,6 @@ if TYPE_CHECKING:
     from tidelog.training.learn import learn
     from tidelog.training.refit import refit
     from tidelog.training.resume import load
-    from tidelog.training.runs.population import PopulationBasedTraining
     from tidelog.training.runs.processes import connect_processes
     from tidelog.training.runs.run import Run
     from tidelog.types import Continuous, Discrete, MultiDiscrete
@@ -209,7 +207,6 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "sweeps.resume": ("resume",),
     "sweeps.sweep": ("Sweep", "sweep"),
     "sweeps.trials": ("draws", "grid"),
-    "training.runs.population": ("PopulationBasedTraining",),
     "training.runs.run": ("Run",),
 }
 _HOME = {name: f"tidelog.{module}" for module, names in _NAMES.items() for name in names}

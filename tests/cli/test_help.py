@@ -94,12 +94,7 @@ def test_an_algorithm_begins_with_the_few_settings_that_matter(name, page):
     assert 3 <= len(main) <= 5
     own = [one for one in headings(text) if one not in ("options", "interactions options")]
     assert own[0] == "main options"
-    last = (
-        ["processes options"]
-        if name in ("ppg", "ppo", "off-policy-ppg")
-        else ["population options", "processes options"]
-    )
-    assert own[own.index("run options") + 1 :] == last
+    assert own[own.index("run options") + 1 :] == ["processes options"]
     box = text.split(" main options\n")[1].split("\n\n")[0]
     assert re.findall(r"^  (--[a-z-]+)", box, re.MULTILINE) == main
     assert all(one.metadata["help"] for group in groups.values() for one in group)
@@ -109,7 +104,7 @@ def test_iql_has_five_main_settings_and_its_groups(page):
     text = page(["train", "iql"]).out
     assert text.index("--expectile") < text.index("--temperature") < text.index("--hidden") < text.index("--max-weight")
     assert headings(text) == ["options", *(f"{one} options" for one in (
-        "main", "algorithm", "value", "optimisation", "network", "recurrent", "sampling", "run", "population",
+        "main", "algorithm", "value", "optimisation", "network", "recurrent", "sampling", "run",
         "processes"))]  # fmt: skip
 
 

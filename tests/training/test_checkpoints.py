@@ -124,6 +124,15 @@ def test_a_run_json_that_cannot_be_understood_is_refused(value, run):
             load(run)
 
 
+def test_an_option_of_another_version_is_named_unless_it_was_not_used(run):
+    content = json.loads((run / "run.json").read_text())
+    write_record(run, content | {"options": content["options"] | {"population": None}})
+    assert load(run).finished
+    write_record(run, content | {"options": content["options"] | {"population": {"every": 10}}})
+    with pytest.raises(CheckpointError, match=r"has the option population, which this .* fix: read it with the"):
+        load(run)
+
+
 def test_an_incomplete_checkpoint_is_passed_over(run, whole):
     (run / "checkpoints" / "0000000042" / MANIFEST).unlink()
     with pytest.warns(UserWarning, match=r"0000000042 has no manifest\.json and is passed over"):

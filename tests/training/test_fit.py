@@ -309,6 +309,13 @@ def test_divergence_stops_the_run_and_keeps_the_last_good_checkpoint(kind, origi
         finish(begin(algorithm, log))
 
 
+def test_a_member_that_diverges_stops_the_population(origin, tmp_path):
+    rates = [bc(learning_rate=1e-3), bc(learning_rate=1e30)]
+    with pytest.raises(DivergenceError, match="a loss of BC with seed 5 became NaN or infinite at update 1, expected"):
+        finish(begin(rates, origin, tmp_path / "run", seeds=[5], held_out=0.3, best=LOSS))
+    assert tl.load(tmp_path / "run").update == 0
+
+
 def test_parts_start_warm_from_another_run(values, origin, tmp_path):
     made = begin(iql(), origin, seeds=[5, 6], warm_start={"critic": values.folder, "value": values.folder})
     source, fresh = values.learners()[0].state, begin(iql(), origin, seeds=[5]).learners()[0].state
@@ -318,6 +325,10 @@ def test_parts_start_warm_from_another_run(values, origin, tmp_path):
     assert fingerprint(made.learners()[0].state.actor) == fingerprint(fresh.actor)
     assert fingerprint(source.critic) != fingerprint(fresh.critic)
     assert finish(made).finished
+    whole = ("actor", "critic", "target_critic", "value", "opt_states")
+    again = begin(iql(temperature=9.0), origin, seeds=[7], warm_start=dict.fromkeys(whole, values.folder))
+    for part in whole:
+        assert fingerprint(getattr(again.learners()[0].state, part)) == fingerprint(getattr(source, part))
 
 
 TINY = {"hidden": (8,), "batch_size": 8}

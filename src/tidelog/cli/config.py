@@ -18,7 +18,6 @@ from tidelog.algorithms.names import configured, learns_online, ranks
 from tidelog.cli.flags import File, OutputFlags, RunFolder, options_in, parse, words_of
 from tidelog.cli.interaction_flags import roles_of
 from tidelog.cli.output import present, print_details, print_line, print_notes
-from tidelog.cli.population_flags import as_flags, population_of
 from tidelog.cli.targets import check_targets
 from tidelog.cli.train import NONE, algorithm_of, flags_of
 from tidelog.data.io.export import toml_text
@@ -62,7 +61,7 @@ def _write(options: Config) -> dict[str, Any]:
     mapping = None if record.data.origin is None else record.data.origin.get("columns")
     beside = target.with_name(f"{target.stem}-columns.json") if isinstance(mapping, Mapping) else None
     check_targets(target, beside, overwrite=options.overwrite)
-    values = _source(record, beside) | _options(record) | as_flags(record.options.population) | config
+    values = _source(record, beside) | _options(record) | config
     command = f"tidelog train {record.algorithm} --config {target}"
     lines = [f"# `{command}` repeats {folder}", *(f"{key} = {toml_text(value)}" for key, value in values.items())]
     _read_back("\n".join(lines), record, config)
@@ -99,11 +98,6 @@ def _settings(record: Record, member: int | None) -> dict[str, Any]:
     seeds, count = record.options.seeds, len(record.configs)
     if member is not None and not 0 <= member < count * len(seeds):
         raise ConfigError(f"--member {member}: the run has {count * len(seeds)} member(s), counted from 0")
-    if member is not None and record.options.population is not None:
-        raise ConfigError(
-            f"--member {member}: the members of this run copied each other (population-based training), and no flags "
-            "can repeat one of them. fix: drop --member"
-        )
     if member is None and count > 1:
         raise ConfigError(
             f"the run is a population of {count} settings, and a file has one. fix: name a member with --member"
@@ -180,8 +174,6 @@ def _read_back(text: str, record: Record, config: Mapping[str, Any]) -> None:
         and (options[one.name] or None) != (getattr(record.options, one.name) or None)
         and not (options[one.name] is None and one.name in ("scale", "selection_share"))
     ]
-    if record.options.population is not None:
-        differing += [] if population_of(found.population_options) == record.options.population else ["population"]
     if ranks(cls) and record.data.origin is not None and record.data.origin.get("roles"):
         roles = roles_of(found.interactions)
         differing += [] if roles is None or roles.to_json() == record.data.origin["roles"] else ["the columns"]

@@ -29,7 +29,6 @@ from tidelog.cli.flags import (
 from tidelog.cli.interaction_flags import InteractionFlags, read_from_flags
 from tidelog.cli.named_policies import open_policy
 from tidelog.cli.output import json_only, print_line
-from tidelog.cli.population_flags import PopulationFlags, population_of
 from tidelog.cli.processes import ProcessFlags, connect
 from tidelog.cli.run_result import train_and_show
 from tidelog.cli.targets import check_targets, is_run
@@ -123,14 +122,13 @@ class LearnFlags(EnvironmentFlags):
 def flags_of(algorithm: type[Any]) -> type[Any]:
     """The flags of training with an algorithm: of its data or environment, of the run, and its hyper-parameters."""
     settings = groups_of(algorithm)
-    last: dict[str, type[Any]] = {"population": PopulationFlags, "processes": ProcessFlags}
     if learns_online(algorithm):
-        flags, last = verb_flags("learn", LearnFlags, settings, steps=DECISIONS), {"processes": ProcessFlags}
+        flags = verb_flags("learn", LearnFlags, settings, steps=DECISIONS)
     elif ranks(algorithm):
         flags = verb_flags("fit", RankingFlags, settings, without=["scale", "data_share", "split_seed"])
     else:
         flags = verb_flags("fit", PolicyFlags, settings)
-    groups = [(f"{name}{OPTIONS}", group, field(default_factory=group)) for name, group in last.items()]
+    groups = [(f"processes{OPTIONS}", ProcessFlags, field(default_factory=ProcessFlags))]
     whole: type[Any] = make_dataclass(flags.__name__, groups, bases=(flags,), kw_only=True)
     whole.__doc__ = flags.__doc__
     return whole
@@ -275,7 +273,7 @@ def _play(algorithm: Any, options: Any, folder: Path) -> int:
 
 def _read(algorithm: Any, log: Log | Interactions, options: Any, folder: Path) -> int:
     """Learn from a log."""
-    more = options_in(options, "fit") | {"population": population_of(options.population_options)}
+    more = options_in(options, "fit")
     check_targets(folder if options.overwrite else None, overwrite=True, replaceable=is_run)
     sinks = [open_sink(word, folder) for word in options.sink if connected().rank == 0]
     training = fit(algorithm, log, out=folder, sinks=sinks, overwrite=options.overwrite, train=False, **more)

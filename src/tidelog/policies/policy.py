@@ -129,9 +129,6 @@ class Policy(Acts):
         refit, new = self.origin.get("refit"), self.origin.get("new_items")
         if new is not None:
             notes.insert(0, f"known by their features alone, because training never saw them: {count_of(new, 'item')}")
-        schedule = self.origin.get("number_schedule") or []
-        if len(schedule) > 1:
-            notes.insert(0, f"its numbers changed during training, its settings show the last: {_changes(schedule)}")
         return notes if refit is None or self.verdict is not None else [str(refit), *notes]
 
     def start(self, count: int = 1) -> Memory:
@@ -366,15 +363,6 @@ class Policy(Acts):
             return hub.upload(
                 repository, folder, card, private=private, revision=revision, message=message, token=token
             )
-
-
-def _changes(schedule: Sequence[Mapping[str, float]]) -> str:
-    """Return the numbers of a policy that population-based training changed, from update to update, as text."""
-    names = [name for name in schedule[0] if name != "update" and len({entry[name] for entry in schedule}) > 1]
-    return "; ".join(
-        f"from update {int(entry['update']):,} " + ", ".join(f"{name} {entry[name]:.3g}" for name in names)
-        for entry in schedule
-    )
 
 
 def value_unit(algorithm: Any, scaler: Scaler) -> ValueUnit:

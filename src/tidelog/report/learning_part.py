@@ -84,8 +84,6 @@ def learning(runs: Sequence[SavedRun]) -> str:
 def _explained(lines: Sequence[Line], held_out: str) -> str:
     counts = sorted({len(line.members) for line in lines})
     text = f"Solid lines: training. Dashed lines: the same loss on held-out {held_out}."
-    if any(line.run.record.options.population is not None for line in lines):
-        return f"{text} Thick: the mean; thin: each member. They copied each other: no interval would hold."
     if counts == [1]:
         return f"{text} There is only one seed, so the effect of chance is unknown. fix: train several seeds."
     text += f" Thick: the mean over seeds; thin: each seed; the band: a {LEVEL:.0%} bootstrap interval of the mean."
@@ -110,8 +108,6 @@ def _curves(metric: str, line: Line, *, alone: bool) -> Iterator[Curve]:
             continue
         updates, values = thin(*series(line.rows, name))
         mean, low, high = over_seeds(values)
-        if line.run.record.options.population is not None:
-            low = high = None
         shown = values if len(values) <= MOST_SEEDS else values[:0]
         label = f"{line.name}, held out" if dashed else line.name
         if alone:

@@ -25,7 +25,6 @@ from tidelog.report.coverage_part import coverage
 from tidelog.report.frame import heading, mark, page, paragraph, section, table
 from tidelog.report.learning_part import learning
 from tidelog.report.lists_part import lists
-from tidelog.report.population_part import population
 from tidelog.report.returns_part import returns
 from tidelog.report.saved import SavedRun, fingerprint, logs_of, quoted, ranks, read_runs, source
 from tidelog.report.settings_part import data, facts, machine, settings
@@ -93,7 +92,6 @@ def run_page(
         "actions": lambda: coverage(decide, theirs) if logged else "",
         "returns": lambda: returns(decide, theirs) if decide else "",
         "learning": lambda: learning(runs),
-        "population": lambda: population(runs),
         "data": lambda: data(runs, logs) if logs else "",
         "settings": lambda: settings(runs),
         "machine": lambda: machine(runs),
@@ -126,7 +124,7 @@ def run_page(
 _LINKS = {
     "verdict": "The answer", "lists": "Lists", "words": "In words",
     "estimates": "Estimates", "actions": "Actions", "returns": "Returns",
-    "learning": "Learning curves", "population": "Population", "data": "Data", "settings": "Settings",
+    "learning": "Learning curves", "data": "Data", "settings": "Settings",
     "machine": "Versions",
 }  # fmt: skip
 _ON_SCREEN = "On a screen this page shows more: how it was judged, every estimator, all metrics, settings and versions."

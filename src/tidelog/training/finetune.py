@@ -249,11 +249,6 @@ def _comparable(space: Any, other: Any) -> Any:
 
 
 def _check_offline(record: Record) -> None:
-    if record.options.population is not None:
-        raise ConfigError(
-            "run: its numbers changed during training (population=...), and fine-tuning continues fixed ones. fix: "
-            "pass a run of tl.fit without population, or begin from a policy, as in tl.learn(..., start=run.policy())"
-        )
     if record.environment is not None:
         raise ConfigError(
             f"run: this run learns in the environment {record.environment} already, expected a run that learned from a "

@@ -31,10 +31,9 @@ from tidelog.training.engine.placement import cores_as_devices
 from tidelog.training.engine.stores import check_differences
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import read_part
-from tidelog.training.runs.episode_split import SELECTION, EpisodeSplit
+from tidelog.training.runs.episode_split import EpisodeSplit
 from tidelog.training.runs.episode_split import selection_share as selection_of
 from tidelog.training.runs.evaluation import check_environments, evaluated
-from tidelog.training.runs.exploit import check_comparable, check_population
 from tidelog.training.runs.options import (
     Evaluator,
     Options,
@@ -44,7 +43,6 @@ from tidelog.training.runs.options import (
     evaluators,
     reports_every,
 )
-from tidelog.training.runs.population import PopulationBasedTraining
 from tidelog.training.runs.processes import check_processes, devices_of_all, shared_folder
 from tidelog.training.runs.q_weight import LISTS
 from tidelog.training.runs.record import Record, RefitOf
@@ -52,7 +50,6 @@ from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
 from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import REPORTS, TimeSplit, check_list_options, user_selection_share
-from tidelog.training.runs.time_split import SELECTION as USERS
 from tidelog.types import Spec
 
 CLOSEST = 50  # default minimum of updates between two reports
@@ -81,17 +78,16 @@ def fit(
     keep: int = 3,
     together: bool | None = None,
     devices: int | Mapping[str, int] | None = None,
-    population: PopulationBasedTraining | None = None,
     progress: bool | None = None,
     train: bool = True,
 ) -> Run:
     """Learn from a log for `steps` updates per member; a list of algorithms is a population, trained side by side.
 
-    `population` is the settings of population-based training, `training/runs/options.py` describes every option.
-    `evaluate` maps environments to episodes, or names to functions of the policy. `warm_start` maps parts of the state
-    to run folders; a target network starts as a copy of its online network. Without `out` nothing is written;
-    `overwrite` replaces the run in `out`. `train=False` returns the run before its first update; `run.stream()` trains
-    it chunk by chunk. Raises ConfigError, SpecError, SpaceError, LogError, DivergenceError.
+    `training/runs/options.py` describes every option. `evaluate` maps environments to episodes, or names to functions
+    of the policy. `warm_start` maps parts of the state to run folders; a target network starts as a copy of its online
+    network. Without `out` nothing is written; `overwrite` replaces the run in `out`. `train=False` returns the run
+    before its first update; `run.stream()` trains it chunk by chunk. Raises ConfigError, SpecError, SpaceError,
+    LogError, DivergenceError.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -117,10 +113,11 @@ def fit(
     options = Options(
         steps=steps,
         seeds=as_seeds(seeds),
-        every=_every(every, steps, population, *([REPORTS] if isinstance(log, Interactions) else [])),
+        every=reports_every(every, steps, CLOSEST, *([REPORTS] if isinstance(log, Interactions) else [])),
         held_out=held_out,
-        selection_share=_selection_share(selection_share, best, held_out, log, population),
-        population=population,
+        selection_share=user_selection_share(selection_share, best, held_out, log)
+        if isinstance(log, Interactions)
+        else selection_of(selection_share, best, held_out, len(log.episodes)),
         data_share=data_share,
         split_seed=split_seed,
         scale="standard" if scale is None else scale,
@@ -180,14 +177,10 @@ def begin(
         Policy(algorithms[0], spec, scaler, algorithms[0].policy_params(learners[0].state)), options.evaluate
     )
     validation = validation_of(parts, algorithms[0], scaler)
-    if options.best is not None or options.population is not None:
+    if options.best is not None:
         losses = validation.names(algorithms[0], learners[0].state) if validation else []
         losses += LISTS if validation and isinstance(parts, TimeSplit) else ()
-        compared = [*losses, *evaluated(options.evaluate, own_evaluators)]
-        Selection(options).check([*metric_labels(learners[0]), *compared])
-        check_population(options, algorithms, compared)
-        if options.population is not None and validation is not None:
-            check_comparable(options.population, algorithms, lambda one: validation.losses(one, learners[0].state))
+        Selection(options).check([*metric_labels(learners[0]), *losses, *evaluated(options.evaluate, own_evaluators)])
     engine = Engine(members, learners, options.steps, stores=stores, together=options.together, devices=options.devices)
     sketches = _sketches(parts, options.warm_start)
     record = Record.of(algorithms, options, log, spec, scaler, parts.held_out_ids, sketches, refit_of)
@@ -225,40 +218,6 @@ def validation_of(parts: EpisodeSplit | TimeSplit, algorithm: Any, scaler: Scale
     """Return the validation of the held-out part, or None if nothing is held out."""
     stores = parts.validation_stores(algorithm, scaler)
     return None if stores is None else Validation(stores)
-
-
-def _every(every: int | None, steps: int, population: PopulationBasedTraining | None, *reports: int) -> int:
-    """Return the updates between two reports; each exploit of a population is at the update of a report."""
-    usual = reports_every(every, steps, CLOSEST, *reports)
-    if every is not None or not isinstance(population, PopulationBasedTraining):
-        return usual
-    return next(size for size in range(min(usual, population.every), 0, -1) if population.every % size == 0)
-
-
-def _selection_share(
-    share: float | None,
-    best: str | None,
-    held_out: float,
-    log: Log | Interactions,
-    population: PopulationBasedTraining | None,
-) -> float:
-    """Return the share of the held-out part that chooses policies; episodes that choose members of a population never
-    judge them.
-    """
-    ranked = isinstance(log, Interactions)
-    if isinstance(population, PopulationBasedTraining) and held_out > 0.0:
-        metric = population.metric.removeprefix("max:").removeprefix("min:")
-        if metric.startswith("held_out/"):
-            best = population.metric
-            share = (USERS if ranked else SELECTION) if share is None else share
-            if share == 1.0:
-                raise ConfigError(
-                    "selection_share = 1.0: no held-out episode would be left that can judge the members that "
-                    "population.metric chooses. fix: drop it"
-                )
-    if isinstance(log, Interactions):
-        return user_selection_share(share, best, held_out, log)
-    return selection_of(share, best, held_out, len(log.episodes))
 
 
 def _sketches(parts: EpisodeSplit | TimeSplit, warm_start: Mapping[str, str | Path] | None) -> dict[str, Any]:

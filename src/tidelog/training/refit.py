@@ -62,11 +62,6 @@ def refit(
             f"run: it learns in the environment {record.environment}, expected a run that learned from a log. fix: "
             "pass a run of tl.fit or tidelog train"
         )
-    if record.options.population is not None:
-        raise ConfigError(
-            "run: its numbers changed during training (population=...), and a refit has fixed ones. fix: repeat the "
-            "training on the whole log with tl.fit(..., population=...), or use the policy as it is"
-        )
     target = as_path("out", out)
     if target is not None and folder is not None and target.exists() and target.samefile(folder):
         raise ConfigError(f"out = {target} is the run that is repeated. fix: choose another folder")

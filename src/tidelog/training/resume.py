@@ -19,7 +19,6 @@ from tidelog.training.finetune import reopened_finetuning
 from tidelog.training.fit import parts_of, validation_of
 from tidelog.training.learn import reopened
 from tidelog.training.runs.checkpoints import Checkpoints
-from tidelog.training.runs.exploit import after_copies
 from tidelog.training.runs.lock import check_unlocked
 from tidelog.training.runs.options import Evaluator, evaluators
 from tidelog.training.runs.processes import check_processes, devices_of_all
@@ -93,7 +92,6 @@ def load(
     templates = fresh_learners(members, record.spec, stores, options.steps)
     snapshot = Checkpoints(path / "checkpoints", options.keep).load(templates, checkpoint)
     together = options.together if together is None else together
-    members = after_copies(members, snapshot.copies)
     engine = Engine(
         members,
         snapshot.learners,

@@ -233,18 +233,12 @@ def _checked_number(where: str, field: dataclasses.Field[Any], value: Any) -> fl
         number = float(value)
     except OverflowError:  # a whole number of more than 308 digits
         number = math.inf
-    if not in_range(field, number):
-        least, most, open_ends = field.metadata["range"]
+    least, most, open_ends = field.metadata["range"]
+    inside = least < number < most if open_ends else least <= number <= most
+    if not (inside and -LARGEST_NUMBER <= number <= LARGEST_NUMBER):
         left, right = "()" if open_ends else "[]"
         raise ConfigError(f"{where}: expected a finite number in {left}{least:g}, {most:g}{right}")
     return number
-
-
-def in_range(field: dataclasses.Field[Any], number: float) -> bool:
-    """Return whether a finite number is within the range of a field."""
-    least, most, open_ends = field.metadata["range"]
-    inside = least < number < most if open_ends else least <= number <= most
-    return bool(inside and -LARGEST_NUMBER <= number <= LARGEST_NUMBER)
 
 
 def _checked_static(where: str, field: dataclasses.Field[Any], value: Any) -> Any:

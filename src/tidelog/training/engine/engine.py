@@ -18,7 +18,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tidelog.algorithms.core.optimisation import copied
 from tidelog.algorithms.core.segments import Columns
 from tidelog.errors import ConfigError
 from tidelog.networks.arrays import scalar
@@ -165,20 +164,6 @@ class Engine:
         learners = self.learners
         changed = [*learners[:index], learners[index]._replace(state=state), *learners[index + 1 :]]
         self._learners = self._placement.grouped(changed)
-
-    def copy_members(self, sources: Mapping[int, int], members: list[Member]) -> None:
-        """Let members over a log copy the learners of others, with the numbers that `members` have from now on.
-
-        Only the sampling key stays the member's own: a copy reads other samples than its source.
-        """
-        learners = self.learners
-        copies = {
-            index: self._placement.near(copied(learners[source])._replace(key=learners[index].key), index)
-            for index, source in sources.items()
-        }
-        self.members, self._collectors = members, [member.algorithm for member in members]
-        self._algorithms = self._placement.grouped([as_arrays(algorithm) for algorithm in self._collectors])
-        self._learners = self._placement.grouped([copies.get(i, learner) for i, learner in enumerate(learners)])
 
     # Chunks.
 

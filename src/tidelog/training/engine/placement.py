@@ -66,11 +66,6 @@ class Placement(NamedTuple):
         joined = [stack(list(group)) if len(group) > 1 else group[0] for group in groups]
         return [put(part, place) for part, place in zip(joined, self.places, strict=True)]
 
-    def near(self, part: Any, index: int) -> Any:
-        """Return a part with its arrays on the device of a member, or the first of its devices in this process."""
-        place = self.places[self._group(index)]
-        return put(part, place.mesh.local_devices[0] if isinstance(place, NamedSharding) else place)
-
     def copies(self, part: Any) -> list[Any]:
         """Return a part that all groups read, for each of them [G]; groups in one place share it."""
         there = {place: put(part, place) for place in set(self.places)}
@@ -86,13 +81,10 @@ class Placement(NamedTuple):
 
     def state(self, groups: Sequence[LearnerState], index: int) -> Any:
         """Return the state of one member, on one device."""
-        group = self._group(index)
+        group = max(group for group, begin in enumerate(self.begins[:-1]) if begin <= index)
         alone = self.begins[group + 1] - self.begins[group] == 1
         state = one_copy(groups[group].state)
         return state if alone else unstack(state, index - self.begins[group])
-
-    def _group(self, index: int) -> int:
-        return max(group for group, begin in enumerate(self.begins[:-1]) if begin <= index)
 
     def reporting(self, groups: Sequence[LearnerState]) -> list[LearnerState]:
         """Return one learner per member with the fields that reports read; stacked learners then copy little."""

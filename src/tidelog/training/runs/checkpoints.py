@@ -16,7 +16,6 @@ from tidelog.policies.named_arrays import Named, array_file, fill, read_arrays
 from tidelog.schema import Count, typed
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.engine.members import Position
-from tidelog.training.runs.exploit import Copy
 from tidelog.training.runs.selection import SelectionMemory
 
 CHECKPOINT = Kind("checkpoint", 3)
@@ -32,7 +31,6 @@ class CheckpointFields(msgspec.Struct):
     memory: SelectionMemory
     metrics: dict[str, Count]
     piece_names: list[dict[str, list[Piece]]] = []
-    copies: list[Copy] = []
 
 
 class Checkpoint(NamedTuple):
@@ -45,7 +43,6 @@ class Checkpoint(NamedTuple):
     pending_params: Sequence[Any] = ()  # policy params of the rollout that is collected ahead, of each member
     piece_names: Sequence[Mapping[str, list[str]]] = ()  # of each member, by store: names of the offloaded pieces
     metrics: Mapping[str, int] = {}  # bytes of the files of metrics, by name
-    copies: Sequence[Copy] = ()  # of population-based training, oldest first
 
 
 class Checkpoints:
@@ -78,7 +75,6 @@ class Checkpoints:
             "memory": msgspec.to_builtins(checkpoint.memory, str_keys=True),
             "piece_names": [dict(one) for one in checkpoint.piece_names],
             "metrics": dict(checkpoint.metrics),
-            "copies": [msgspec.to_builtins(copy) for copy in checkpoint.copies],
         }
         CHECKPOINT.write(self._folder / f"{update:010d}", files, manifest)
         self.forget(self.updates()[: -self._keep])
@@ -119,10 +115,6 @@ class Checkpoints:
     def memory(self) -> SelectionMemory:
         """Return the state of the selection at the last checkpoint."""
         return self._fields(self._last()).memory
-
-    def copies(self) -> list[Copy]:
-        """Return the copies of population-based training until the last checkpoint, oldest first."""
-        return self._fields(self._last()).copies
 
     def piece_names(self) -> list[list[dict[str, list[str]]]]:
         """Return the offloaded pieces that each checkpoint names, of each member and by store."""
@@ -167,7 +159,6 @@ class Checkpoints:
             pending_params,
             fields.piece_names,
             fields.metrics,
-            fields.copies,
         )
 
 

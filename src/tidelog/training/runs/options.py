@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tidelog.errors import ConfigError
-from tidelog.training.runs.population import PopulationBasedTraining
 
 Evaluator = int | Callable[[Any], float]
 
@@ -132,9 +131,6 @@ class Options:
     restart_schedules: bool | None = option(
         None, help="restart the learning-rate schedules; default: constant rates", verbs=("finetune",), flag=bool
     )
-    population: PopulationBasedTraining | None = option(  # noqa: RUF009 (a field)
-        None, help="population-based training of the members", verbs=("fit",)
-    )
     stop_after: int | None = option(
         None, help="updates after which a refit ends, on schedules of `steps` updates", verbs=()
     )
@@ -160,11 +156,6 @@ class Options:
         for name in ("held_out", "selection_share", "data_share", "save_seconds", *limited):
             object.__setattr__(self, name, _number(name, getattr(self, name)))
         object.__setattr__(self, "evaluate", dict(self.evaluate or {}))
-        if not isinstance(self.population, PopulationBasedTraining | None):
-            raise ConfigError(
-                f"population = {self.population!r}: expected settings of population-based training. fix: use "
-                "tl.PopulationBasedTraining(every=..., metric=..., vary=...)"
-            )
         if not 1 <= self.steps <= LARGEST:
             raise ConfigError(f"steps = {self.steps}: expected 1 to {LARGEST:,}")
         if self.stop_after is not None and not 1 <= self.stop_after <= self.steps:

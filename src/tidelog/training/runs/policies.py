@@ -10,9 +10,7 @@ from tidelog.networks.keys import new_key
 from tidelog.policies.declared import as_declared
 from tidelog.policies.named_arrays import fill
 from tidelog.policies.policy import Policy, load_learnt_policy
-from tidelog.training.engine.members import as_members
 from tidelog.training.runs.checkpoints import Checkpoints, read_member
-from tidelog.training.runs.exploit import after_copies, number_schedule, with_last_numbers
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Selection
 
@@ -27,7 +25,7 @@ def policy_of_run(folder: str | Path, member: int | None = None, algorithm: Any 
     if member is None and record.options.best is not None:
         best = Selection(record.options, Checkpoints(path / "checkpoints", 1).memory()).best_member()
         if best is not None:
-            return as_declared(path, with_last_numbers(load_learnt_policy(path / "best" / f"member-{best}", algorithm)))
+            return as_declared(path, load_learnt_policy(path / "best" / f"member-{best}", algorithm))
     count = len(record.configs) * len(record.options.seeds)
     if member is not None and not 0 <= member < count:
         raise ConfigError(f"member = {member}: {path} has {count} member(s). fix: use 0 to {count - 1}")
@@ -37,15 +35,9 @@ def policy_of_run(folder: str | Path, member: int | None = None, algorithm: Any 
 def member_policy(path: Path, record: Record, index: int, algorithm: Any = None) -> Policy:
     """Return the policy of one member from the last checkpoint; it acts as it was judged, if it was."""
     update, file, arrays = read_member(path, index)
-    member = as_members(record.algorithms(algorithm), record.options.seeds)[index]
-    facts: dict[str, Any] = {}
-    if record.options.population is not None:
-        copies = Checkpoints(path / "checkpoints", 1).copies()
-        member = after_copies([member], copies)[0]
-        facts = {"number_schedule": number_schedule(record.configs, record.options, copies, index)}
-    own_algorithm = member.algorithm
+    own_algorithm = record.algorithms(algorithm)[index // len(record.options.seeds)]
     state = fill(own_algorithm.init(record.spec, new_key(0), record.options.steps), arrays, str(file))
-    origin = record.origin(run=path.name, update=update, member=index, **facts)
+    origin = record.origin(run=path.name, update=update, member=index)
     policy = Policy(
         own_algorithm, record.spec, record.scaler, own_algorithm.policy_params(state), origin, record.acting
     )

@@ -7,7 +7,7 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -225,6 +225,12 @@ class Record:
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}. fix: restore the file") from error
         file = typed(body, RunFile, str(path))
+        unknown = {name for name, value in body["options"].items() if value} - {one.name for one in fields(Options)}
+        if unknown:
+            raise CheckpointError(
+                f"{path} has the option {', '.join(sorted(unknown))}, which this tidelog does not have. fix: read "
+                "it with the version that wrote it"
+            )
         try:
             spec, scaler = Spec.from_json(file.spec), Scaler.from_json(file.scaler)
         except TidelogError as error:
@@ -262,15 +268,11 @@ class Record:
     def origin(self, *, best: bool = False, **facts: Any) -> dict[str, Any]:
         """Return the origin of a policy of this run: the data that judging needs, and facts about the policy.
 
-        `chosen_by` is the held-out metric that selected the policy, as the best one, by patience or among
-        the members of a population; `best_report` marks the policy of the best report, which need not be the last one.
+        `chosen_by` is the held-out metric that selected the policy, as the best one or by patience; `best_report`
+        marks the policy of the best report, which need not be the last one.
         """
         metric = (self.options.best or "").removeprefix("max:").removeprefix("min:")
         chosen = metric.startswith("held_out/") and (best or self.options.patience is not None)
-        population = self.options.population
-        if not chosen and population is not None:
-            metric = population.metric.removeprefix("max:").removeprefix("min:")
-            chosen = metric.startswith("held_out/")
         again = {} if self.refit_note is None else {"refit": self.refit_note}
         return {
             **facts,

@@ -28,15 +28,6 @@ from tidelog.training.engine.members import Member
 from tidelog.training.engine.validation import Validation
 from tidelog.training.runs.checkpoints import Checkpoint, Checkpoints
 from tidelog.training.runs.evaluation import evaluate
-from tidelog.training.runs.exploit import (
-    Copy,
-    after_copies,
-    copies_at,
-    number_names,
-    number_schedule,
-    numbers_of,
-    with_last_numbers,
-)
 from tidelog.training.runs.figure import config_name, run_figure
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.processes import connected
@@ -45,7 +36,7 @@ from tidelog.training.runs.progress import LONG_SECONDS, MOST_METRICS, SETTLED_S
 from tidelog.training.runs.publish import tracker_facts
 from tidelog.training.runs.q_weight import QWeightSelection
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.selection import Chosen, Selection, direction
+from tidelog.training.runs.selection import Chosen, Selection
 from tidelog.training.runs.signals import Interrupts
 from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
 from tidelog.types import Catalogue
@@ -93,7 +84,6 @@ class Run:
         self._engine, self._validation = engine, validation
         self._evaluators, self._sinks = dict(evaluators or {}), list(sinks)
         self._selection = Selection(record.options, None if checkpoint is None else checkpoint.memory)
-        self._copies: list[Copy] = [] if checkpoint is None else list(checkpoint.copies)
         self._best: dict[int, Policy] = {}
         self._processes = connected()
         self._saved: Any = None
@@ -106,11 +96,6 @@ class Run:
     def members(self) -> list[Member]:
         """Every algorithm of the population with every seed."""
         return self._engine.members
-
-    @property
-    def copies(self) -> list[Copy]:
-        """Which member copied which at which update, and its numbers since then: population-based training."""
-        return list(self._copies)
 
     @property
     def update(self) -> int:
@@ -199,7 +184,7 @@ class Run:
                 f"this run has no best policy. fix: name a metric for it, as in fit(..., best='{self._example()}')"
             )
         if index not in self._best:
-            best = with_last_numbers(load_learnt_policy(self._best_folder(index), self.members[index].algorithm))
+            best = load_learnt_policy(self._best_folder(index), self.members[index].algorithm)
             self._best[index] = best if self.folder is None else as_declared(self.folder, best)
         return self._best[index]
 
@@ -254,9 +239,6 @@ class Run:
     def _policy_of(self, member: Member, *, best: bool = False) -> Policy:
         params = member.algorithm.policy_params(self._engine.state(member.index))
         origin = self.record.origin(best=best, update=self.update, seed=member.seed)
-        if self.record.options.population is not None:
-            options = self.record.options
-            origin["number_schedule"] = number_schedule(self.record.configs, options, self._copies, member.index)
         policy = Policy(
             member.algorithm, self.record.spec, self.record.scaler, _copy(params), origin, self.record.acting
         )
@@ -372,8 +354,6 @@ class Run:
                     self._screen.show(Progress("validating", self.done, settings.last, unit=self.unit))
                 with reporting:
                     rows = self._report(sinks, self._select_q_weights())
-                if self._exploits_at(self.done):
-                    self._exploit(rows)
             due = time.monotonic() - saved >= settings.save_seconds
             pace.chunk, due, received = self._processes.decide([pace.chunk, due, interrupts.received], _decision)
             stops = self.finished or self.done >= until or received is not None
@@ -424,44 +404,13 @@ class Run:
 
     def _check_finite(self) -> None:
         failures = self._engine.failures()
-        if failures and not (len(failures) < len(self.members) and self._exploits_at(self._next_exploit())):
+        if failures:
             member, update = failures[0]
             raise DivergenceError(
                 f"a loss of {type(member.algorithm).__name__} with seed {member.seed} became NaN or infinite at update "
                 f"{_block_text(update)}, expected finite numbers. fix: {self._divergence_fix()}. "
                 f"{self._checkpoint_text()}"
             )
-
-    def _next_exploit(self) -> int:
-        """Return the update of the next exploit, which this update's own may be."""
-        population = self.record.options.population
-        return self.record.options.last if population is None else -(-self.done // population.every) * population.every
-
-    def _exploits_at(self, update: int) -> bool:
-        """Return whether members copy others at an update; at the last one no copy could train on."""
-        population = self.record.options.population
-        return population is not None and update % population.every == 0 and 0 < update < self.record.options.last
-
-    def _exploit(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Let the worst members copy good ones, and perturb their numbers."""
-        options, failed = self.record.options, {member.index for member, _ in self._engine.failures()}
-        name = None if options.population is None else direction(options.population.metric)[0]
-        values = [
-            math.nan if row["member"] in failed or name is None else float(row.get(name, math.nan)) for row in rows
-        ]
-        copies = copies_at(options, self.update, self.members, values, self._number_names)
-        if not copies:
-            raise DivergenceError(
-                f"no member has a finite {name} at update {self.update:,}, expected one that the others can copy. "
-                f"fix: {self._divergence_fix()}. {self._checkpoint_text()}"
-            )
-        self._engine.copy_members({copy.member: copy.source for copy in copies}, after_copies(self.members, copies))
-        self._copies += copies
-
-    @property
-    def _number_names(self) -> list[str]:
-        population = self.record.options.population
-        return [] if population is None else number_names(self.record.configs, population.vary)
 
     def _divergence_fix(self) -> str:
         if isinstance(self.record.spec.action, Catalogue):  # no observations to scale
@@ -479,10 +428,9 @@ class Run:
     def _select_q_weights(self) -> list[dict[str, float]]:
         """Set each member's weight of Q by the lists of held-out events; return metrics of these lists and of Q."""
         metrics = []
-        failed = {member.index for member, _ in self._engine.failures()}  # with population-based training
         for member in self.members:
             lists: dict[str, float] = {}
-            if self._q_weight_selection is not None and member.index not in failed:
+            if self._q_weight_selection is not None:
                 weight, lists = self._processes.on_first(partial(self._q_weight_selection, self._policy_of(member)))
                 state = member.algorithm.with_q_weight(self._engine.state(member.index), weight)
                 self._engine.replace_state(member.index, state)
@@ -501,11 +449,9 @@ class Run:
         """Write a metrics row of each member; `lists` are the metrics that were measured before. Nothing is changed."""
         self._processes.on_first(self._check_folder)
         rows = []
-        failed = {member.index for member, _ in self._engine.failures()}  # with population-based training
         for member, training, held_out_lists in zip(self.members, self._engine.report(), lists, strict=True):
             before = {**self._in_own_unit(member, training), **held_out_lists}
-            row = self._processes.on_first(partial(self._measured, member, before, member.index in failed))
-            row |= {f"number/{name}": value for name, value in numbers_of(member.algorithm, self._number_names).items()}
+            row = self._processes.on_first(partial(self._measured, member, before))
             rows.append(row)
             if self._selection.take(member.index, row):
                 self._keep_best(member.index, self._policy_of(member, best=True))
@@ -529,14 +475,11 @@ class Run:
             for name, value in metrics.items()
         }
 
-    def _measured(self, member: Member, before: Mapping[str, float], failed: bool) -> dict[str, Any]:
-        """Return the metrics row of a member: those before it, losses on held-out data, and evaluations.
-
-        A policy whose learner has failed is not evaluated.
-        """
+    def _measured(self, member: Member, before: Mapping[str, float]) -> dict[str, Any]:
+        """Return the metrics row of a member: those before it, losses on held-out data, and evaluations."""
         state, options = self._engine.state(member.index), self.record.options
         held_out = self._validation.losses(member.algorithm, state) if self._validation else {}
-        evaluation = {} if failed else evaluate(self._policy_of(member), options.evaluate, self._evaluators)
+        evaluation = evaluate(self._policy_of(member), options.evaluate, self._evaluators)
         row: dict[str, Any] = {"update": self.update, "member": member.index, "seed": member.seed}
         return row | {**before, **held_out, **evaluation}
 
@@ -595,7 +538,6 @@ class Run:
                 engine.pending_params(),
                 engine.piece_names(),
                 self._metric_sizes,
-                self._copies,
             )
             self._checkpoints().save(self.update, checkpoint)
             self._updates_on_disk = self._checkpoints().updates()
