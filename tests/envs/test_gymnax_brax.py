@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from examples.gymnax_brax import FromBrax, FromGymnax
 from tidelog.envs import make, play
-from tidelog.envs.foreign import FromBrax, FromGymnax
 from tidelog.errors import ConfigError, SpecError
 from tidelog.types import Codes, Continuous, Discrete, Vector
 
