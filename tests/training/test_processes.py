@@ -15,7 +15,7 @@ import pytest
 import tidelog as tl
 from tests.training.logs import log, saved
 from tests.training.shared_batches import NAMES, SAMPLE
-from tidelog.cli.processes import RANKED, RAY_FLAGS, _without, are_named, run_ranks
+from tidelog.cli.processes import RANKED, are_named, run_ranks
 from tidelog.errors import CheckpointError, ConfigError, ProcessError
 from tidelog.policies.named_arrays import read_arrays
 from tidelog.training.runs import processes as module
@@ -147,16 +147,8 @@ def test_an_unreachable_coordinator_is_refused_in_bounded_time():
         (["train", "bc", "--processes", "two", "--out", "r"], "--processes two: expected a number"),
         (["train", "bc", "--processes", "2", "--rank", "0", "--out", "r"], "expected both or none"),
         (["train", "bc", "--processes", "2"], "fix: name it with --out"),
-        (
-            ["train", "bc", "--processes", "2", "--out", "r", "--process-cpus", "2"],
-            "fix: drop it, or add --coordinator ray",
-        ),
-        (
-            ["train", "bc", "--processes", "2", "--out", "r", "--coordinator", "ray", "--process-cpus", "0"],
-            "--process-cpus 0.*expected numbers from 1",
-        ),
-        (["resume", "r", "--processes", "0", "--coordinator=ray"], "--processes 0,.*expected numbers from 1"),
-        (["train", "bc", "--processes", "2", "--out", "r", "--coordinator", "ray", "--rank", "0"], "both or none"),
+        (["train", "bc", "--processes", "2", "--out", "r", "--coordinator", "ray"], "both or none"),
+        (["resume", "r", "--processes", "0"], "--processes 0: expected a number of processes"),
     ],
 )
 def test_flags_that_start_no_processes_are_refused(words, message, monkeypatch):
@@ -164,11 +156,6 @@ def test_flags_that_start_no_processes_are_refused(words, message, monkeypatch):
     assert are_named(words)
     with pytest.raises(ConfigError, match=message):
         run_ranks(words)
-
-
-def test_flags_of_places_do_not_reach_ranks():
-    words = ["train", "bc", "--coordinator", "ray", "--processes", "2", "--insecure", "--process-cpus=4", "--out", "r"]
-    assert _without(words, RAY_FLAGS) == ["train", "bc", "--processes", "2", "--out", "r"]
 
 
 def port():

@@ -2,7 +2,7 @@
 
 A rank is a process of its own, because JAX ends one whose connection to another is lost: the process that started it
 says what happened and ends with a code of tidelog. With `--processes N` alone it starts all ranks, and starts them
-again from the last checkpoint if one is lost. With `--coordinator ray` it does so in a Ray cluster.
+again from the last checkpoint if one is lost.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from types import FrameType
 from typing import Any
 
 from tidelog.cli.flags import peek
-from tidelog.cli.ray_ranks import END_SECONDS, RANKED, RayRanks
 from tidelog.errors import ConfigError
-from tidelog.training.runs.processes import Processes, connect_processes, connected
+from tidelog.training.runs.processes import HEARTBEAT_SECONDS, Processes, connect_processes, connected
 
 COMMANDS = ("train", "resume")
 FLAGS = ("--coordinator", "--processes", "--rank", "--connect-seconds")
-AUTO, RAY = "auto", "ray"
+AUTO = "auto"
+RANKED = "TIDELOG_RANK"  # an environment variable of ranks, which a process started that watches them
 MOST_STARTS = 3  # of all ranks from one checkpoint
 POLL_SECONDS = 0.1
+END_SECONDS = 2 * HEARTBEAT_SECONDS + 20  # for the other ranks to end after one has ended
 OK, FAILED = 0, 4
-RAY_FLAGS = ("--coordinator", "--process-cpus", "--insecure")  # for the process that starts ranks, not for them
 
 
 @dataclass(kw_only=True)
@@ -42,21 +42,16 @@ class ProcessFlags:
     processes: int | None = None
     """number of processes that train together; without --coordinator all are started on this machine"""
     coordinator: str | None = None
-    """HOST:PORT of rank 0, which all processes reach; "auto" asks Slurm, Open MPI or Kubernetes for all three; "ray"
-    starts all processes on the nodes of a Ray cluster"""
+    """HOST:PORT of rank 0, which all processes reach; "auto" asks Slurm, Open MPI or Kubernetes for all three"""
     rank: int | None = None
     """number of this process, from 0"""
     connect_seconds: float = 300.0
     """wait so long for the other processes"""
-    process_cpus: int | None = None
-    """with --coordinator ray: processors of Ray for each process; default: 1"""
 
 
 def connect(options: Any) -> Processes:
     """Connect this process to the others that the flags name; the ranks after 0 print no results."""
     if options.coordinator is None and options.processes is None and options.rank is None:
-        if options.process_cpus is not None:
-            raise ConfigError("--process-cpus is for --processes N --coordinator ray. fix: drop it, or add them")
         return connected()
     if RANKED not in os.environ:
         raise ConfigError("--processes, --coordinator and --rank are flags of the command line. fix: name them there")
@@ -96,22 +91,17 @@ def are_named(words: Sequence[str]) -> bool:
 def run_ranks(words: list[str]) -> int:
     """Run a command as one rank, or as all ranks on this machine, and return its exit code."""
     coordinator, count, rank = (peek(words, flag) for flag in FLAGS[:3])
-    if coordinator != AUTO and not (count or "").isdigit():
+    if coordinator != AUTO and not ((count or "").isdigit() and int(count or 0)):
         raise ConfigError(f"--processes {count}: expected a number of processes. fix: use --processes 2")
-    if (coordinator in (None, AUTO, RAY)) != (rank is None):
+    if (coordinator in (None, AUTO)) != (rank is None):
         raise ConfigError(
             f"--coordinator {coordinator}, --rank {rank}: expected both or none of them. fix: name both, or use "
-            "--processes alone for processes of this machine, or --coordinator auto or ray"
+            "--processes alone for processes of this machine, or --coordinator auto"
         )
-    if coordinator != RAY and peek(words, "--process-cpus") is not None:
-        raise ConfigError("--process-cpus is for --coordinator ray. fix: drop it, or add --coordinator ray")
     command = next(word for word in words if word in COMMANDS)
     folder = Path(peek(words, "--out") or "") if command == "train" else _run_of(words)
     if command == "train" and peek(words, "--out") is None:
         raise ConfigError("several processes write one run folder, which all must know. fix: name it with --out FOLDER")
-    if coordinator == RAY:
-        with _ray_ranks(words, int(count or 0), folder) as placed:
-            return _restarted(placed, _without(words, RAY_FLAGS), int(count or 0), folder)
     with _Ranks() as ranks:
         if coordinator is not None:
             ranks.start([words])
@@ -119,32 +109,7 @@ def run_ranks(words: list[str]) -> int:
         return _restarted(ranks, words, int(count or 0), folder)
 
 
-def _ray_ranks(words: list[str], count: int, folder: Path) -> RayRanks:
-    """Return the places of all ranks in a Ray cluster."""
-    cpus, seconds = peek(words, "--process-cpus") or "1", peek(words, "--connect-seconds") or "300"
-    if count < 1 or not cpus.isdigit() or int(cpus) < 1 or not seconds.replace(".", "", 1).isdigit():
-        raise ConfigError(
-            f"--processes {count}, --process-cpus {cpus}, --connect-seconds {seconds}: expected numbers from 1. fix: "
-            "use --processes 2 --process-cpus 1 --connect-seconds 300"
-        )
-    log = peek(words, "--data")
-    logs = [Path(log)] if log is not None and Path(log).exists() else []  # a pattern or another source is no path
-    return RayRanks(count, int(cpus), float(seconds), folder, logs, "--insecure" in words)
-
-
-def _without(words: list[str], flags: Sequence[str]) -> list[str]:
-    """Words without some flags and, except for --insecure, their values."""
-    kept, skip = [], False
-    for word in words:
-        flag, _, value = word.partition("=")
-        if skip or flag in flags:
-            skip = not skip and not value and flag != "--insecure"
-            continue
-        kept.append(word)
-    return kept
-
-
-def _restarted(ranks: _Ranks | RayRanks, words: list[str], count: int, folder: Path) -> int:
+def _restarted(ranks: _Ranks, words: list[str], count: int, folder: Path) -> int:
     """Run all ranks; start them again from the last checkpoint while there are newer ones."""
     command, starts, last = words, 0, _last_checkpoint(folder)
     while True:
