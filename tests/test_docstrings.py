@@ -52,7 +52,6 @@ NO_EXAMPLE = {
     "tidelog.sinks.MLflow": TRACKER,
     "tidelog.sinks.TensorBoard": TRACKER,
     "tidelog.sinks.WandB": TRACKER,
-    "tidelog.sinks.Trackio": TRACKER,
     "tidelog.training.runs.publish.publish": TRACKER,
 }
 SLOW = {  # seconds each: a training of many programs, an export, a verdict

@@ -36,7 +36,7 @@ NOT_RUN = {
     "tools.md": ["text"],
 }
 NEEDS = {
-    "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb", "trackio"),
+    "tools.md": ("mlflow", "alembic", "tensorboardX", "wandb"),
     "artefact.md": ("onnxruntime", "jax2onnx", "uvicorn", "starlette", "curl"),
     "judging.md": ("sklearn",),
     "estimator.md": ("sklearn",),

@@ -30,14 +30,6 @@ def verdict():
     return SimpleNamespace(summary=dict(SUMMARY), paragraph="The policy is better than the logger.")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def trackio_folder(tmp_path_factory):
-    """trackio reads the variable once, when it is imported."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRACKIO_DIR", str(tmp_path_factory.mktemp("trackio")))
-        yield
-
-
 @pytest.fixture(scope="session")
 def mlflow_base(tmp_path_factory):
     """A database of MLflow without runs: it takes seconds to make one."""
@@ -52,10 +44,10 @@ def mlflow_base(tmp_path_factory):
 
 @pytest.fixture
 def word(sink, tmp_path, request):
-    """The sink's name, with a project of the test's own where all tests share a database."""
+    """The sink's name; MLflow begins with an empty database of the test's own."""
     if sink == "mlflow":
         (tmp_path / "mlflow.db").write_bytes(request.getfixturevalue("mlflow_base").read_bytes())
-    return f"trackio:{tmp_path.name}" if sink == "trackio" else sink
+    return sink
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 import importlib
 import json
-import os
-import sqlite3
 import struct
 import time
 from pathlib import Path
@@ -15,7 +13,6 @@ PACKAGES = {
     "mlflow": ("mlflow", "alembic"),
     "tensorboard": ("tensorboardX", "tensorboard"),
     "wandb": ("wandb",),
-    "trackio": ("trackio",),
 }
 
 
@@ -104,27 +101,7 @@ def _wandb(folder):
         yield Shown(run["name"], run["config"], run["metrics"], json.dumps(verdict), _text(run["pages"]))
 
 
-def _trackio(folder):
-    trackio = Path(os.environ["TRACKIO_DIR"])
-    with sqlite3.connect(trackio / f"{folder.name}.db") as base:
-        configs = base.execute("SELECT run_id, run_name, config FROM configs").fetchall()
-        logs = base.execute("SELECT run_id, step, metrics FROM metrics ORDER BY id").fetchall()
-    base.close()
-    for identity, name, config in configs:
-        metrics, verdict, pages = {}, {}, []
-        for run, step, text in logs:
-            for key, value in json.loads(text).items() if run == identity else ():
-                if key.startswith("member-"):
-                    metrics.setdefault(key, []).append((step, value))
-                elif key == "report":
-                    pages.append(trackio / "media" / value["file_path"])
-                else:
-                    verdict[key] = value
-        parameters = {key: str(value) for key, value in json.loads(config).items()}
-        yield Shown(name, parameters, metrics, json.dumps(verdict), _text(pages))
-
-
-READERS = {"mlflow": _mlflow, "tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
+READERS = {"mlflow": _mlflow, "tensorboard": _tensorboard, "wandb": _wandb}
 
 
 def _records(content):

@@ -59,7 +59,7 @@ def test_a_saved_policy_has_no_run_to_show(saved, tmp_path, capsys):
     assert "policy is a saved policy: --sink shows runs. fix: name its run folder, or drop --sink" in said
 
 
-ASKED = ("mlflow", "tensorboard", "trackio")  # trackers that say what they have
+ASKED = ("mlflow", "tensorboard")  # trackers that say what they have
 
 
 @pytest.mark.full

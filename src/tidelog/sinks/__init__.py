@@ -1,4 +1,4 @@
-"""Sinks that show runs in experiment trackers, each an extra: MLflow, TensorBoard, Weights & Biases and trackio.
+"""Sinks that show runs in experiment trackers, each an extra: MLflow, TensorBoard and Weights & Biases.
 
 `tracker` holds what they share; every other module is one tracker. `open_sink` makes one by its name.
 """
@@ -12,8 +12,6 @@ from tidelog.errors import ConfigError, nearest
 from tidelog.sinks.mlflow import MLflow
 from tidelog.sinks.tensorboard import TensorBoard
 from tidelog.sinks.tracker import RunFacts, SinkWarning, Tracker
-from tidelog.sinks.trackio import PROJECT as TRACKIO_PROJECT
-from tidelog.sinks.trackio import Trackio
 from tidelog.sinks.wandb import PROJECT as WANDB_PROJECT
 from tidelog.sinks.wandb import WandB
 
@@ -24,7 +22,6 @@ __all__ = [
     "SinkWarning",
     "TensorBoard",
     "Tracker",
-    "Trackio",
     "WandB",
     "open_sink",
 ]
@@ -34,7 +31,6 @@ SINKS: Mapping[str, Callable[[str | None, Path], Tracker]] = {
     "mlflow": lambda target, folder: MLflow(target),
     "tensorboard": lambda target, folder: TensorBoard(target or folder / "tensorboard"),
     "wandb": lambda target, folder: WandB(target or WANDB_PROJECT),
-    "trackio": lambda target, folder: Trackio(target or TRACKIO_PROJECT),
 }
 
 
