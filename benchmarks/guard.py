@@ -112,6 +112,7 @@ def updates(name: str) -> Callable[[Path], float]:
             **({"actions": 6} if discrete else {"bounds": (-1.0, 1.0)}),
         )
         algorithm = {"iql": tl.IQL, "bcq": tl.BCQ, "discrete-bcq": tl.DiscreteBCQ, "bc": tl.BC}[name]
+        tl.fit(algorithm(), log, 200, progress=False)  # compiles and loads
         few = _seconds(lambda: tl.fit(algorithm(), log, 200, progress=False))
         return _seconds(lambda: tl.fit(algorithm(), log, 1_200, progress=False)) - few
 

@@ -29,11 +29,9 @@ def _league(found: Found) -> str:
 
 
 def _peers_learning(found: Found) -> str:
-    means = {
-        way: [row["mean"][0] for row in found["parts"] if (row["algorithm"], row["way"]) == ("iql", way)]
-        for way in ("default", "d3rlpy")
-    }
-    return "IQL's mean returns: " + ", ".join(
+    rows = [row for row in found["parts"] if (row["task"], row["algorithm"]) == ("pendulum", "iql")]
+    means = {way: [row["mean"][0] for row in rows if row["way"] == way] for way in ("default", "d3rlpy")}
+    return "IQL's mean returns on two Pendulum logs: " + ", ".join(
         f"{', '.join(f'{mean:.0f}' for mean in values)} ({way})" for way, values in means.items() if values
     )
 

@@ -1,7 +1,8 @@
 """Updates per second at paper size, beside the speed of the same machine's matrix products at the same time.
 
 `python -m benchmarks.speed [--algorithms NAME ...] [--seeds 4] [--repeats 5] [--no-start]` keeps
-`benchmarks/results/speed_cpu.json` (or `speed_gpu`): the median, the least and the most of repeats in turns.
+`benchmarks/results/speed_cpu.json` (or `speed_gpu`), if all are measured: the median, the least and the most of repeats
+in turns.
 
 The benchmarked algorithms with their settings (`ENTRIES`), the matrix products of one update, which are the unavoidable
 work of every implementation, and the rates.
@@ -305,7 +306,9 @@ def main() -> None:
         for figure, value in results[name].items():
             if isinstance(value, dict) and "median" in value:
                 print(f"{name}: {figure} {value['median']:.4g} ({value['min']:.4g} to {value['max']:.4g})", flush=True)
-        keep(f"speed_{jax.default_backend()}", "python -m benchmarks.speed", results)
+    if set(results) == set(ENTRIES):
+        words = " ".join(["python -m benchmarks.speed", *sys.argv[1:]])
+        print(keep(f"speed_{jax.default_backend()}", words, results))
 
 
 if __name__ == "__main__":

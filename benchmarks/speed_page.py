@@ -270,10 +270,6 @@ Command: `{found["command"]}`.
 """
 
 
-def _quartiles(ratio: list[float]) -> str:
-    return f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"
-
-
 def start() -> str:
     """From the start of a process to the end of 100 updates."""
     found = kept("start")

@@ -20,6 +20,9 @@ def spread(calls: Mapping[str, Call], folder: Path, workers: int) -> list[Any]:
     paths = {name: folder / "done" / f"{name}.json" for name in calls}
     (folder / "done").mkdir(parents=True, exist_ok=True)
     left = {name: call for name, call in calls.items() if not paths[name].exists()}
+    most = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers > most:
+        raise ValueError(f"workers = {workers}: this machine has {most} cores. fix: use at most {most}")
     context = multiprocessing.get_context("spawn")
     cores = context.Queue()
     for number in range(workers):

@@ -77,7 +77,8 @@ if __name__ == "__main__":
     where = tune.RunConfig(
         storage_path=str(FOLDER), stop={"training_iteration": ROUNDS}, checkpoint_config=often, verbose=0
     )
-    ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+    if "RAY_ADDRESS" not in os.environ:
+        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
     member = tune.with_resources(Member, {"cpu": 1})
     results = tune.Tuner(member, param_space=space, tune_config=settings, run_config=where).fit()
     best = results.get_best_result("at_least", "max")

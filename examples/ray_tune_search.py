@@ -42,7 +42,8 @@ if __name__ == "__main__":
 
     space = {"temperature": tune.loguniform(0.1, 3.0), "expectile": tune.uniform(0.5, 0.9)}
     settings = tune.TuneConfig(metric="at_least", mode="max", num_samples=TRIALS)
-    ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+    if "RAY_ADDRESS" not in os.environ:
+        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
     cpu = tune.with_resources(fit, {"cpu": 1})
     results = tune.Tuner(
         cpu, param_space=space, tune_config=settings, run_config=tune.RunConfig(storage_path=str(FOLDER), verbose=0)

@@ -3,7 +3,7 @@
 `pytest` runs the default tier. `pytest -m full` runs what is marked `full`, the cases of a parametrised test that its
 mark `sample` does not name, and the property tests again with more examples. All run on the processor, whose numbers
 they expect, also where there is a GPU; `JAX_PLATFORMS=cuda JAX_DEFAULT_MATMUL_PRECISION=highest pytest tests/golden`
-asks the GPU. Both tiers have XLA compile quickly, into
+runs these tests on the GPU. Both tiers have XLA compile quickly, into
 slower programs; `pytest -m bits` and `pytest -m slow` compile as users do. Only `bits` runs the tests
 that compare the bits of different programs, `bits(across_programs=True)`: programs that are compiled quickly round
 differently.
@@ -49,7 +49,7 @@ def full_tier(config) -> bool:
     return re.search(r"(?<!not )\bfull\b", config.option.markexpr) is not None
 
 
-def known(flags: list[str]) -> list[str]:
+def accepted_flags(flags: list[str]) -> list[str]:
     """Return those flags that the installed XLA takes; it ends a process that sets another one."""
 
     def runs(several: list[str]) -> bool:
@@ -57,7 +57,11 @@ def known(flags: list[str]) -> list[str]:
         words = [sys.executable, "-c", "import jax; jax.devices()"]
         return subprocess.run(words, env=environment, capture_output=True, check=False).returncode == 0
 
-    return flags if runs(flags) else [flag for flag in flags if runs([flag])]
+    if runs(flags):
+        return flags
+    if not runs([]):
+        raise pytest.UsageError("JAX does not start: `python -c 'import jax; jax.devices()'` says why")
+    return [flag for flag in flags if runs([flag])]
 
 
 def programs(config) -> Path | None:
@@ -78,7 +82,7 @@ def pytest_configure(config):
     platform = os.environ.setdefault("JAX_PLATFORMS", "cpu")
     jax.config.update("jax_platforms", platform)  # JAX was imported before
     if "full" in config.option.markexpr and platform == "cpu":  # other platforms end a process that sets these
-        flags = known([f"--{flag}={value}" for flag, value in QUICK_XLA.items()])
+        flags = accepted_flags([f"--{flag}={value}" for flag, value in QUICK_XLA.items()])
         os.environ["XLA_FLAGS"] = " ".join([*flags, os.environ.get("XLA_FLAGS", "")]).strip()
     if "TIDELOG_CACHE" not in os.environ and (folder := programs(config)) is not None:
         os.environ["TIDELOG_CACHE"] = str(folder)

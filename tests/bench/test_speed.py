@@ -106,6 +106,7 @@ def test_the_command_prints_figures_and_keeps_them(tmp_path, monkeypatch, capsys
     for name, value in {"SECONDS": 0.02, "SQUARES": (64,), "STEPS": 2000}.items():
         monkeypatch.setattr(speed, name, value)
     monkeypatch.setattr(keep, "RESULTS", tmp_path)
+    monkeypatch.setattr(speed, "ENTRIES", {"bc": ENTRIES["bc"]})
     monkeypatch.setattr("sys.argv", ["speed", "--algorithms", "bc", "--repeats", "1", "--seeds", "2", "--no-start"])
     speed.main()
     found = json.loads((tmp_path / "speed_cpu.json").read_text())

@@ -45,7 +45,8 @@ def test_without_words_the_commands_are_listed(tidelog):
     assert tidelog("--version") == (0, f"tidelog {tl.__version__}\n", "")
 
 
-@pytest.mark.parametrize("words", [["train", "bc"], ["train", "iql"], ["data", "inspect"], ["data", "validate"],
+@pytest.mark.parametrize("words", [["train", "bc"], ["train", "iql"],
+                                   *(["data", name] for name in ("inspect", "validate", "convert")),
                                    *([name] for name in COMMANDS if name not in ("train", "data"))])  # fmt: skip
 def test_every_command_has_help(words, tidelog):
     done = tidelog(*words, "--help")

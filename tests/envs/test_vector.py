@@ -12,6 +12,7 @@ from tidelog.envs.gym import Gymnasium
 from tidelog.envs.vector import VectorCartPole, VectorGymnasium
 from tidelog.errors import ConfigError, EnvironmentFailure, SpecError
 from tidelog.policies.named_arrays import fingerprint
+from tidelog.training.online.env_assignment import assign_environments
 from tidelog.types import Codes, Discrete, Vector
 
 MODES = [*AutoresetMode]
@@ -455,3 +456,18 @@ def test_copies_in_processes_give_what_copies_here_give():
         return fingerprint(run.policy().params)
 
     assert weights("async") == weights("sync")
+
+
+def test_members_never_share_a_simulator():
+    def made():
+        return SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 8)
+
+    algorithm = tl.PPO(environments=8, rollout_steps=16, hidden=(8,))
+    for one in (made(), made().envs[0].unwrapped):
+        count = 8 if isinstance(one, VectorEnv) else 1
+        one.spec = None
+        with pytest.raises(ConfigError, match=r"object cannot serve 2 members.*or a function that creates it"):
+            assign_environments(one, count, [0, 1], False)
+    run = tl.learn(algorithm, made, steps=128, seeds=2, progress=False)
+    first, second = (host.environment for host in run._engine._assignment.hosts)
+    assert first._source is not second._source

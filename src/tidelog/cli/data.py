@@ -29,7 +29,7 @@ from tidelog.recommend.interactions.readers import open_interactions, validate_b
 from tidelog.recommend.interactions.tables import Roles
 from tidelog.terminal_text import printable
 
-QUARANTINED = 4  # the exit code where rows with problems were written
+QUARANTINE_CODE = 4  # the exit code where rows with problems were written
 COMMANDS = {
     "inspect": "contents of a log; without a mapping, a proposal for one",
     "validate": "all problems of a log",
@@ -296,7 +296,7 @@ def _validate_source(options: Validate, source: Source) -> int:
         print_notes([] if note is None else [note])
     if report.ok:
         return 0
-    return QUARANTINED if options.quarantine in written else 2
+    return QUARANTINE_CODE if options.quarantine in written else 2
 
 
 def _convert(words: list[str]) -> int:

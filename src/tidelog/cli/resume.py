@@ -20,6 +20,7 @@ from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.plan import Plan
 from tidelog.training.resume import load
+from tidelog.training.runs.record import FILE as RUN
 from tidelog.training.runs.record import Record
 
 
@@ -55,7 +56,8 @@ def run(words: list[str]) -> int:
     options = parse(Resume, words, "resume")
     if (Path(options.run) / PLAN).is_file():
         return _resume_sweep(options)
-    if options.workers is not None or options.on != "here" or options.insecure:
+    of_sweeps = options.workers is not None or options.on != "here" or options.insecure
+    if of_sweeps and (Path(options.run) / RUN).is_file():
         raise ConfigError("--workers, --on and --insecure are for a sweep, and this is a run. fix: drop them")
     group = connect(options)
     _import_environments(Record.read(Path(options.run)), options)  # before a sink creates a folder there

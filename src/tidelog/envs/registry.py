@@ -44,6 +44,7 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     "jax:..." for a functional environment, "procgen/GAME-MODE", "envpool:ID"), a gymnasium id, a gymnasium environment
     or a function that makes one, a `Tabular`, a `Functional`, or, with that many copies, a `gymnasium.vector.VectorEnv`
     or an `Environment`.
+    A function may make a `VectorEnv`, too.
     ConfigError for unknown names, with the nearest known name.
 
     Example:
@@ -68,6 +69,13 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     if hasattr(name_or_env, "observation_space") or callable(name_or_env):
         return _from_gymnasium(name_or_env, count)
     raise ConfigError(f"found a {type(name_or_env).__name__}: expected an environment or the name of one")
+
+
+def is_one_object(env: Any) -> bool:
+    """Whether `make` steps this object itself, so that two members would step one simulator."""
+    if isinstance(env, Environment) or hasattr(env, "single_observation_space"):
+        return True
+    return hasattr(env, "observation_space") and not callable(env) and getattr(env, "spec", None) is None
 
 
 def module_of(name: str) -> str | None:
@@ -207,8 +215,11 @@ def _of_module(module: str) -> list[str]:
 def _one_by_one(source: Any, count: int) -> Environment:
     from tidelog.envs.gym import Gymnasium, ResumableGymnasium, can_save
 
-    maker = _maker(source, count)
-    copies = [maker() for _ in range(positive("count", count))]
+    maker = _maker(source, positive("count", count))
+    first = maker()
+    if hasattr(first, "single_observation_space"):  # a function that makes a vector environment
+        return _from_vector(first, count)
+    copies = [first, *(maker() for _ in range(count - 1))]
     kind = ResumableGymnasium if can_save(copies) else Gymnasium
     return kind(iter(copies).__next__, count, source if isinstance(source, str) else None)
 

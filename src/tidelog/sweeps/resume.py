@@ -16,6 +16,7 @@ from tidelog.sweeps.plan import FILE, Plan
 from tidelog.sweeps.sweep import Sweep
 from tidelog.training.resume import resume as resume_run
 from tidelog.training.runs.options import Evaluator
+from tidelog.training.runs.record import FILE as RUN
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.sinks import Sink
 
@@ -51,7 +52,8 @@ def resume(
         20
     """
     if not (Path(folder) / FILE).is_file():
-        if on != "here" or workers is not None or insecure:
+        is_run = (Path(folder) / RUN).is_file()
+        if is_run and (on != "here" or workers is not None or insecure):
             raise ConfigError(f"on, workers and insecure are for a sweep, and {folder} is a run. fix: drop them")
         return resume_run(
             folder,

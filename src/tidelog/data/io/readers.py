@@ -315,7 +315,7 @@ def convert(
     if kind not in TARGETS:
         raise ConfigError(
             f"target '{target}' has an unknown format: {nearest(kind, TARGETS)}. fix: name one output, such as "
-            f"{Path(target).with_suffix('.parquet')}"
+            f"{Path(target).name or 'log'}.parquet"
         )
     if shards is None:
         return TARGETS[kind](read_any(source, columns), str(target), overwrite)

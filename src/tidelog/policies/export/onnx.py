@@ -14,6 +14,7 @@ import importlib
 import json
 import logging
 import math
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -74,7 +75,10 @@ def onnx_file(policy: Any) -> tuple[bytes, dict[str, Any]]:
                 input_names=names,
                 output_names=outputs,
             )
-        except AttributeError as error:  # it reads JAX's own modules, which change between versions
+        except AttributeError as error:  # jax2onnx reads JAX's own modules, which change between versions
+            frames = traceback.extract_tb(error.__traceback__)
+            if "jax2onnx" not in Path(frames[-1].filename).parts:
+                raise
             raise ExportError(
                 f"jax2onnx {metadata.version('jax2onnx')} cannot trace a program of jax {jax.__version__} ({error}). "
                 f"fix: {install('onnx')}, which chooses versions that fit, or leave ONNX out (onnx=False, --no-onnx)"

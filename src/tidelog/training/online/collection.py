@@ -6,7 +6,7 @@ of the environment. Letters: `W` copies, `T` decisions of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -197,15 +197,10 @@ def count_episodes(
 
 
 class Host:
-    """A host environment with its current observation: one compiled call per step, one transfer per rollout.
+    """A host environment with its current observation: one compiled call per step, one transfer per rollout."""
 
-    `block` is the number of a block of a member's copies, which has seeds of its own; None: all copies.
-    """
-
-    def __init__(self, environment: Environment, seed: int, recorded: bool, block: int | None = None) -> None:
-        self.environment, self._recorded = environment, recorded
-        self._seed, self._block = seed, [] if block is None else [block]
-        self.on_step: Callable[[], None] | None = None  # called after each step
+    def __init__(self, environment: Environment, seed: int, recorded: bool) -> None:
+        self.environment, self._recorded, self._seed = environment, recorded, seed
         self._observed: BatchObservation | None = None
         self._act: Any = None
         self._before: Named | None = None
@@ -244,8 +239,6 @@ class Host:
             row, carry = self._act(leaves, observed.observation, observed.action_mask, key, calls, carried)
             row = {name: np.asarray(leaf) for name, leaf in row.items()}
             outcome = self.environment.step(row.pop("executed"))
-            if self.on_step is not None:
-                self.on_step()
             row |= _row(observed, outcome)
             if not columns:
                 columns = jax.tree.map(lambda leaf: np.empty((leaf.shape[0], steps, *leaf.shape[1:]), leaf.dtype), row)
@@ -279,7 +272,7 @@ class Host:
     def _begin(self, round: int) -> BatchObservation:
         self.was_reset = self._observed is None
         if self._observed is None:
-            seed = int(np.random.SeedSequence([self._seed, round, *self._block]).generate_state(1)[0])
+            seed = int(np.random.SeedSequence([self._seed, round]).generate_state(1)[0])
             self._observed = self.environment.reset(seed).copied()
         return self._observed
 

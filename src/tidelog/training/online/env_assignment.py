@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from tidelog.algorithms.core.contract import Counting
 from tidelog.envs.functional import Functional, Hosted
 from tidelog.envs.protocol import Environment
-from tidelog.envs.registry import make
+from tidelog.envs.registry import is_one_object, make
 from tidelog.errors import ConfigError
 from tidelog.training.engine.learner import LearnerState
 from tidelog.training.online.collection import Host, Named
@@ -32,7 +32,7 @@ def assign_environments(env: Any, count: int, seeds: Sequence[int], recorded: bo
     first = make(env, count)
     if isinstance(first, Hosted):
         return EnvAssignment(first.spec, first.functional)
-    if isinstance(env, Environment) and len(seeds) > 1:
+    if is_one_object(env) and len(seeds) > 1:
         raise ConfigError(
             f"env: one {first.name} object cannot serve {len(seeds)} members, expected one per member. fix: pass its "
             "name, or a function that creates it"
