@@ -448,7 +448,8 @@ def test_a_mask_needs_discrete_actions_in_every_copy():
 @pytest.mark.full
 def test_copies_in_processes_give_what_copies_here_give():
     def weights(way):
-        env = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode=way)
+        spawned = {"context": "spawn"} if way == "async" else {}  # a fork of a process with JAX can hang
+        env = gymnasium.make_vec("CartPole-v1", num_envs=8, vectorization_mode=way, vector_kwargs=spawned)
         try:
             run = tl.learn(tl.PPO(environments=8, rollout_steps=16, hidden=(8,)), env, steps=256, progress=False)
         finally:
