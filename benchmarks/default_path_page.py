@@ -124,14 +124,16 @@ def peers_learning() -> str:
     rows = "\n".join(
         f"| {row['task']}, {row['log']} | {row['algorithm'].replace('_', ' ')} | {row['way']} "
         f"| {len(row['returns'])} | "
-        f"{row['mean'][0]:,.0f} ({row['mean'][1]:,.0f} to {row['mean'][2]:,.0f}) | {min(row['returns']):,.0f} |"
+        f"{round(row['mean'][0]):,} ({round(row['mean'][1]):,} to {round(row['mean'][2]):,}) "
+        f"| {round(min(row['returns'])):,} |"
         for row in sorted(found["parts"], key=lambda row: (row["task"], row["algorithm"], row["log"]))
     )
     return f"""## Short trainings beside d3rlpy
 
 Logs of mixed quality of Pendulum and CartPole and of imperfect demonstrations of Hopper, {found["steps"]:,} updates,
 the same settings where both libraries have them; mean returns of {found["played"]} episodes a seed with 95% t intervals
-over seeds. The ways exchange one part each; *as before* is features and rewards as they came.
+over seeds. BCQ has layers of 128 units on both sides. The ways exchange one part each; *as before* is features and
+rewards as they came.
 
 | task, log | algorithm | way | seeds | return | worst seed |
 |---|---|---|---|---|---|
