@@ -130,6 +130,8 @@ def judge(sizes: Sizes) -> dict[str, Any]:
         begin = time.perf_counter()
         verdict = tl.judge(policy, log, progress=False, **words)
         seconds.append(time.perf_counter() - begin)
+    if sizes is FULL and verdict.decision == "unsupported":  # so few episodes as the tiny sizes have are refused
+        raise RuntimeError(f"a refusal was timed in place of a verdict: {verdict.paragraph}")
     effect = {"decision": verdict.decision, "difference": verdict.difference}
     return {"steps": len(log), **effect, "seconds": seconds, "peak_bytes": peak_bytes()}
 

@@ -121,6 +121,7 @@ def test_a_folder_as_out_is_refused_before_anything_is_computed(here, logs, run,
     for words, said in (
         (["act", run, "--data", "logs", "--out", "actions"], "name one output file, such as actions.parquet"),
         (["act", run, "--data", "logs", "--out", "logs"], "name one output file, such as logs.parquet"),
+        (["act", run, "--data", "logs", "--out", "."], "name one output file, such as table.parquet"),
         (["act", run, "--data", "logs", "--out", "made.parquet", "--overwrite"], "all rows are written to one file"),
         (["act", run, "--data", "logs", "--out", "a.csv", "--skip-unknown", "left"], "such as left.parquet"),
         (["act", run, "--data", "logs", "--out", "a.xlsx"], "ends in .csv or .parquet. fix: change the suffix"),

@@ -44,7 +44,8 @@ def check_tables(*targets: Path | None) -> None:
         if target.suffix and not target.is_dir():
             raise ConfigError(f"{expected}. fix: change the suffix")
         raise ConfigError(
-            f"{expected}, as all rows are written to one file. fix: name one output file, such as {target}.parquet"
+            f"{expected}, as all rows are written to one file. fix: name one output file, such as "
+            f"{target.with_name((target.stem or 'table') + '.parquet') if target.name else 'table.parquet'}"
         )
 
 
