@@ -8,7 +8,6 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -16,8 +15,7 @@ import tidelog as tl
 from benchmarks.keep import keep
 from benchmarks.speed import rate_of, synthetic_log
 from tidelog.algorithms.core.contract import Feedback, Phase
-from tidelog.algorithms.core.optimisation import descend, polyak_update
-from tidelog.algorithms.iql import critic_loss
+from tidelog.algorithms.core.short_form import follow_targets, gradient_steps
 from tidelog.data.scaling import Scaler
 from tidelog.ope.evidence.evidence import Target
 from tidelog.ope.models.fqe import FQE
@@ -50,14 +48,9 @@ class CriticPart:
 
 def critic_step(part: CriticPart, state: Any, batch: Any) -> Any:
     """The third and fourth line of IQL's update."""
-    h, row = part.iql, batch.data
-    target = row.reward + row.discount * state.value(row.next_observation)
-    (loss, _), slope = eqx.filter_value_and_grad(critic_loss, has_aux=True)(state.critic, h, batch, target)
-    critic, memory = descend(h.optimiser, state.critic, slope, state.opt_states.critic, h.critic_learning_rate, None)
-    target_critic = polyak_update(state.target_critic, critic, h.target_rate)
-    opt_states = state.opt_states._replace(critic=memory)
-    moved = state._replace(critic=critic, target_critic=target_critic, opt_states=opt_states, step=state.step + 1)
-    return moved, Feedback({"critic_loss": loss})
+    state, metrics = gradient_steps(part.iql, state, batch, state.key, ["critic"])
+    moved = follow_targets(part.iql, state)
+    return moved._replace(step=state.step + 1), Feedback({"critic_loss": metrics["critic_loss"]})
 
 
 def trainer_of(algorithm: Any, log: tl.Log) -> Engine:

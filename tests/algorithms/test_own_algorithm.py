@@ -167,7 +167,6 @@ def test_the_checks_name_what_is_wrong(table, methods, told):
     [
         ({"init": None}, "MeanAction has no init. fix"),
         ({"loss": None}, r"MeanAction has no loss \(or phases\)"),
-        ({"act": None}, r"no act \(or distribution\)"),
         ({"takes": ()}, r"takes = \(\): expected the supported kinds of action space"),
     ],
 )
@@ -175,6 +174,12 @@ def test_register_names_the_method_that_is_missing(table, methods, told):
     with pytest.raises(tl.ConfigError, match=told):
         tl.register("mean-action")(mean_action(**methods))
     assert "mean-action" not in table
+
+
+def test_a_state_without_an_actor_needs_a_way_to_act(table):
+    cls = tl.register("mean-action")(mean_action(act=None))
+    with pytest.raises(tl.ConfigError, match=r"no act \(or distribution\), and its state has no network 'actor'"):
+        tl.fit(cls(), world("continuous"), 1, progress=False)
 
 
 def test_register_refuses_names_and_classes(table):

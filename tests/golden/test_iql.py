@@ -9,7 +9,7 @@ from jax import random
 from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, batch, make_actor, make_critic, make_value, numbers, plain
 from tidelog import IQL
-from tidelog.algorithms.iql import losses, step
+from tidelog.algorithms.core.short_form import held_out_losses, step
 from tidelog.networks.critic import Ensemble
 
 HAND = IQL(
@@ -93,7 +93,7 @@ def test_losses_without_a_step_read_the_networks_as_they_stand():
     # V is old here: advantage 1, 1, -1.5, weights 3, 3, 0.0497871; y = 1 + 0.5, 0.25, 2.
     # Actor: (3 * 0.9189385 + 3 * 1.4189385 + 0.0497871 * 2.0439385) / 3.
     # Critics' errors: -0.5, 1.75, -3 and -0.5, -0.25, 0: (0.25 + 0.25 + 3.0625 + 0.0625 + 9) / 3.
-    found = eqx.filter_jit(losses)(HAND, start(), batch(), random.key(0))
+    found = eqx.filter_jit(held_out_losses)(HAND, start(), batch(), random.key(0))
     close(found["value_loss"], 0.6875)
     close(found["actor_loss"], 2.3717977)
     close(found["critic_loss"], 4.2083333)
@@ -102,7 +102,7 @@ def test_losses_without_a_step_read_the_networks_as_they_stand():
 def test_sample_weights_multiply_every_loss():
     # weights 2, 0, 1: value (2 * 0.75 + 0.5625) / 3; critics (2 * 0.5 + 9) / 3;
     # actor (2 * 2.7568156 + 0.0497871 * 2.0439385) / 3
-    found = eqx.filter_jit(losses)(HAND, start(), batch(numbers(2.0, 0.0, 1.0)), random.key(0))
+    found = eqx.filter_jit(held_out_losses)(HAND, start(), batch(numbers(2.0, 0.0, 1.0)), random.key(0))
     close(found["value_loss"], 0.6875)
     close(found["critic_loss"], 10 / 3)
     close(found["actor_loss"], 1.8717976)

@@ -12,8 +12,11 @@ import pytest
 from tests.algorithms.worlds import compiled
 from tests.golden.lines import SPEC, LineCritic, column, numbers, plain
 from tidelog import BCQ
-from tidelog.algorithms.bcq import generator_loss, perturbation_loss, step, target_value
+from tidelog.algorithms import bcq
+from tidelog.algorithms.bcq import target_value
+from tidelog.algorithms.bcq_candidates import Noise
 from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.core.short_form import step
 from tidelog.losses.td import between
 from tidelog.losses.vae import mean_over_latents, normal_divergence, reconstruction_error, sum_over_latents
 from tidelog.networks.critic import Ensemble
@@ -87,16 +90,24 @@ def test_between_is_a_share_of_the_smallest():
     close(jax.jit(between)(values, 0.75), [1.5, 2.0])  # 0.75 + 0.75, 0.75 + 1.25
 
 
-def test_generator_loss_by_hand():
+def losses_with(monkeypatch, posterior, now, weight=None, **networks):
+    """Return the losses and metrics of `HAND` with these latents."""
+    monkeypatch.setattr(bcq, "drawn", lambda *inputs: Noise(posterior, numbers([[0.0], [0.0]]), now))
+    state = HAND.init(SPEC, jax.random.key(0), 10)._replace(**networks)
+    return eqx.filter_jit(HAND.loss)(state, two_rows(weight), None)
+
+
+def test_generator_loss_by_hand(monkeypatch):
     # z = a + 2 noise = 1.5, -0.5 and decodes to itself: errors 1, 0. KL: -1/2 (1 + 2 ln 2 - 1/4 - 4) = 1.625 - ln 2.
-    told = eqx.filter_jit(generator_loss)
-    loss, parts = told(LineGenerator(), HAND, two_rows(), column(0.5, 0.0))
+    noise = column(0.5, 0.0)
+    losses, metrics = losses_with(monkeypatch, noise, noise)
+    parts = metrics["generator"]
     divergence = 1.625 - math.log(2.0)
     close(parts["reconstruction_loss"], 0.5)
-    close(parts["kl"], divergence, rtol=1e-6)
-    close(loss, 0.5 + 0.5 * divergence, rtol=1e-6)
-    weighted, _ = told(LineGenerator(), HAND, two_rows(numbers(2.0, 0.0)), column(0.5, 0.0))
-    close(weighted, 1.0 + 0.5 * divergence, rtol=1e-6)
+    close(parts["kl_loss"], divergence, rtol=1e-6)
+    close(losses["generator"], 0.5 + 0.5 * divergence, rtol=1e-6)
+    weighted, _ = losses_with(monkeypatch, noise, noise, numbers(2.0, 0.0))
+    close(weighted["generator"], 1.0 + 0.5 * divergence, rtol=1e-6)
 
 
 def test_target_by_hand_and_states_with_other_next_values_have_other_targets():
@@ -108,7 +119,7 @@ def test_target_by_hand_and_states_with_other_next_values_have_other_targets():
     targets = Ensemble((LineCritic(jnp.array(1.0), jnp.array(1.0)), LineCritic(jnp.array(2.0), jnp.array(-1.0))))
     state = state._replace(target_critic=targets)
     latents = numbers([[0.1], [0.1]], [[-0.3], [-0.3]])
-    found = eqx.filter_jit(target_value)(HAND, state.generator, state, two_rows().data, latents)
+    found = eqx.filter_jit(target_value)(HAND, state, two_rows().data, latents)
     close(found, [2.3, -2.575], rtol=1e-6)
 
 
@@ -125,14 +136,14 @@ def test_each_critic_is_pulled_to_the_target_of_its_own_row():
     close([critic.w, critic.u], [1.0 - 0.006, 0.00225], rtol=1e-5)
 
 
-def test_perturbation_loss_reads_the_first_critic_alone():
-    # proposed 0.3, 0.95 + 0.2 * 0.5 = 0.4, cut at 1; critic s + 2 a = 1.8, 4.
-    critic = LineCritic(jnp.array(1.0), jnp.array(2.0))
-    loss, (chosen, _) = eqx.filter_jit(perturbation_loss)(
-        LinePerturbation(), HAND, two_rows(), column(0.3, 0.95), critic
-    )
-    close(chosen, column(0.4, 1.0))
-    close(loss, -2.9)
+def test_perturbation_loss_reads_the_first_critic_alone(monkeypatch):
+    # A latent decodes to itself: proposed 0.3, 0.95 + 0.2 * 0.5 = 0.4, cut at 1; critic s + 2 a = 1.8, 4.
+    # Logged actions 0.5, -0.5: distances 0.1 and 1.5.
+    critics = Ensemble((LineCritic(jnp.array(1.0), jnp.array(2.0)), LineCritic(jnp.array(9.0), jnp.array(9.0))))
+    losses, metrics = losses_with(monkeypatch, column(0.0, 0.0), column(0.3, 0.95), critic=critics)
+    close(losses["perturbation"], -2.9)
+    close(metrics["perturbation"]["distance_to_log"], 0.8, rtol=1e-6)
+    close(metrics["perturbation"]["perturbation_size"], 0.1, rtol=1e-6)
 
 
 def test_a_perturbation_has_one_output_a_dimension():

@@ -8,7 +8,7 @@ import optax
 from tidelog import IQL, Log
 from tidelog.algorithms.core.contract import StoreSpec
 from tidelog.algorithms.core.sampling import Batch, NStep
-from tidelog.algorithms.iql import step
+from tidelog.algorithms.core.short_form import step
 from tidelog.data.scaling import Scaler
 from tidelog.losses.imitation import pick
 from tidelog.networks.distributions import Categorical

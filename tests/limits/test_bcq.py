@@ -13,9 +13,9 @@ from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import clipped_normal, target_value
 from tidelog.algorithms.bcq import drawn as noise_of
-from tidelog.algorithms.bcq import step as bcq_step
 from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
-from tidelog.algorithms.discrete_bcq import seeing, step, step_along
+from tidelog.algorithms.core.short_form import step
+from tidelog.algorithms.discrete_bcq import seeing, step_along
 from tidelog.algorithms.names import check_fit
 from tidelog.errors import SpecError
 from tidelog.losses.td import huber
@@ -48,8 +48,8 @@ def acted(h, params, seen, mask=None, key=None):
     return h.act(params, seen, mask=mask, key=key)
 
 
-def target_of(h, generator, state, row, latents):
-    return eqx.filter_jit(target_value)(as_arrays(h), generator, state, row, latents)
+def target_of(h, state, row, latents):
+    return eqx.filter_jit(target_value)(as_arrays(h), state, row, latents)
 
 
 # Continuous.
@@ -95,7 +95,7 @@ def test_the_mix_is_the_minimum_the_maximum_or_the_mean(mix, reduce):
     action = eqx.filter_jit(state.generator.decode)(row.next_observation, np.asarray(noise.after)[0])
     q = np.asarray(eqx.filter_jit(state.target_critic)(row.next_observation, action))
     wanted = np.asarray(row.reward) + np.asarray(row.discount) * reduce(q, axis=0)
-    close(target_of(h, state.generator, state, row, noise.after), wanted, rtol=1e-5, atol=1e-6)
+    close(target_of(h, state, row, noise.after), wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_latents_are_cut():
@@ -111,7 +111,7 @@ def test_a_delay_keeps_perturbation_and_targets_but_not_critics_and_generator():
     state, start = after(h, MOVES, 1), fresh(h, MOVES)
     for name in ("perturbation", "target_perturbation", "target_critic"):
         jax.tree.map(equal, getattr(state, name), getattr(start, name))
-    jax.tree.map(equal, state.opt_states.perturbation, start.opt_states.perturbation)
+    jax.tree.map(equal, state.opt_states["perturbation"], start.opt_states["perturbation"])
     for name in ("critic", "generator"):
         moved = jax.tree.map(lambda a, b: float(jnp.abs(a - b).max()), getattr(state, name), getattr(start, name))
         assert max(jax.tree.leaves(moved)) > 1e-4
@@ -125,12 +125,12 @@ def test_the_target_reads_the_new_generator_and_the_perturbation_the_new_critic(
     state, batch = fresh(h, MOVES), drawn(h, MOVES)
     seen, action = batch.data.observation, batch.data.action
     noise = eqx.filter_jit(noise_of)(as_arrays(h), state, batch, jax.random.fold_in(state.key, state.step))
-    new, feedback = compiled(bcq_step)(h, state, batch)
-    target = np.asarray(target_of(h, new.generator, state, batch.data, noise.after))
+    new, feedback = compiled(step)(h, state, batch)
+    target = np.asarray(target_of(h, state._replace(generator=new.generator), batch.data, noise.after))
     q = np.asarray(eqx.filter_jit(state.critic)(seen, action))[0]
     critic_loss = float(feedback.metrics["critic_loss"])
     close(critic_loss, np.mean(np.square(q - target)), rtol=1e-5)
-    stale = np.asarray(target_of(h, state.generator, state, batch.data, noise.after))
+    stale = np.asarray(target_of(h, state, batch.data, noise.after))
     assert abs(float(np.mean(np.square(q - stale)) - critic_loss)) > 1e-5
     proposed = np.asarray(eqx.filter_jit(new.generator.decode)(seen, noise.now))
     direction = np.asarray(eqx.filter_jit(state.perturbation)(seen, proposed))

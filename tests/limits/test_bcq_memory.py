@@ -13,7 +13,8 @@ from tests.algorithms.own import own_critic
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tidelog import ConfigError
 from tidelog.algorithms.bcq import drawn as noise_of
-from tidelog.algorithms.bcq import losses, step, target_value
+from tidelog.algorithms.bcq import target_value
+from tidelog.algorithms.core.short_form import held_out_losses, step
 from tidelog.algorithms.discrete_bcq import step_along
 from tidelog.networks.encode import now
 
@@ -62,7 +63,7 @@ def test_candidates_do_not_multiply_the_scan():
 def test_what_followed_is_rated_from_its_predecessors_state():
     state, row = fresh(), sampled().data
     noise = noise_of(H, state, sampled(), jax.random.key(1))
-    found = target_value(H, state.generator, state, row, noise.after)
+    found = target_value(H, state, row, noise.after)
     assert found.shape == row.reward.shape == (16, 4)
 
     def seen(network):
@@ -84,7 +85,9 @@ def test_steps_that_do_not_count_are_in_no_loss():
     shifted = row._replace(
         reward=jnp.where(valid, row.reward, 1e3), action=jnp.where(valid[..., None], row.action, 0.77)
     )
-    plain, other = (losses(H, state, sampled()._replace(data=data), jax.random.key(0)) for data in (row, shifted))
+    plain, other = (
+        held_out_losses(H, state, sampled()._replace(data=data), jax.random.key(0)) for data in (row, shifted)
+    )
     jax.tree.map(lambda a, b: close(a, b, rtol=1e-6), plain, other)
     one, told = compiled(step)(H, state, sampled())
     two, _ = compiled(step)(H, state, sampled()._replace(data=shifted))

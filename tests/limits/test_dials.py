@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from tests.algorithms.worlds import KINDS, compiled, drawn, small, stores, world
-from tidelog.algorithms.bc import step as bc_step
 from tidelog.algorithms.core.choosing_actions import EpsilonMode
 from tidelog.algorithms.core.sampling import NStep
-from tidelog.algorithms.iql import step
+from tidelog.algorithms.core.short_form import step
 from tidelog.networks.actor import HEADS
 from tidelog.networks.distributions import Categorical
 
-stepped, cloned = compiled(step), compiled(bc_step)
+stepped = compiled(step)
 LOG = world("discrete")
 
 
@@ -44,7 +43,7 @@ def test_temperature_0_is_behaviour_cloning(kind):
     for seed in range(5):
         batch = drawn(iql, log, seed)
         one, found = stepped(iql, one, batch)
-        two, wanted = cloned(bc, two, batch)
+        two, wanted = stepped(bc, two, batch)
         np.testing.assert_allclose(found.metrics["actor_loss"], wanted.metrics["imitation_loss"], rtol=1e-6)
     same(one.actor, two.actor, atol=1e-6)
     assert distance(one.actor, start) > 1e-2
@@ -85,7 +84,7 @@ def test_every_head_clones_one_action_of_one_state(head):
     state, batch = fresh(h, log.spec), drawn(h, log)
     one = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[:1], len(leaf), axis=0), batch)
     for _ in range(60):
-        state, _ = cloned(h, state, one)
+        state, _ = stepped(h, state, one)
     found = eqx.filter_jit(h.act)(h.policy_params(state), one.data.observation).action
     # other seeds: 1, 7 and 2 of 20 fail (gaussian, state-gaussian, deterministic)
     np.testing.assert_allclose(found, one.data.action, atol=0.1)
@@ -120,7 +119,7 @@ def test_discount_0_looks_no_further_than_the_reward():
 def test_a_schedule_ends_at_next_to_nothing(schedule):
     h = small("bc", schedule=schedule)
     state = fresh(h)._replace(step=jnp.int32(10))
-    assert distance(cloned(h, state, drawn(h, LOG))[0].actor, state.actor) == 0.0
+    assert distance(stepped(h, state, drawn(h, LOG))[0].actor, state.actor) == 0.0
 
 
 def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
@@ -135,14 +134,14 @@ def test_one_step_windows_are_what_longer_windows_are_on_one_step_episodes():
 def test_dropout_0_and_a_wide_clip_are_neither():
     plain, idle = small("bc"), small("bc", dropout=0.0, gradient_clip=1e6)
     batch = drawn(plain, LOG)
-    same(cloned(plain, fresh(plain), batch)[0].actor, cloned(idle, fresh(idle), batch)[0].actor, atol=1e-6)
+    same(stepped(plain, fresh(plain), batch)[0].actor, stepped(idle, fresh(idle), batch)[0].actor, atol=1e-6)
 
 
 def test_dropout_differs_from_update_to_update():
     h = small("bc", dropout=0.5)
     later = fresh(h)._replace(step=jnp.int32(1))
     batch = drawn(h, LOG)
-    assert distance(cloned(h, fresh(h), batch)[0].actor, cloned(h, later, batch)[0].actor) > 1e-3
+    assert distance(stepped(h, fresh(h), batch)[0].actor, stepped(h, later, batch)[0].actor) > 1e-3
 
 
 def test_epsilon_1_is_the_policy_and_epsilon_0_its_mode():

@@ -14,10 +14,10 @@ import pytest
 
 from tests.algorithms.worlds import compiled, drawn, small, world
 from tests.conformance.cases import CASES
-from tidelog.algorithms.bcq import BCQ, generator_loss
-from tidelog.algorithms.bcq import step as bcq_step
+from tidelog.algorithms.bcq import BCQ
 from tidelog.algorithms.core.optimisation import OPTIMISERS
-from tidelog.algorithms.discrete_bcq import DiscreteBCQ, Networks, seeing, step, target_value, total_loss
+from tidelog.algorithms.core.short_form import held_out_losses, step
+from tidelog.algorithms.discrete_bcq import DiscreteBCQ, seeing, target_value
 from tidelog.losses.td import huber, squared
 from tidelog.losses.vae import normal_divergence
 from tidelog.types import Continuous, Spec, Vector
@@ -40,18 +40,18 @@ def test_the_generators_divergence_is_a_mean_over_latents_unless_asked():
     state, batch = fresh(h, MOVES), drawn(small("bcq"), MOVES)
     size = state.latents.shape[1]
     assert size == 4
-    noise, told = np.zeros((16, size), np.float32), eqx.filter_jit(generator_loss)
+    told = eqx.filter_jit(held_out_losses)
 
     @eqx.filter_jit
     def divergence(generator, row):
         return normal_divergence(*generator.encode(row.observation, row.action))
 
-    loss, parts = told(state.generator, h, batch, noise)
+    losses = told(h, state, batch, None)
     found = np.mean(divergence(state.generator, batch.data))
-    close(parts["kl"], found, rtol=1e-5)
-    close(loss, float(parts["reconstruction_loss"]) + 0.5 * found, rtol=1e-5)
-    summed, _ = told(state.generator, dataclasses.replace(h, kl_reduction="sum"), batch, noise)
-    close(float(summed) - float(loss), 0.5 * (size - 1) * found, rtol=1e-4)
+    close(losses["kl_loss"], found, rtol=1e-5)
+    close(losses["generator_loss"], float(losses["reconstruction_loss"]) + 0.5 * found, rtol=1e-5)
+    summed = told(dataclasses.replace(h, kl_reduction="sum"), state, batch, None)
+    close(float(summed["generator_loss"]) - float(losses["generator_loss"]), 0.5 * (size - 1) * found, rtol=1e-4)
 
 
 def test_an_update_moves_every_dimension_of_an_action_by_its_own():
@@ -67,9 +67,9 @@ def test_targets_read_the_target_perturbation_and_not_the_one_that_learns():
     h = small("bcq", phi=1.0)
     state, batch = fresh(h, MOVES), drawn(h, MOVES)
     other = jax.tree.map(lambda leaf: np.asarray(leaf) + np.float32(0.5), state.perturbation)
-    plain = compiled(bcq_step)(h, state, batch)[1].metrics["target_q"]
-    close(compiled(bcq_step)(h, state._replace(perturbation=other), batch)[1].metrics["target_q"], plain, rtol=1e-6)
-    moved = compiled(bcq_step)(h, state._replace(target_perturbation=other), batch)[1].metrics["target_q"]
+    plain = compiled(step)(h, state, batch)[1].metrics["target_q"]
+    close(compiled(step)(h, state._replace(perturbation=other), batch)[1].metrics["target_q"], plain, rtol=1e-6)
+    moved = compiled(step)(h, state._replace(target_perturbation=other), batch)[1].metrics["target_q"]
     assert abs(float(moved - plain)) > 1e-5
 
 
@@ -90,17 +90,17 @@ def test_imitation_moves_nothing_of_q_and_q_nothing_of_imitation(recurrent_size)
     state, batch = fresh(h, LOG), drawn(h, LOG)
 
     def slope(networks, batch, name):
-        return jax.grad(lambda n: total_loss(n, h, batch, jnp.zeros(batch.data.reward.shape))[1][0][name])(networks)
+        return jax.grad(lambda n: h.loss(state._replace(**n), batch, None)[1][name])(networks)
 
     def still(tree):
         return max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(tree)) == 0.0
 
-    networks = Networks(state.critic, state.imitator)
+    networks = {"critic": state.critic, "imitator": state.imitator}
     imitation, q = (eqx.filter_jit(slope)(networks, batch, name) for name in ("imitation_loss", "q_loss"))
-    assert still(imitation.critic)
-    assert not still(imitation.imitator)
-    assert still(q.imitator)
-    assert not still(q.critic)
+    assert still(imitation["critic"])
+    assert not still(imitation["imitator"])
+    assert still(q["imitator"])
+    assert not still(q["critic"])
 
 
 def test_huber_is_on_unless_told_and_bounds_the_pull_of_large_errors():
@@ -109,14 +109,14 @@ def test_huber_is_on_unless_told_and_bounds_the_pull_of_large_errors():
     state, batch = fresh(small("discrete-bcq"), LOG), drawn(small("discrete-bcq"), LOG)
 
     @eqx.filter_jit
-    def slope(networks, h, batch, target):
-        return jax.grad(lambda n: total_loss(n, h, batch, target)[1][0]["q_loss"])(networks)
+    def slope(critic, h, batch):
+        return jax.grad(lambda n: h.loss(state._replace(critic=n), batch, None)[1]["q_loss"])(critic)
 
     def pull(name, far):
         h = small("discrete-bcq", critic_loss=name)
-        target = np.full(batch.data.reward.shape, far, np.float32)
-        found = slope(Networks(state.critic, state.imitator), h, batch, target)
-        return float(np.abs(found.critic.body.layers[-1].bias).sum())
+        reward = np.full(batch.data.reward.shape, far, np.float32)
+        found = slope(state.critic, h, batch._replace(data=batch.data._replace(reward=reward)))
+        return float(np.abs(found.body.layers[-1].bias).sum())
 
     assert pull("huber", 2000.0) == pytest.approx(pull("huber", 1000.0), rel=1e-4)
     assert pull("squared", 2000.0) > 1.9 * pull("squared", 1000.0)

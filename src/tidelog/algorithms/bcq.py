@@ -45,34 +45,23 @@ from tidelog.algorithms.bcq_candidates import (
     drawn,
     values_of_all,
 )
-from tidelog.algorithms.core import fields, samplers
+from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.choosing_actions import in_blocks
-from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.hyperparameters import MAIN, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import (
-    Schedule,
-    Transformation,
-    build_or_default,
-    constant,
-    copied,
-    gradient_step,
-    init_opt_state,
-    polyak_update,
-    tree_where,
-)
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.core.short_form import NetworkMaker, follow_targets, gradient_steps
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.td import PointLoss, between, ensemble_error, squared
 from tidelog.losses.vae import REDUCTIONS, Reduction, mean_over_latents, normal_divergence, reconstruction_error
 from tidelog.networks import recipe
-from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble
-from tidelog.networks.encode import EncoderConfig, after, now
-from tidelog.networks.keys import split_keys
-from tidelog.networks.mlp import Linear, host_generator
+from tidelog.networks.encode import after, now
+from tidelog.networks.keys import fold_in
+from tidelog.networks.mlp import Linear
 from tidelog.networks.perturbation import Perturbation, perturb
 from tidelog.networks.vae import Generator
 from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_shape
@@ -80,16 +69,8 @@ from tidelog.types import Act, Continuous, Observation, Spec, Transition, same_s
 ROWS = 256  # observations whose candidates are evaluated at once
 
 
-class OptStates(NamedTuple):
-    """The optimiser states, one for each network."""
-
-    generator: Any
-    critic: Any
-    perturbation: Any
-
-
 class State(NamedTuple):
-    """Everything that a resumed run needs."""
+    """The networks; optimiser states, the numbers of updates and the key are added."""
 
     generator: Generator
     perturbation: Perturbation
@@ -97,150 +78,16 @@ class State(NamedTuple):
     critic: Ensemble
     target_critic: Ensemble
     latents: jax.Array  # [C, L]: latents of acting without a key
-    opt_states: OptStates
-    step: jax.Array  # int32: updates taken
-    updates: jax.Array  # int32: updates planned, for the schedules
-    key: jax.Array
 
 
-# Losses: each returns the mean over the batch and the input of the next step or the metrics.
-
-
-def generator_loss(
-    generator: Generator, config: BCQ, batch: Batch, noise: jax.Array
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the reconstruction error of the logged actions plus the divergence of their latents; also both alone."""
-    seen, action = now(generator, batch.data), batch.data.action
-    mean, log_std = generator.encode(seen, action)
-    error = reconstruction_error(generator.decode(seen, mean + jnp.exp(log_std) * noise), action)
-    divergence = config.kl_reduction(normal_divergence(mean, log_std))
-    metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
-    return batch.mean(error + config.kl_weight * divergence), metrics
-
-
-def critic_loss(critic: Ensemble, config: BCQ, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the squared (or other) error of every critic against the target [B], and Q(s, a) [E, B]."""
-    q = critic(batch.data.observation, batch.data.action, **batch.data.window)
-    return batch.mean(ensemble_error(q, target, config.critic_loss)), q
-
-
-def perturbation_loss(
-    perturbation: Perturbation, config: BCQ, batch: Batch, proposed: jax.Array, critic: Any
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """Return the negative first critic of perturbed proposals [B, A]; also these actions and their direction."""
-    direction = perturbation(now(perturbation, batch.data), proposed)
-    chosen = perturb(proposed, direction, config.phi)
-    return -batch.mean(critic(now(critic, batch.data), chosen)), (chosen, direction)
-
-
-def target_value(config: BCQ, generator: Generator, state: State, row: Transition, latents: jax.Array) -> jax.Array:
+def target_value(config: BCQ, state: Any, row: Transition, latents: jax.Array) -> jax.Array:
     """Return `r + discount max_i between_e Qtarget_e(s', a_i)` [B] over the candidates of latents [C, B, L]."""
-    correction, critics = state.target_perturbation, state.target_critic
+    generator, correction, critics = state.generator, state.target_perturbation, state.target_critic
     actions = candidates(generator, after(generator, row), correction, after(correction, row), latents, config.phi)
     values = values_of_all(critics, [after(critic, row) for critic in critics.members], actions)
     best = jnp.max(between(values, config.mix), axis=0)
     same_shape(reward=row.reward, discount=row.discount, value=best)
     return row.reward + row.discount * best
-
-
-# The update.
-
-
-def step(config: BCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """Do one update of generator, critics, perturbation and targets, in this order."""
-    row: Transition = batch.data
-    opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
-    noise = drawn(config, state, batch, jax.random.fold_in(state.key, state.step))
-
-    rate = config.generator_learning_rate * config.generator_schedule(progress)
-    generator, generator_opt_state, g_loss, generator_metrics = gradient_step(
-        generator_loss, state.generator, opt_states.generator, rate, config, batch, noise.posterior
-    )
-
-    target = target_value(config, generator, state, row, noise.after)
-    rate = config.critic_learning_rate * config.critic_schedule(progress)
-    critic, critic_opt_state, q_loss, q = gradient_step(
-        critic_loss, state.critic, opt_states.critic, rate, config, batch, target
-    )
-
-    due = (state.step + 1) % config.policy_delay == 0
-    proposed = generator.decode(now(generator, row), noise.now)
-    rate = config.perturbation_learning_rate * config.perturbation_schedule(progress)
-    before = state.perturbation, opt_states.perturbation
-    *following, p_loss, (chosen, direction) = gradient_step(
-        perturbation_loss, *before, rate, config, batch, proposed, critic.members[0]
-    )
-    perturbation, perturbation_opt_state = tree_where(due, before, tuple(following))
-
-    move = jnp.where(due, config.target_rate, 0.0)
-    error = jnp.abs(q - target)  # [E, B]
-    metrics = {
-        "generator_loss": g_loss,
-        "critic_loss": q_loss,
-        "perturbation_loss": p_loss,
-        "td_error": batch.average(jnp.mean(error, axis=0)),
-        "target_q": batch.average(target),
-        **{f"critic_loss_{e + 1}": batch.average(config.critic_loss(q[e] - target)) for e in range(config.critics)},
-        "perturbation_size": batch.average(jnp.mean(jnp.abs(config.phi * direction), axis=-1)),
-        "distance_to_log": batch.average(jnp.linalg.norm(chosen - row.action, axis=-1)),
-        **generator_metrics,
-    }
-    stepped = state._replace(
-        generator=generator,
-        perturbation=perturbation,
-        target_perturbation=polyak_update(state.target_perturbation, perturbation, move),
-        critic=critic,
-        target_critic=polyak_update(state.target_critic, critic, move),
-        opt_states=OptStates(generator_opt_state, critic_opt_state, perturbation_opt_state),
-        step=state.step + 1,
-    )
-    return stepped, Feedback(metrics, priority=batch.per_sample(jnp.mean(error, axis=0)))
-
-
-def losses(config: BCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """Return the three losses of the current networks, without an update, with noise from the state's key."""
-    row: Transition = batch.data
-    noise = drawn(config, state, batch, state.key)
-    g_loss, parts = generator_loss(state.generator, config, batch, noise.posterior)
-    target = target_value(config, state.generator, state, row, noise.after)
-    q_loss, _ = critic_loss(state.critic, config, batch, target)
-    proposed = state.generator.decode(now(state.generator, row), noise.now)
-    p_loss, _ = perturbation_loss(state.perturbation, config, batch, proposed, state.critic.members[0])
-    return {"generator_loss": g_loss, "critic_loss": q_loss, "perturbation_loss": p_loss, **parts}
-
-
-# Initial state.
-
-
-def init(config: BCQ, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Return new networks; targets start as copies of their networks."""
-    random, own = host_generator(key), split_keys(key, config.critics + 4)
-    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
-    latent = config.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
-
-    def new_generator() -> Generator:
-        return Generator.create(
-            random, spec, hidden=config.generator_hidden, latent=latent, encoder_config=encoder_config
-        )
-
-    def new_perturbation() -> Perturbation:
-        return Perturbation.create(random, spec, hidden=config.perturbation_hidden, encoder_config=encoder_config)
-
-    def new_critic() -> Critic:
-        return Critic.create(
-            random, spec, hidden=config.hidden, layer_norm=False, encoder_config=encoder_config, linear=Linear.uniform
-        )
-
-    generator = build_or_default(config.generator_network, new_generator, spec, own[0])
-    perturbation = build_or_default(config.perturbation_network, new_perturbation, spec, own[1])
-    critic = Ensemble(tuple(build_or_default(config.critic_network, new_critic, spec, k) for k in own[4:]))
-    opt_states = OptStates(
-        *(init_opt_state(config.optimiser, network) for network in (generator, critic, perturbation))
-    )
-    latents = jax.jit(clipped_normal, static_argnums=2)(config, own[2], (config.samples, latent))
-    step, planned = scalar(0), scalar(updates)
-    targets = copied(perturbation), copied(critic)
-    return State(generator, perturbation, targets[0], critic, targets[1], latents, opt_states, step, planned, own[3])
 
 
 @register("bcq")
@@ -310,20 +157,62 @@ class BCQ:
                 "fix: drop recurrent_size or your networks"
             )
 
-    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """Return the log with its rewards."""
-        one_reward("BCQ", spec)
-        return {"log": StoreSpec(("reward", "terminated"))}
+    def init(self, spec: Spec, key: jax.Array) -> State:
+        """Return new networks; targets start as copies of their networks."""
+        make = NetworkMaker(self, spec, key)
+        latent = self.latent or 2 * len(spec.action.low)  # type: ignore[union-attr]
+        generator = make(Generator, self.generator_network, hidden=self.generator_hidden, latent=latent)
+        perturbation = make(Perturbation, self.perturbation_network, hidden=self.perturbation_hidden)
+        critic = Ensemble.create(self.critics, lambda: make(Critic, self.critic_network, linear=Linear.uniform))
+        latents = jax.jit(clipped_normal, static_argnums=2)(self, fold_in(key, 2), (self.samples, latent))
+        return State(generator, perturbation, perturbation, critic, critic, latents)
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
-        return (Phase("bcq", samplers.transitions(self), step, losses),)
+    def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+        """Return the losses in the order of the update, and the metrics of each."""
+        row: Transition = batch.data
+        noise = drawn(self, state, batch, key)
+        features = now(state.generator, row)
+        mean, log_std = state.generator.encode(features, row.action)
+        decoded = state.generator.decode(features, mean + jnp.exp(log_std) * noise.posterior)
+        error = reconstruction_error(decoded, row.action)  # [B]
+        divergence = self.kl_reduction(normal_divergence(mean, log_std))  # [B]
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Return new networks for a run of `updates` updates."""
-        return init(self, spec, key, updates)
+        target = target_value(self, jax.lax.stop_gradient(state), row, noise.after)  # [B]
+        q = state.critic(row.observation, row.action, **row.window)  # [E, B]
+        td_error = jnp.abs(q - target)
 
-    def policy_params(self, state: State) -> PolicyParams:
+        proposed = state.generator.decode(features, noise.now)  # [B, A]
+        direction = state.perturbation(now(state.perturbation, row), proposed)
+        action, first = perturb(proposed, direction, self.phi), state.critic.members[0]
+
+        losses = {
+            "generator": batch.mean(error + self.kl_weight * divergence),
+            "critic": batch.mean(ensemble_error(q, target, self.critic_loss)),
+            "perturbation": -batch.mean(first(now(first, row), action)),
+        }
+        metrics = {
+            "generator": {"reconstruction_loss": batch.average(error), "kl_loss": batch.average(divergence)},
+            "critic": {
+                "td_error": batch.average(jnp.mean(td_error, axis=0)),
+                "target_q": batch.average(target),
+                **{f"critic_loss_{e + 1}": batch.average(self.critic_loss(q[e] - target)) for e in range(self.critics)},
+                "priority": batch.per_sample(jnp.mean(td_error, axis=0)),
+            },
+            "perturbation": {
+                "perturbation_size": batch.average(jnp.mean(jnp.abs(self.phi * direction), axis=-1)),
+                "distance_to_log": batch.average(jnp.linalg.norm(action - row.action, axis=-1)),
+            },
+        }
+        return losses, metrics
+
+    def update(self, state: Any, batch: Batch, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        """Do a step of generator and critics, and of perturbation and targets where one is due."""
+        due = (state.step + 1) % self.policy_delay == 0
+        state, metrics = gradient_steps(self, state, batch, key, ["generator", "critic"])
+        state, more = gradient_steps(self, state, batch, key, ["perturbation"], due)
+        return follow_targets(self, state, due), metrics | more
+
+    def policy_params(self, state: Any) -> PolicyParams:
         """Return generator, perturbation, the first critic and the fixed latents."""
         return PolicyParams(state.generator, state.perturbation, state.critic.members[0], state.latents)
 
@@ -335,8 +224,6 @@ class BCQ:
         self,
         params: PolicyParams,
         observation: Observation,
-        *,
-        mask: jax.Array | None = None,
         carry: Any = None,
         key: jax.Array | None = None,
     ) -> Act:
@@ -351,11 +238,6 @@ class BCQ:
 
         action, carry = in_blocks(some, (observation, carry, latents), ROWS)
         return Act(action, None, carry)
-
-    def distribution(
-        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
-    ) -> None:
-        """Return None: the best of random candidates has no density."""
 
     def recipe(self, params: PolicyParams) -> dict[str, Any]:
         """Return the computation of candidates, perturbation and values as plain nodes."""

@@ -33,64 +33,43 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields, samplers
+from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.choosing_actions import EpsilonGreedy
-from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, one_reward
 from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import (
-    Schedule,
-    Transformation,
-    build_or_default,
-    constant,
-    copied,
-    gradient_step,
-    init_opt_state,
-    polyak_update,
-)
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.core.short_form import NetworkMaker
 from tidelog.data.scaling import RewardScaling
 from tidelog.errors import ConfigError
 from tidelog.losses.imitation import categorical_log_probability, mean_square, pick
 from tidelog.losses.td import PointLoss, ensemble_error, huber
 from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, gaussian, policy_after
-from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, ratings_after
-from tidelog.networks.encode import SHARING, EncoderConfig, Sharing, with_pictures
-from tidelog.networks.keys import split_keys
-from tidelog.networks.mlp import Linear, host_generator
+from tidelog.networks.encode import SHARING, Sharing, with_pictures
+from tidelog.networks.mlp import Linear
 from tidelog.support import allow, best, supported
 from tidelog.types import Act, Discrete, Observation, Spec, Transition, same_shape
 
 
-class Networks(NamedTuple):
-    """The networks of one loss. An imitator without an encoder uses the critic's encoder."""
-
-    critic: Critic
-    imitator: Actor
-
-
 class State(NamedTuple):
-    """Everything that a resumed run needs."""
+    """The networks; optimiser states, the numbers of updates and the key are added.
+
+    An imitator without an encoder uses the critic's encoder.
+    """
 
     critic: Critic
     imitator: Actor
     target_critic: Critic | None  # None: the critic is its own target
-    opt_state: Any  # of the optimiser
-    step: jax.Array  # int32: updates taken
-    updates: jax.Array  # int32: updates planned, for the schedule
-    key: jax.Array
 
-
-PolicyParams = Networks  # the arrays that acting reads
 
 # Network outputs.
 
 
-def seeing(networks: Networks) -> Any:
-    """Return the imitator with the encoder that it uses."""
+def seeing(networks: Any) -> Any:
+    """Return the imitator of a state or of a policy with the encoder that it uses."""
     without_encoder = isinstance(networks.imitator, Actor) and networks.imitator.encoder is None
     if not without_encoder:
         return networks.imitator
@@ -99,7 +78,7 @@ def seeing(networks: Networks) -> Any:
     )
 
 
-def step_along(params: PolicyParams, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
+def step_along(params: Any, observation: Observation, carry: Any) -> tuple[jax.Array, jax.Array, Any]:
     """Return Q and logits [B, A] of one more observation, and the new recurrent state."""
     critic: Any = params.critic
     imitator = seeing(params)
@@ -110,109 +89,18 @@ def step_along(params: PolicyParams, observation: Observation, carry: Any) -> tu
     return values, policy.logits, jnp.concatenate([one, two], axis=1)
 
 
-# Losses: each returns the mean over the batch and its metrics.
+# The update.
 
 
-def target_value(config: DiscreteBCQ, state: State, row: Transition) -> jax.Array:
+def target_value(config: DiscreteBCQ, state: Any, row: Transition) -> jax.Array:
     """`r + discount Qtarget(s', a*)` [B], a* the best supported action."""
     target_critic = state.critic if state.target_critic is None else state.target_critic
-    logits = policy_after(seeing(Networks(state.critic, state.imitator)), row).logits
+    logits = policy_after(seeing(state), row).logits
     rated = ratings_after(target_critic, row)
     values = ratings_after(state.critic, row) if config.double else rated
     following = pick(rated, best(values, supported(logits, config.threshold, row.next_mask)))
     same_shape(reward=row.reward, discount=row.discount, value=following)
     return row.reward + row.discount * following
-
-
-def total_loss(
-    networks: Networks, config: DiscreteBCQ, batch: Batch, target: jax.Array
-) -> tuple[jax.Array, tuple[dict[str, jax.Array], jax.Array]]:
-    """Return the sum of TD error, imitation error and logit penalty; also the metrics and Q(s, a) [B]."""
-    row: Transition = batch.data
-    values = networks.critic.all_actions(row.observation, **row.window)
-    logits = seeing(networks)(row.observation, **row.window).logits
-    q = pick(values, row.action)
-    q_loss = batch.mean(ensemble_error(q[None], target, config.critic_loss))
-    imitation_loss = -batch.mean(categorical_log_probability(allow(logits, row.mask), row.action))
-    logit_loss = batch.mean(mean_square(logits, row.mask))
-    loss = q_loss + imitation_loss + config.logit_penalty * logit_loss
-    allowed = supported(logits, config.threshold, row.mask)
-    filtered = ~jnp.take_along_axis(allowed, jnp.argmax(allow(values, row.mask), axis=-1)[..., None], axis=-1)[..., 0]
-    metrics = {
-        "loss": loss,
-        "q_loss": q_loss,
-        "imitation_loss": imitation_loss,
-        "logit_loss": logit_loss,
-        "q_mean": batch.average(q),
-        "supported_actions": batch.average(jnp.sum(allowed, axis=-1).astype(jnp.float32)),
-        "filtered_share": batch.average(filtered),
-    }
-    return loss, (metrics, q)
-
-
-# The update.
-
-
-def step(config: DiscreteBCQ, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """Do one update of critic and imitator together, then of the target."""
-    target = target_value(config, state, batch.data)
-    networks = Networks(state.critic, state.imitator)
-    rate = config.learning_rate * config.schedule(state.step / jnp.maximum(state.updates, 1))
-    networks, opt_state, _, (metrics, q) = gradient_step(
-        total_loss, networks, state.opt_state, rate, config, batch, target
-    )
-    target_critic = state.target_critic
-    if target_critic is not None:
-        target_critic = polyak_update(target_critic, networks.critic, _share(config, state.step + 1))
-    updated = state._replace(
-        **networks._asdict(), target_critic=target_critic, opt_state=opt_state, step=state.step + 1
-    )
-    metrics |= {"target_q": batch.average(target)}
-    return updated, Feedback(metrics, priority=batch.per_sample(jnp.abs(q - target)))
-
-
-def losses(config: DiscreteBCQ, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """Return the losses of the current networks, without an update."""
-    target = target_value(config, state, batch.data)
-    _, (metrics, _) = total_loss(Networks(state.critic, state.imitator), config, batch, target)
-    return {name: metrics[name] for name in ("loss", "q_loss", "imitation_loss", "logit_loss")}
-
-
-def _share(config: DiscreteBCQ, step: jax.Array) -> jax.Array | float:
-    """Return the rate of the target's Polyak update after update `step`."""
-    if config.copy_period is not None:
-        return jnp.where(step % config.copy_period == 0, 1.0, 0.0)
-    return 0.0 if config.target_rate is None else config.target_rate
-
-
-# Initial state.
-
-
-def init(config: DiscreteBCQ, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Return new networks; the target critic starts as a copy of the critic."""
-    random = host_generator(key)
-    one, two, rest = split_keys(key, 3)
-    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
-    shape: dict[str, Any] = {
-        "hidden": config.hidden,
-        "layer_norm": config.layer_norm,
-        "encoder_config": encoder_config,
-        "linear": Linear.uniform,
-    }
-
-    def new_critic() -> Critic:
-        return Critic.create(random, spec, **shape)
-
-    def new_imitator() -> Actor:
-        return Actor.create(random, spec, head=gaussian, **shape)
-
-    critic = build_or_default(config.critic_network, new_critic, spec, one)
-    imitator = build_or_default(config.imitator_network, new_imitator, spec, two)
-    if config.shared(spec) and not (config.recurrent_size or config.critic_network or config.imitator_network):
-        imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
-    target = None if config.target_rate is None and config.copy_period is None else copied(critic)
-    opt_state = init_opt_state(config.optimiser, Networks(critic, imitator))
-    return State(critic, imitator, target, opt_state, scalar(0), scalar(updates), rest)
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -283,6 +171,7 @@ class DiscreteBCQ:
 
     takes: ClassVar[tuple[type, ...]] = (Discrete,)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    loss_names: ClassVar[dict[Any, str]] = {("critic", "imitator"): "loss"}
 
     @classmethod
     def preset(cls, name: str) -> DiscreteBCQ:
@@ -302,30 +191,48 @@ class DiscreteBCQ:
                 "fix: drop recurrent_size or your networks"
             )
 
-    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """Return the log with its rewards."""
-        one_reward("DiscreteBCQ", spec)
-        return {"log": StoreSpec(("reward", "terminated"))}
+    def init(self, spec: Spec, key: jax.Array) -> State:
+        """Return new networks; the target critic starts as a copy of the critic."""
+        make = NetworkMaker(self, spec, key)
+        critic = make(Critic, self.critic_network, linear=Linear.uniform)
+        imitator = make(Actor, self.imitator_network, head=gaussian, linear=Linear.uniform)
+        if self.shared(spec) and not (self.recurrent_size or self.critic_network or self.imitator_network):
+            imitator = eqx.tree_at(lambda actor: actor.encoder, imitator, None)
+        has_target = self.target_rate is not None or self.copy_period is not None
+        return State(critic, imitator, critic if has_target else None)
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
-        return (Phase("discrete-bcq", samplers.transitions(self), step, losses),)
+    def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[Any, jax.Array], dict[str, Any]]:
+        """Return the sum of TD error, imitation error and logit penalty, and the metrics."""
+        row: Transition = batch.data
+        target = target_value(self, jax.lax.stop_gradient(state), row)  # [B]
+        values = state.critic.all_actions(row.observation, **row.window)  # [B, A]
+        logits = seeing(state)(row.observation, **row.window).logits  # [B, A]
+        q = pick(values, row.action)
+        q_loss = batch.mean(ensemble_error(q[None], target, self.critic_loss))
+        imitation_loss = -batch.mean(categorical_log_probability(allow(logits, row.mask), row.action))
+        logit_loss = batch.mean(mean_square(logits, row.mask))
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Return new networks for a run of `updates` updates."""
-        return init(self, spec, key, updates)
+        allowed = supported(logits, self.threshold, row.mask)
+        greedy = jnp.argmax(allow(values, row.mask), axis=-1)[..., None]
+        metrics = {
+            "q_loss": q_loss,
+            "imitation_loss": imitation_loss,
+            "logit_loss": logit_loss,
+            "q_mean": batch.average(q),
+            "target_q": batch.average(target),
+            "supported_actions": batch.average(jnp.sum(allowed, axis=-1).astype(jnp.float32)),
+            "filtered_share": batch.average(~jnp.take_along_axis(allowed, greedy, axis=-1)[..., 0]),
+            "priority": batch.per_sample(jnp.abs(q - target)),
+        }
+        return {("critic", "imitator"): q_loss + imitation_loss + self.logit_penalty * logit_loss}, metrics
 
-    def policy_params(self, state: State) -> PolicyParams:
-        """Return critic and imitator."""
-        return PolicyParams(state.critic, state.imitator)
-
-    def start(self, params: PolicyParams, batch: int) -> jax.Array | None:
+    def start(self, params: Any, batch: int) -> jax.Array | None:
         """Return both initial recurrent states, concatenated; None for feed-forward networks."""
         return None if self.recurrent_size is None else jnp.zeros((batch, 2 * self.recurrent_size))
 
     def act(
         self,
-        params: PolicyParams,
+        params: Any,
         observation: Observation,
         *,
         mask: jax.Array | None = None,
@@ -338,23 +245,19 @@ class DiscreteBCQ:
         return Act(action, policy.log_probability(action), carry)
 
     def distribution(
-        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
+        self, params: Any, observation: Observation, mask: jax.Array | None = None, carry: Any = None
     ) -> EpsilonGreedy:
         """Return the distribution of the sampled policy."""
         return self._policy(params, observation, mask, carry)[0]
 
     def _policy(
-        self, params: PolicyParams, observation: Observation, mask: jax.Array | None, carry: Any
+        self, params: Any, observation: Observation, mask: jax.Array | None, carry: Any
     ) -> tuple[EpsilonGreedy, Any]:
         carry = self.start(params, len(next(iter(observation.values())))) if carry is None else carry
         values, logits, carry = step_along(params, observation, carry)
         return EpsilonGreedy(values, supported(logits, self.threshold, mask), self.epsilon), carry
 
-    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
-        """Return the critic's values [B, A], also of unsupported actions; None for recurrent networks."""
-        return params.critic.all_actions(observation) if self.recurrent_size is None else None
-
-    def recipe(self, params: PolicyParams) -> dict[str, Any]:
+    def recipe(self, params: Any) -> dict[str, Any]:
         """Return the acting computation of critic and imitator as plain nodes."""
         act = {
             "kind": "supported",

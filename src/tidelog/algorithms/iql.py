@@ -35,59 +35,30 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tidelog.algorithms.core import fields, samplers
-from tidelog.algorithms.core.choosing_actions import choose, sampled, start
-from tidelog.algorithms.core.contract import Feedback, Phase, StoreSpec, check_components
+from tidelog.algorithms.core import fields
 from tidelog.algorithms.core.hyperparameters import MAIN, chosen_preset, hyperparameters, number, own, static
-from tidelog.algorithms.core.optimisation import (
-    Schedule,
-    Transformation,
-    build_or_default,
-    constant,
-    copied,
-    cosine,
-    gradient_step,
-    init_opt_state,
-    polyak_update,
-)
+from tidelog.algorithms.core.optimisation import Schedule, Transformation, constant, cosine
 from tidelog.algorithms.core.registry import register
 from tidelog.algorithms.core.sampling import Batch
+from tidelog.algorithms.core.short_form import NetworkMaker
 from tidelog.data.scaling import RewardScaling
 from tidelog.losses.components import Components
 from tidelog.losses.expectile import expectile_error
 from tidelog.losses.policy import advantage_weight
 from tidelog.losses.td import PointLoss, ensemble_error, squared
-from tidelog.networks import recipe
 from tidelog.networks.actor import Actor, HeadFactory, gaussian
-from tidelog.networks.arrays import scalar
 from tidelog.networks.convolution import Layers, by_size
 from tidelog.networks.critic import Critic, Ensemble, Value, value_and_next_value
-from tidelog.networks.distributions import Distribution
-from tidelog.networks.encode import EncoderConfig
-from tidelog.networks.keys import split_keys
-from tidelog.networks.mlp import host_generator
-from tidelog.types import Act, Continuous, Discrete, Observation, Spec, Transition
-
-
-class OptStates(NamedTuple):
-    """The optimiser states, one for each network."""
-
-    actor: Any
-    critic: Any
-    value: Any
+from tidelog.types import Continuous, Discrete, Spec, Transition
 
 
 class State(NamedTuple):
-    """Everything that a resumed run needs."""
+    """The networks; optimiser states, the numbers of updates and the key are added."""
 
     actor: Actor
     critic: Ensemble
     target_critic: Ensemble
     value: Value
-    opt_states: OptStates
-    step: jax.Array  # int32: updates taken
-    updates: jax.Array  # int32: updates planned, for the schedules
-    key: jax.Array
 
 
 class PolicyParams(NamedTuple):
@@ -95,141 +66,6 @@ class PolicyParams(NamedTuple):
 
     actor: Actor
     critic: Ensemble
-
-
-# Losses: each returns the mean over the batch and the input of the next step or the metrics.
-
-
-def value_loss(value: Value, config: IQL, batch: Batch, q: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the expectile error of V against the target critics' q [B], and V(s) [B]."""
-    rewards = components(config, batch.data)
-    v = value(batch.data.observation, **batch.data.window)
-    side = rewards.expand(rewards.total(q - v))
-    return batch.mean(rewards.average(expectile_error(q - v, config.expectile, side))), v
-
-
-def actor_loss(
-    actor: Actor, config: IQL, batch: Batch, advantage: jax.Array, key: jax.Array | None
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Return the advantage-weighted imitation error of the logged actions, and its metrics."""
-    row: Transition = batch.data
-    weight = advantage_weight(advantage, config.temperature, config.max_weight)
-    policy = actor(row.observation, mask=row.mask, dropout=config.dropout, key=key, **row.window)
-    entropy = policy.entropy()
-    share = jnp.square(batch.average(weight)) / jnp.maximum(batch.average(jnp.square(weight)), 1e-30)
-    metrics = {"capped_share": batch.average(weight >= config.max_weight), "effective_share": share}
-    if entropy is not None:
-        metrics["entropy"] = batch.average(entropy)
-    return batch.mean(weight * policy.imitation_error(row.action)), metrics
-
-
-def critic_loss(critic: Ensemble, config: IQL, batch: Batch, target: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the squared (or other) error of every critic against the target [B], and Q(s, a) [E, B]."""
-    q = critic(batch.data.observation, batch.data.action, **batch.data.window)
-    errors = ensemble_error(q, target, config.critic_loss)
-    return batch.mean(components(config, batch.data).average(errors)), q
-
-
-# The inputs of these losses.
-
-
-def target_critic_value(config: IQL, state: State, row: Transition) -> tuple[jax.Array, jax.Array]:
-    """Return the smallest target critic's value [B] of the logged action, and all of them [E, B]."""
-    values = state.target_critic(row.observation, row.action, **row.window)
-    return components(config, row).smallest(values), values
-
-
-def advantage_and_target(value: Value, config: IQL, row: Transition, q: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the advantage `q - V(s)` [B] and the critics' target `r + discount V(s')` [B]."""
-    rewards = components(config, row)
-    v, next_v = value_and_next_value(value, row)
-    return rewards.total(q - v), row.reward + rewards.expand(row.discount) * next_v
-
-
-def components(config: IQL, row: Transition) -> Components:
-    """Return the reward components, and their weights where the log has several."""
-    if row.reward.ndim == row.discount.ndim:
-        return Components(None)
-    weights = config.reward_weights
-    return Components(jnp.ones(row.reward.shape[-1]) if weights is None else jnp.asarray(weights))
-
-
-# The update.
-
-
-def step(config: IQL, state: State, batch: Batch) -> tuple[State, Feedback]:
-    """Do one update of value, actor, critics and target critics, in this order."""
-    row: Transition = batch.data
-    opt_states, progress = state.opt_states, state.step / jnp.maximum(state.updates, 1)
-    q, target_q = target_critic_value(config, state, row)
-
-    rate = config.value_learning_rate * config.value_schedule(progress)
-    value, value_opt_state, v_loss, v = gradient_step(value_loss, state.value, opt_states.value, rate, config, batch, q)
-
-    advantage, target = advantage_and_target(value, config, row, q)
-    key = None if config.dropout is None else jax.random.fold_in(state.key, state.step)
-    rate = config.actor_learning_rate * config.actor_schedule(progress)
-    actor, actor_opt_state, a_loss, actor_metrics = gradient_step(
-        actor_loss, state.actor, opt_states.actor, rate, config, batch, advantage, key
-    )
-
-    rate = config.critic_learning_rate * config.critic_schedule(progress)
-    critic, critic_opt_state, q_loss, logged_q = gradient_step(
-        critic_loss, state.critic, opt_states.critic, rate, config, batch, target
-    )
-
-    due = (state.step + 1) % config.target_update_period == 0
-    target_critic = polyak_update(state.target_critic, critic, jnp.where(due, config.target_rate, 0.0))
-
-    total, mean = components(config, row).total, batch.average(advantage)
-    metrics = {
-        "value_loss": v_loss,
-        "actor_loss": a_loss,
-        "critic_loss": q_loss,
-        "advantage_mean": mean,
-        "advantage_std": jnp.sqrt(batch.average(jnp.square(advantage - mean))),
-        "q_mean": batch.average(jnp.mean(total(logged_q), axis=0)),
-        "v_mean": batch.average(total(v)),
-        "target_gap": batch.average(jnp.mean(jnp.abs(total(logged_q - target_q)), axis=0)),
-        **actor_metrics,
-    }
-    opt_states = OptStates(actor_opt_state, critic_opt_state, value_opt_state)
-    updated = State(actor, critic, target_critic, value, opt_states, state.step + 1, state.updates, state.key)
-    error = jnp.mean(jnp.abs(total(logged_q - target)), axis=0)
-    return updated, Feedback(metrics, priority=batch.per_sample(error))
-
-
-def losses(config: IQL, state: State, batch: Batch, key: jax.Array) -> dict[str, jax.Array]:
-    """Return the three losses of the current networks, without an update and without dropout."""
-    q, _ = target_critic_value(config, state, batch.data)
-    advantage, target = advantage_and_target(state.value, config, batch.data, q)
-    return {
-        "value_loss": value_loss(state.value, config, batch, q)[0],
-        "actor_loss": actor_loss(state.actor, config, batch, advantage, None)[0],
-        "critic_loss": critic_loss(state.critic, config, batch, target)[0],
-    }
-
-
-# Initial state.
-
-
-def init(config: IQL, spec: Spec, key: jax.Array, updates: int) -> State:
-    """Return new networks; the target critics start as copies of the critics."""
-    generator = host_generator(key)
-    encoder_config = EncoderConfig(config.embedding, config.hidden[0], config.convolutions, config.recurrent_size)
-    shape: dict[str, Any] = {"hidden": config.hidden, "layer_norm": config.layer_norm, "encoder_config": encoder_config}
-    own = split_keys(key, config.critics + 3)
-
-    def new_critic() -> Critic:
-        return Critic.create(generator, spec, **shape)
-
-    actor = build_or_default(
-        config.actor_network, lambda: Actor.create(generator, spec, head=config.actor_head, **shape), spec, own[0]
-    )
-    critic = Ensemble(tuple(build_or_default(config.critic_network, new_critic, spec, k) for k in own[3:]))
-    value = build_or_default(config.value_network, lambda: Value.create(generator, spec, **shape), spec, own[1])
-    opt_states = OptStates(*(init_opt_state(config.optimiser, network) for network in (actor, critic, value)))
-    return State(actor, critic, copied(critic), value, opt_states, scalar(0), scalar(updates), own[2])
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -302,60 +138,48 @@ class IQL:
         """Return the authors' settings for a family of D4RL tasks: locomotion, antmaze, adroit or kitchen."""
         return cls(**chosen_preset("IQL", PRESETS, name))
 
-    def stores(self, spec: Spec) -> dict[str, StoreSpec]:
-        """Return the log with its rewards."""
-        check_components(self.reward_weights, spec)
-        return {"log": StoreSpec(("reward", "terminated"))}
+    def init(self, spec: Spec, key: jax.Array) -> State:
+        """Return new networks; the target critics start as copies of the critics."""
+        make = NetworkMaker(self, spec, key)
+        actor = make(Actor, self.actor_network, head=self.actor_head)
+        critic = Ensemble.create(self.critics, lambda: make(Critic, self.critic_network))
+        return State(actor, critic, critic, make(Value, self.value_network))
 
-    def phases(self) -> tuple[Phase, ...]:
-        """Return one phase over transitions of the log, or over windows of them for recurrent networks."""
-        return (Phase("iql", samplers.transitions(self), step, losses),)
+    def loss(self, state: Any, batch: Batch, key: jax.Array) -> tuple[dict[str, jax.Array], dict[str, Any]]:
+        """Return the losses in the order of the update, and the metrics of each."""
+        row: Transition = batch.data
+        rewards = Components.of(row.reward, row.discount, self.reward_weights)
+        targets = state.target_critic(row.observation, row.action, **row.window)  # [E, B]
+        q = rewards.smallest(targets)  # [B]
+        v, next_v = value_and_next_value(state.value, row)  # [B]
+        advantage = rewards.total(q - v)
+        weight = advantage_weight(advantage, self.temperature, self.max_weight)
+        policy = state.actor(row.observation, mask=row.mask, dropout=self.dropout, key=key, **row.window)
+        target = row.reward + rewards.expand(row.discount) * next_v
+        logged_q = state.critic(row.observation, row.action, **row.window)  # [E, B]
 
-    def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
-        """Return new networks for a run of `updates` updates."""
-        return init(self, spec, key, updates)
+        value_errors = expectile_error(q - v, self.expectile, rewards.expand(advantage))
+        losses = {
+            "value": batch.mean(rewards.average(value_errors)),
+            "actor": batch.mean(weight * policy.imitation_error(row.action)),
+            "critic": batch.mean(rewards.average(ensemble_error(logged_q, target, self.critic_loss))),
+        }
+        mean, entropy = batch.average(advantage), policy.entropy()
+        share = jnp.square(batch.average(weight)) / jnp.maximum(batch.average(jnp.square(weight)), 1e-30)
+        actor = {"capped_share": batch.average(weight >= self.max_weight), "effective_share": share}
+        critic = {
+            "advantage_mean": mean,
+            "advantage_std": jnp.sqrt(batch.average(jnp.square(advantage - mean))),
+            "q_mean": batch.average(jnp.mean(rewards.total(logged_q), axis=0)),
+            "target_gap": batch.average(jnp.mean(jnp.abs(rewards.total(logged_q - targets)), axis=0)),
+            "priority": batch.per_sample(jnp.mean(jnp.abs(rewards.total(logged_q - target)), axis=0)),
+        }
+        return losses, {
+            "value": {"v_mean": batch.average(rewards.total(v))},
+            "actor": actor if entropy is None else actor | {"entropy": batch.average(entropy)},
+            "critic": critic,
+        }
 
-    def policy_params(self, state: State) -> PolicyParams:
+    def policy_params(self, state: Any) -> PolicyParams:
         """Return actor and critics."""
         return PolicyParams(state.actor, state.critic)
-
-    def start(self, params: PolicyParams, batch: int) -> Any:
-        """Return the actor's initial recurrent state."""
-        return start(params.actor, batch)
-
-    def act(
-        self,
-        params: PolicyParams,
-        observation: Observation,
-        *,
-        mask: jax.Array | None = None,
-        carry: Any = None,
-        key: jax.Array | None = None,
-    ) -> Act:
-        """Return the actor's mode, or a sample with a key."""
-        return choose(params.actor, observation, mask, carry, key, self.epsilon)
-
-    def distribution(
-        self, params: PolicyParams, observation: Observation, mask: jax.Array | None = None, carry: Any = None
-    ) -> Distribution:
-        """Return the distribution of the sampled policy."""
-        return sampled(params.actor, observation, mask, carry, self.epsilon)[0]
-
-    def q_values(self, params: PolicyParams, observation: Observation) -> jax.Array | None:
-        """Return the smallest critic's values [B, A] of discrete actions; None for continuous or recurrent networks."""
-        has_all_actions = all(getattr(member, "actions", None) for member in params.critic.members)
-        if not has_all_actions or self.recurrent_size is not None:
-            return None
-        values = params.critic.all_actions(observation)
-        if values.ndim == 3:
-            return jnp.min(values, axis=0)
-        weights = jnp.ones(values.shape[2]) if self.reward_weights is None else jnp.asarray(self.reward_weights)
-        return jnp.min(jnp.sum(values * weights[:, None], axis=2), axis=0)
-
-    def recipe(self, params: PolicyParams) -> dict[str, Any]:
-        """Return the acting computation and the Q-values of discrete actions as plain nodes."""
-        members, values = params.critic.members, None
-        if all(getattr(member, "actions", None) for member in members) and self.recurrent_size is None:
-            ones = None if members[0].rewards is None else [1.0] * members[0].rewards
-            values = recipe.smallest(members, list(self.reward_weights) if ones and self.reward_weights else ones)
-        return recipe.whole(recipe.likely(params.actor, self.epsilon), values, self.recurrent_size)

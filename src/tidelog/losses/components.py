@@ -16,6 +16,13 @@ class Components(NamedTuple):
 
     weights: jax.Array | None
 
+    @classmethod
+    def of(cls, reward: jax.Array, scalar: jax.Array, weights: tuple[float, ...] | None) -> Components:
+        """Return the components of rewards [B, K], or of one reward [B] as `scalar` has; weights None means ones."""
+        if reward.ndim == scalar.ndim:
+            return cls(None)
+        return cls(jnp.ones(reward.shape[-1]) if weights is None else jnp.asarray(weights))
+
     def total(self, values: jax.Array) -> jax.Array:
         """Return the weighted sum over components: [..., K] -> [...]."""
         return values if self.weights is None else jnp.sum(values * self.weights, axis=-1)

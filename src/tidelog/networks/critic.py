@@ -140,6 +140,22 @@ class Ensemble(eqx.Module):
         return jnp.stack([member.all_actions(observation) for member in self.members])
 
 
+def smallest_values(critic: Any, observation: Observation, weights: tuple[float, ...] | None) -> jax.Array | None:
+    """Return the smallest critic's values [B, A] of all discrete actions, or None for continuous ones.
+
+    `critic` is one network or an ensemble; several rewards are summed by `weights` [K] (None: ones).
+    """
+    if not all(getattr(member, "actions", None) for member in getattr(critic, "members", (critic,))):
+        return None
+    values: jax.Array = critic.all_actions(observation)
+    if not isinstance(critic, Ensemble):
+        values = values[None]
+    if values.ndim == 4:  # [E, B, K, A]
+        weighing = jnp.ones(values.shape[2]) if weights is None else jnp.asarray(weights)
+        values = jnp.sum(values * weighing[:, None], axis=2)
+    return jnp.min(values, axis=0)
+
+
 def with_values(tree: Any, factor: float, constant: Any) -> Any:
     """Return a tree whose critics and value networks have values `factor * value + constant` instead.
 

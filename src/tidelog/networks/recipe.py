@@ -151,6 +151,15 @@ def smallest(critics: Any, weights: list[float] | None = None) -> Node:
     return {"kind": "smallest", "critics": [network(critic) for critic in critics], "weights": weights}
 
 
+def values(critic: Any, weights: tuple[float, ...] | None = None) -> Node | None:
+    """Return the node of `smallest_values` of a critic or an ensemble; None for continuous actions and without one."""
+    members = getattr(critic, "members", (critic,))
+    if not all(getattr(member, "actions", None) for member in members):
+        return None
+    several = members[0].rewards
+    return smallest(members, None if several is None else [1.0] * several if weights is None else list(weights))
+
+
 def greedy(critics: Any, epsilon: Any) -> Node:
     """Return the node of the best allowed action by the smallest critic; samples are uniform at rate `epsilon`."""
     return {"kind": "greedy", "values": smallest(critics), "epsilon": float(epsilon)}

@@ -306,7 +306,7 @@ def generator_loss(
     mean, log_std = generator.encode(inputs.states, inputs.vectors)
     error = reconstruction_error(generator.decode(inputs.states, mean + jnp.exp(log_std) * noise), inputs.vectors)
     divergence = mean_over_latents(normal_divergence(mean, log_std))
-    metrics = {"reconstruction_loss": batch.average(error), "kl": batch.average(divergence)}
+    metrics = {"reconstruction_loss": batch.average(error), "kl_loss": batch.average(divergence)}
     return batch.mean(error + config.kl_weight * divergence), metrics
 
 

@@ -57,6 +57,15 @@ def init_opt_state(optimiser: Transformation, network: Any) -> optax.OptState:
     return jax.tree.map(lambda leaf: from_host(np.zeros(leaf.shape, leaf.dtype)), shapes)
 
 
+def clipped(gradient: Any, limit: jax.Array | float | None) -> Any:
+    """Return the gradient, shrunk to this norm where it is longer."""
+    if limit is None:
+        return gradient
+    norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
+    shrink = jnp.minimum(1.0, limit / jnp.maximum(norm, 1e-12))
+    return jax.tree.map(lambda g: g * shrink, gradient)
+
+
 def descend(
     optimiser: Transformation,
     network: Network,
@@ -67,10 +76,7 @@ def descend(
 ) -> tuple[Network, Any]:
     """Do one step against the gradient, `rate` times the optimiser's direction; `clip` bounds the gradient's norm."""
     with jax.named_scope("optimiser"):  # profiles name it
-        if clip is not None:
-            norm = jnp.sqrt(sum(jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradient)))
-            shrink = jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
-            gradient = jax.tree.map(lambda g: g * shrink, gradient)
+        gradient = clipped(gradient, clip)
         direction, opt_state = optimiser().update(gradient, opt_state, eqx.filter(network, eqx.is_inexact_array))
         updated = eqx.apply_updates(network, jax.tree.map(lambda d: -rate * d, direction))
     return updated, opt_state
