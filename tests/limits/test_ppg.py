@@ -15,7 +15,7 @@ from tidelog import PPG, PPO
 from tidelog.algorithms.core.contract import Collecting
 from tidelog.algorithms.core.running_statistics import Running
 from tidelog.algorithms.core.sampling import Batch
-from tidelog.algorithms.phasic import auxiliary_loss, freeze, value_unit
+from tidelog.algorithms.phasic import auxiliary_loss, record_old_policy, value_unit
 from tidelog.algorithms.ppg import estimate, joint_loss, policy_loss, value_loss
 from tidelog.envs.registry import functional
 from tidelog.networks.phasic import ARCHITECTURES
@@ -44,7 +44,7 @@ def remembered(env="jax:CartPole-v1", **changes):
     """Return the learner before its first auxiliary phase, with the phase prepared."""
     h, learner = tiny(**changes), after(2 * POLICY_UPDATES, env=env, **changes)
     memory = learner.segments["phase_buffer"]
-    columns = memory.columns | eqx.filter_jit(freeze)(as_arrays(h), learner.state, memory.columns)[1]
+    columns = memory.columns | eqx.filter_jit(record_old_policy)(as_arrays(h), learner.state, memory.columns)[1]
     return learner._replace(segments=learner.segments | {"phase_buffer": memory._replace(columns=columns)})
 
 

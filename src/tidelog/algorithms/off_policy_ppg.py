@@ -51,9 +51,9 @@ from tidelog.algorithms.core.segments import Columns, LivePasses, LiveUniform, W
 from tidelog.algorithms.phasic import (
     Rewards,
     auxiliary_loss,
-    drift,
     explained_variance,
-    freeze,
+    kl_after,
+    record_old_policy,
     scale_rewards,
     scaled,
     standardise,
@@ -380,12 +380,25 @@ class OffPolicyPPG:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return the policy phase over both stores, and the auxiliary phase over `value` every `aux_every` rounds."""
-        samplers = {name: Sampler(name, self.minibatch, Whole(), LiveUniform()) for name in ("policy", "value")}
-        before, over = (count_rewards, "fresh") if self.reward_normalisation else (None, None)
-        policy = Phase("policy", samplers, step, losses, _policy_updates, before, over=over)
-        again = Sampler("value", self.auxiliary_minibatch, Whole(), LivePasses())
-        auxiliary = Phase("auxiliary", again, auxiliary_step, auxiliary_losses, _auxiliary_updates, freeze, drift)
-        return (policy, *((auxiliary,) if self.auxiliary_epochs else ()))
+        policy = Phase(
+            name="policy",
+            samplers={name: Sampler(name, self.minibatch, Whole(), LiveUniform()) for name in ("policy", "value")},
+            step=step,
+            losses=losses,
+            updates=_policy_updates,
+            prepare=count_rewards if self.reward_normalisation else None,
+            over="fresh" if self.reward_normalisation else None,
+        )
+        auxiliary = Phase(
+            name="auxiliary",
+            samplers=Sampler("value", self.auxiliary_minibatch, Whole(), LivePasses()),
+            step=auxiliary_step,
+            losses=auxiliary_losses,
+            updates=_auxiliary_updates,
+            prepare=record_old_policy,
+            conclude=kl_after,
+        )
+        return (policy, *([auxiliary] if self.auxiliary_epochs else []))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Return a new network for a run of `updates` updates."""

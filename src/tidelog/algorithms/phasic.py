@@ -153,7 +153,7 @@ def gradient_update(
 # Before and after the auxiliary phase: the old policy, and the divergence from it.
 
 
-def freeze(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
+def record_old_policy(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     """Add the policy's distributions over the whole store."""
     return state, {
         "old": apply_in_blocks(
@@ -162,7 +162,7 @@ def freeze(config: Any, state: Any, columns: Columns) -> tuple[Any, Columns]:
     }
 
 
-def drift(config: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
+def kl_after(config: Any, state: Any, columns: Columns) -> dict[str, jax.Array]:
     """Return the divergence [C, T] from the old policy over the whole store, after the phase."""
 
     def one(observation: Observation, mask: jax.Array | None, old: Any, *past: SegmentStart) -> jax.Array:

@@ -2,7 +2,21 @@
 
 Cobbe, Hilton, Klimov, Schulman 2020, arXiv:2009.04416; reference implementation: openai/phasic-policy-gradient.
 
-A round collects a rollout and runs the policy phase on it; the auxiliary phase runs every `policy_iterations` rounds.
+Algorithm 1, as the loop of rounds runs it (`tests/algorithms/test_schedule_of_ppg.py` compares them):
+
+    for round in rounds:
+        collect(environments * rollout_steps)
+        if value_epochs != policy_epochs:
+            for update in range(value_epochs * minibatches):
+                value_step()
+        for update in range(policy_epochs * minibatches):
+            policy_step()  # with the value where the epochs are equal
+        if auxiliary_epochs and (round + 1) % policy_iterations == 0:
+            for update in range(auxiliary_epochs * environments * policy_iterations // auxiliary_minibatch):
+                auxiliary_step()
+
+Before the first update of a round `estimate` computes advantages and targets of the rollout; before the auxiliary phase
+`record_old_policy` computes the policy that it clones, on all rollouts since the last one.
 
 | phase | loss (per step) | reads |
 |---|---|---|
@@ -44,9 +58,9 @@ from tidelog.algorithms.phasic import (
     Rewards,
     apply_in_blocks,
     auxiliary_loss,
-    drift,
     explained_variance,
-    freeze,
+    kl_after,
+    record_old_policy,
     scale_rewards,
     segment_starts,
     standardise,
@@ -214,10 +228,8 @@ def losses_of(loss: Callable[..., Any]) -> Callable[..., dict[str, jax.Array]]:
 
 def init(config: PPG, spec: Spec, key: jax.Array, updates: int) -> State:
     """Return a new network and empty statistics of rewards and values."""
-    network, apart = (
-        phasic.new_network(config, spec, key, config.recurrent_size),
-        config.policy_epochs != config.value_epochs,
-    )
+    network = phasic.new_network(config, spec, key, config.recurrent_size)
+    apart = config.policy_epochs != config.value_epochs
     opt_states = OptStates(
         init_opt_state(config.optimiser, network),
         init_opt_state(config.optimiser, network) if apart else None,
@@ -378,17 +390,36 @@ class PPG:
 
     def phases(self) -> tuple[Phase, ...]:
         """Return separate value epochs, the policy phase, and the auxiliary phase every `policy_iterations` rounds."""
-        joint, auxiliary_phase = self.policy_epochs == self.value_epochs, self.auxiliary_epochs > 0
-        size = self.environments * self.pieces // self.minibatches
-        samplers = Sampler("fresh", size, Whole(self.pieces), Epochs())
-        loss, before = (joint_loss, estimate) if joint else (policy_loss, None)
-        into = "phase_buffer" if auxiliary_phase else None
-        value = Phase("value", samplers, value_step, losses_of(value_loss), _value_updates, estimate)
-        policy = Phase("policy", samplers, policy_step, losses_of(loss), _policy_updates, before, into=into)
-        buffer = Sampler("phase_buffer", self.auxiliary_minibatch, Whole(), Epochs())
-        losses = losses_of(auxiliary_loss)
-        auxiliary = Phase("auxiliary", buffer, auxiliary_step, losses, _auxiliary_updates, freeze, drift, empties=True)
-        return (*(() if joint else (value,)), policy, *((auxiliary,) if auxiliary_phase else ()))
+        joint = self.policy_epochs == self.value_epochs
+        minibatch = Sampler("fresh", self.environments * self.pieces // self.minibatches, Whole(self.pieces), Epochs())
+        value = Phase(
+            name="value",
+            samplers=minibatch,
+            step=value_step,
+            losses=losses_of(value_loss),
+            updates=_value_updates,
+            prepare=estimate,
+        )
+        policy = Phase(
+            name="policy",
+            samplers=minibatch,
+            step=policy_step,
+            losses=losses_of(joint_loss if joint else policy_loss),
+            updates=_policy_updates,
+            prepare=estimate if joint else None,
+            into="phase_buffer" if self.auxiliary_epochs else None,
+        )
+        auxiliary = Phase(
+            name="auxiliary",
+            samplers=Sampler("phase_buffer", self.auxiliary_minibatch, Whole(), Epochs()),
+            step=auxiliary_step,
+            losses=losses_of(auxiliary_loss),
+            updates=_auxiliary_updates,
+            prepare=record_old_policy,
+            conclude=kl_after,
+            empties=True,
+        )
+        return (*([] if joint else [value]), policy, *([auxiliary] if self.auxiliary_epochs else []))
 
     def init(self, spec: Spec, key: jax.Array, updates: int) -> State:
         """Return a new network for a run of `updates` updates."""
@@ -412,12 +443,9 @@ def _policy_updates(config: PPG, round: int) -> int:
 
 
 def _auxiliary_updates(config: PPG, round: int) -> int:
-    due = (round + 1) % config.policy_iterations == 0
-    return (
-        config.auxiliary_epochs * config.environments * config.policy_iterations // config.auxiliary_minibatch
-        if due
-        else 0
-    )
+    if (round + 1) % config.policy_iterations:
+        return 0
+    return config.auxiliary_epochs * config.environments * config.policy_iterations // config.auxiliary_minibatch
 
 
 # The published baseline (Cobbe et al. 2020, appendix A): one trunk, three epochs, no auxiliary phase.
