@@ -45,11 +45,8 @@ def register(name: str) -> Callable[[C], C]:
         ...         return Networks(Actor.create(host_generator(key), spec, hidden=(16,)))
         ...
         ...     def loss(self, state, batch, key):
-        ...         chosen = self.distribution(state, batch.data.observation).log_probability(batch.data.action)
-        ...         return {"actor": -batch.mean(chosen)}, {}
-        ...
-        ...     def distribution(self, params, observation, mask=None):
-        ...         return params.actor(observation, mask=mask)
+        ...         policy = state.actor(batch.data.observation, mask=batch.data.mask)
+        ...         return {"actor": batch.mean(policy.imitation_error(batch.data.action))}, {}
         >>> log = tl.collect("treatment", episodes=200, seed=0)
         >>> tl.fit(Imitate(), log, steps=20).policy().spec.action.n
         6

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from tidelog.algorithms.core.choosing_actions import in_blocks
 from tidelog.algorithms.core.contract import DistillationTarget, Feedback, one_reward
-from tidelog.algorithms.core.optimisation import build_or_default, gradient_step, init_opt_state, linear
+from tidelog.algorithms.core.optimisation import copied, gradient_step, init_opt_state, linear
 from tidelog.algorithms.core.running_statistics import Running, add_values, deviation, empty_statistics
 from tidelog.algorithms.core.sampling import Batch
 from tidelog.algorithms.core.segments import Columns
@@ -56,9 +56,8 @@ def new_network(config: Any, spec: Spec, key: jax.Array, recurrent_size: int | N
     encoder_config = EncoderConfig(config.embedding, config.picture_width, config.convolutions, recurrent_size)
     shape = Shape(config.hidden, config.activation, config.layer_norm, encoder_config)
     generator = host_generator(key)
-    network = build_or_default(
-        config.network, lambda: phasic.create(config.architecture, generator, spec, shape), spec, key
-    )
+    own = config.network
+    network = phasic.create(config.architecture, generator, spec, shape) if own is None else copied(own(spec, key))
     if recurrent_size is None and isinstance(network, Phasic) and network.start(1) is not None:
         raise ConfigError(
             f"{type(config).__name__}.network is recurrent; custom recurrent networks are not supported. "

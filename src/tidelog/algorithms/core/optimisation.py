@@ -126,11 +126,6 @@ def tree_where(due: jax.Array, before: Network, after: Network) -> Network:
     return chosen
 
 
-def build_or_default(make: Callable[..., Any] | None, otherwise: Callable[[], Any], spec: Any, key: jax.Array) -> Any:
-    """Return the result of the user's function of spec and key, or of `otherwise` without one."""
-    return otherwise() if make is None else copied(make(spec, key))
-
-
 def copied(network: Network) -> Network:
     """Copy the network into its own buffers: training donates the state's buffers, the user's must stay valid."""
     copy: Network = jax.tree.map(lambda leaf: duplicate(leaf) if eqx.is_array(leaf) else leaf, network)
