@@ -1670,7 +1670,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sinks: metrics are not synced before their checkpoint",
-        "training/runs/sinks.py",
+        "sinks.py",
         "        self._file.sync()\n        return",
         "        return",
         "tests/faults",

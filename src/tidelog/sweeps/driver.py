@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.disk import make_folders, tidy
+from tidelog.sinks import JSON_LINES
 from tidelog.sweeps.engines import Engine, Job, trial_folder
 from tidelog.sweeps.plan import (
     Decision,
@@ -27,7 +28,6 @@ from tidelog.sweeps.plan import (
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.signals import Interrupts
-from tidelog.training.runs.sinks import JSON_LINES
 
 POLL_SECONDS = 0.5
 LOOKS_PER_SECOND = 100  # at running trials, which may be on a slow file system

@@ -9,6 +9,7 @@ from typing import Any
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.sinks import Sink
 from tidelog.sweeps.driver import Driver
 from tidelog.sweeps.engines import Engine
 from tidelog.sweeps.engines.named import engine_of
@@ -18,7 +19,6 @@ from tidelog.training.resume import resume as resume_run
 from tidelog.training.runs.options import Evaluator
 from tidelog.training.runs.record import FILE as RUN
 from tidelog.training.runs.run import Run
-from tidelog.training.runs.sinks import Sink
 
 
 def resume(
