@@ -24,7 +24,7 @@ from tidelog.folders import digest
 from tidelog.input_files import parse_saved, read_regular
 from tidelog.schema import Count, Finite, Share, decode_file, typed
 from tidelog.sinks import JSON_LINES, read_rows
-from tidelog.sweeps.engines import trial_folder
+from tidelog.sweeps.job import trial_folder
 from tidelog.training.runs.options import Scale
 from tidelog.training.runs.selection import direction
 
