@@ -245,7 +245,7 @@ def part_of_run(take: Callable[[Path, Path], None]) -> Callable[[Path], None]:
 def _take_record(run: Path, folder: Path) -> None:
     for name in ("run.json", "metrics.jsonl"):
         (folder / name).write_bytes((run / name).read_bytes())
-    (folder / "sinks.json").write_text(json.dumps({"mlflow": {"run": "x1", "written": {"0": 2}}}))
+    (folder / "sinks.json").write_text(json.dumps({"mlflow": {"run": "x1", "last": [2, 0]}}))
 
 
 def _take_checkpoint(run: Path, folder: Path) -> None:
@@ -479,14 +479,13 @@ def read_policy(name: str) -> Callable[[Path], bool]:
 
 
 def read_record(folder: Path) -> bool:
-    from tidelog.sinks.tracker import read_runs
+    from tidelog.sinks import read_rows, read_tracker_runs
     from tidelog.training.runs.record import Record
-    from tidelog.training.runs.sinks import read_rows
 
     record = Record.read(folder)
     record.algorithms()
     read_rows(folder / "metrics.jsonl")
-    read_runs(folder)
+    read_tracker_runs(folder)
     return True
 
 

@@ -39,9 +39,9 @@ from tidelog import disk
 from tidelog.algorithms.names import configured, names, source_of
 from tidelog.folders import checksum
 from tidelog.ope.verdict.verdict_store import read_verdict
+from tidelog.sinks import rows_at
 from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.sinks import rows_at
 from tidelog.types import Discrete
 
 NAME = "kills"

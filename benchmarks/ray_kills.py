@@ -33,12 +33,12 @@ from ray.cluster_utils import Cluster
 import tidelog as tl
 from benchmarks.keep import keep
 from tidelog.policies.named_arrays import fingerprint
-from tidelog.sweeps.engines import trial_folder
+from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import newest_attempt, read_status
 from tidelog.training.runs.lock import FILE as LOCK
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_dashboard": False}
-WORKER = "ray::Worker"
+WORKER = "ray::_in_cluster"
 MOST_ENDS = 10  # of drivers by themselves, with an error
 
 

@@ -1605,11 +1605,18 @@ MUTATIONS = [
         "tests/sweeps/test_sweep.py",
     ),
     Mutation(
-        "sweep: a process takes further jobs after one that failed",
-        "sweeps/worker.py",
-        "        if code != 0:\n",
-        "        if False:\n",
-        "tests/sweeps/test_sweep.py",
+        "parallel: a process does not keep to cores of its own",
+        "parallel.py",
+        "    os.sched_setaffinity(0, group)\n",
+        "",
+        "tests/sweeps/test_pools.py",
+    ),
+    Mutation(
+        "sweep: a process that does not see the folder trains",
+        "sweeps/job.py",
+        "checksum(job.plan) != sha256",
+        "False",
+        "tests/sweeps/test_pools.py",
     ),
     Mutation(
         "server: clients that were connected before a stop are dropped",
@@ -1670,7 +1677,7 @@ MUTATIONS = [
     ),
     Mutation(
         "sinks: metrics are not synced before their checkpoint",
-        "training/runs/sinks.py",
+        "sinks.py",
         "        self._file.sync()\n        return",
         "        return",
         "tests/faults",

@@ -17,6 +17,7 @@ import resource
 import shutil
 import tempfile
 import time
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from benchmarks.keep import keep
 from tidelog.disk import make_folders
 from tidelog.sweeps import driver as driver_module
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.engines import Ended, Job, trial_folder
+from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import FitOptions, Halving, Plan, Status, Trial, newest_attempt, read_decisions, write_status
 
 METRIC, STEPS, STALL = "held_out/imitation_loss", 9_000, 900.0
@@ -52,13 +53,13 @@ def expected(trials: int, seed: int, halving: Halving) -> list[list[int]]:
 
 
 class SimulatedCluster:
-    """An engine on a simulated clock, which its `wait` moves on; `nodes` run one job each."""
+    """A pool on a simulated clock, which its `wait` moves on; `nodes` run one job each."""
 
     def __init__(self, nodes: int, seed: int, lost: float, frozen: float, node_seconds: float | None) -> None:
         self.now, self._nodes, self._seed = 0.0, nodes, seed
         self._lost, self._frozen, self._node_seconds = lost, frozen, node_seconds
-        self._events: list[tuple[float, int, Job, str]] = []
-        self._running: set[tuple[int, int]] = set()
+        self._events: list[tuple[float, int, Job, bool]] = []
+        self._running: dict[tuple[int, int], Future[None]] = {}
         self._dice = random.Random(seed)
         self.jobs = self.losses = self.cancelled = self.writes_of_older = 0
         self._next_node = node_seconds or 0.0
@@ -70,44 +71,51 @@ class SimulatedCluster:
     def free(self) -> bool:
         return len(self._running) < self._nodes
 
-    def submit(self, job: Job) -> None:
+    def submit(self, function: Any, job: Job, *rest: Any) -> Future[None]:
         self.jobs += 1
-        self._running.add((job.number, job.attempt))
+        future: Future[None] = Future()
+        self._running[job.number, job.attempt] = future
         draw, seconds = self._dice.random(), min(600.0, 60.0 * self._dice.lognormvariate(1.0, 0.5))
-        if draw < self._frozen:
-            return
-        how = "killed by signal 9" if draw < self._frozen + self._lost else "ended with code 0"
-        heapq.heappush(self._events, (self.now + seconds, self.jobs, job, how))
+        if draw >= self._frozen:
+            lost = draw < self._frozen + self._lost
+            heapq.heappush(self._events, (self.now + seconds, self.jobs, job, lost))
+        return future
 
-    def wait(self, seconds: float) -> list[Ended]:
+    def wait(self, futures: Any, seconds: float, when: str) -> SimpleNamespace:
+        """Move the clock on until jobs end, as `concurrent.futures.wait` does with the real one."""
         until = self.now + seconds
-        ended: list[Ended] = []
+        done: set[Future[None]] = set()
         if self._node_seconds and self.now >= self._next_node:
             self._next_node = self.now + self._node_seconds
             if (node := self._dice.randrange(self._nodes)) < len(self._running):
-                lost = sorted(self._running)[node]
-                self._running.remove(lost)
-                ended.append(Ended(Job("", *lost, 0), "lost with its node"))
-                self.losses += 1
+                done.add(self._lose(sorted(self._running)[node]))
         while self._events and self._events[0][0] <= until:
-            at, _, job, how = heapq.heappop(self._events)
+            at, _, job, lost = heapq.heappop(self._events)
             until = min(until, max(at, self.now))
-            if (job.number, job.attempt) not in self._running:
+            key = (job.number, job.attempt)
+            if key not in self._running:
                 continue
-            self._running.remove((job.number, job.attempt))
-            if how == "ended with code 0":
-                self._finish(job)
-            else:
-                self.losses += 1
+            if lost:
+                done.add(self._lose(key))
                 if self._dice.random() < 0.9:
                     self._report(job, job.until - 1)
-            ended.append(Ended(job, how))
+            else:
+                future = self._running.pop(key)
+                self._finish(job)
+                future.set_result(None)
+                done.add(future)
         self.now = until
-        return ended
+        return SimpleNamespace(done=done)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, future: Future[None]) -> None:
         self.cancelled += 1
-        self._running.discard((job.number, job.attempt))
+        self._running = {key: one for key, one in self._running.items() if one is not future}
+
+    def _lose(self, key: tuple[int, int]) -> Future[None]:
+        future = self._running.pop(key)
+        future.set_exception(RuntimeError("lost"))
+        self.losses += 1
+        return future
 
     def close(self) -> None:
         self._running.clear()
@@ -140,8 +148,9 @@ def simulate(folder: Path, trials: int, cluster: SimulatedCluster, halving: Halv
     )  # fmt: skip
     listed = [Trial("bc", {"learning_rate": number / trials}) for number in range(trials)]
     Plan(listed, options, halving, {"source": "log"}, "0" * 64, 1, STALL).write(folder)
-    clock = driver_module.time
+    clock, wait = driver_module.time, driver_module.wait
     driver_module.time = SimpleNamespace(monotonic=cluster.clock)  # type: ignore[assignment]
+    driver_module.wait = cluster.wait  # type: ignore[assignment]
     try:
         while True:
             driver = Driver(folder, cluster)
@@ -149,7 +158,7 @@ def simulate(folder: Path, trials: int, cluster: SimulatedCluster, halving: Halv
             if not any(status.state == "failed" for status in driver.statuses.values()) or halving is not None:
                 return driver
     finally:
-        driver_module.time = clock
+        driver_module.time, driver_module.wait = clock, wait
 
 
 def facts(driver: Driver, cluster: SimulatedCluster) -> dict[str, Any]:

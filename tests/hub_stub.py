@@ -89,14 +89,21 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         self.hub.requests.append((self.command, path))
         about = re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", path)
+        tree = re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/(.+)", path)
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
-        match = about or file
+        match = tree or about or file
         if match is None or match[1] not in self.hub.repositories:
             return self.missing("RepoNotFound")
         found = self.hub.find(match[1], match[2] or "main")
         if found is None:
             return self.missing("RevisionNotFound")
         name, files = found
+        if tree:
+            entries = [
+                {"type": "file", "path": one, "size": len(content), "oid": hashlib.sha1(content).hexdigest()}
+                for one, content in files.items()
+            ]
+            return self.answer(200, entries)
         if about:
             siblings = [{"rfilename": one, "size": len(content)} for one, content in files.items()]
             return self.answer(

@@ -24,7 +24,7 @@ from tidelog.policies.declared import remember
 from tidelog.recommend.interactions.readers import open_interactions, read_interactions
 from tidelog.report.saved import read_runs
 from tidelog.runtime.loading import load as load_numpy
-from tidelog.sinks.tracker import read_runs as read_runs_of_trackers
+from tidelog.sinks import read_tracker_runs
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
 
@@ -107,7 +107,7 @@ FILES = {
     "checkpoint, played": SavedFile("played/checkpoints/0000000016/manifest.json", "played", read_played),
     "metrics": SavedFile("run/metrics.jsonl", "run", lambda at: (_resumed(at), read_report(at)), lines=True),
     "acting.json": SavedFile("run/acting.json", "run", policy_of_run),
-    "sinks": SavedFile("run/sinks.json", "run", read_runs_of_trackers),
+    "sinks": SavedFile("run/sinks.json", "run", read_tracker_runs),
     "verdict": SavedFile("run/verdicts/bc-1.json", "run", lambda at: (read_verdicts(at / "verdicts"), read_report(at))),
     "evaluation": SavedFile("run/evaluations/one.json", "run", read_report),
     "ledger": SavedFile("run/looks.jsonl", "run", lambda at: read_ledger(at), lines=True),
@@ -149,7 +149,7 @@ def write_samples(root: Path) -> None:
         policy.declare("sample", verdict.summary)
         remember(root / "run", policy)
     run.best_policy().save(root / "policy")
-    write_json(root / "run" / "sinks.json", {"mlflow:sqlite:///runs.db": {"run": "a", "written": {"0": 4}}})
+    write_json(root / "run" / "sinks.json", {"mlflow:sqlite:///runs.db": {"run": "a", "last": [4, 0]}})
     (root / "run" / "evaluations").mkdir()
     (root / "run" / "evaluations" / "one.json").write_text(
         json.dumps({"env": "treatment", "sampled": False, "returns": [[1.0, 2.0]]})

@@ -9,8 +9,8 @@ from tests.saved_files import FILES, outcome, texts
 from tidelog import CheckpointError, ConfigError
 from tidelog.input_files import parse_saved
 from tidelog.schema import decode
+from tidelog.sinks import read_rows
 from tidelog.training.runs.checkpoints import CheckpointFields
-from tidelog.training.runs.sinks import read_rows
 
 SAMPLE = {"checkpoint": 41, "log": 97, "ledger": 29, "acting.json": 31}  # one change of so many
 # one of so many in the full tier, which then takes three minutes of a processor; of the other files every change

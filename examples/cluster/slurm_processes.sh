@@ -16,8 +16,6 @@ for _ in 1 2 3 4 5; do
   fi
   code=0
   srun tidelog "${words[@]}" --coordinator auto || code=$?
-  if [ "$code" -ne 4 ]; then
-    exit "$code"
-  fi
+  case "$code" in 0 | 2 | 130 | 143) exit "$code" ;; esac # done, refused, or stopped by a signal
 done
-exit 4
+exit "$code"

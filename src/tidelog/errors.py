@@ -19,6 +19,7 @@ Each message says what is wrong and where, what was expected, and how to fix it.
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -89,3 +90,11 @@ def install(extra: str) -> str:
     of_extra = re.compile(rf"""extra *== *["']{extra}["']""")
     names = [name.strip() for name, *marker in needed if marker and of_extra.search(marker[-1])]
     return f"pip install {' '.join(repr(name) for name in names)}"
+
+
+def import_extra(package: str, extra: str) -> Any:
+    """Import a package of an extra; ConfigError with the command that installs it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ConfigError(f"this needs the package {package} ({error}). fix: {install(extra)}") from None

@@ -1,25 +1,23 @@
 """Policies on the Hugging Face Hub: a repository holds the files of a saved policy and a model card.
 
-What is fetched is as little trusted as any file: the manifest comes first, and only the files that it lists, of the
-sizes that it states, follow; reading them checks every checksum and field. Nothing in a repository is executed.
+What is fetched is as little trusted as any file: only files that a policy can have are fetched, and reading them checks
+every size, checksum and field. Nothing in a repository is executed.
 """
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tidelog.errors import CheckpointError, ConfigError, TidelogError, install
-from tidelog.folders import LARGEST, MANIFEST
-from tidelog.runtime.artefact_files import FILES, POLICY
-from tidelog.runtime.signing import LARGEST_KEY, SIGNATURE
+from tidelog.errors import CheckpointError, ConfigError, import_extra
+from tidelog.folders import MANIFEST
+from tidelog.runtime.artefact_files import FILES
+from tidelog.runtime.signing import SIGNATURE
 
 SCHEME = "hf://"
-CARD = "README.md"
-_ADDRESS = re.compile(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+PARTS = (MANIFEST, SIGNATURE, *FILES)  # of a saved policy
+_REPOSITORY = r"[\w.-]+/[\w.-]+"
 
 
 class Address(NamedTuple):
@@ -39,7 +37,7 @@ def is_address(path: str | Path) -> bool:
 
 def parse(text: str) -> Address:
     """Return the address that text such as `hf://user/name@revision` holds; ConfigError for any other text."""
-    match = _ADDRESS.fullmatch(text)
+    match = re.fullmatch(rf"{SCHEME}({_REPOSITORY})(?:@([\w./-]+))?", text)
     if match is None or ".." in text:
         raise ConfigError(
             f"{text!r} is not an address on the Hugging Face Hub. fix: write hf://USER/NAME or hf://USER/NAME@REVISION"
@@ -62,13 +60,13 @@ def upload(
     The repository is created if it does not exist. ConfigError where the Hub refuses or does not answer, and without
     the extra `hub`.
     """
-    if _REPOSITORY.fullmatch(repository) is None:
+    if re.fullmatch(_REPOSITORY, repository) is None:
         raise ConfigError(f"{repository!r} is not a repository on the Hub. fix: write USER/NAME, as in 'me/treatment'")
-    package = _package()
-    names = [name for name in (MANIFEST, SIGNATURE, *FILES) if (folder / name).is_file()]
-    add = package.CommitOperationAdd
-    operations = [add(path_in_repo=CARD, path_or_fileobj=card.encode())]
-    operations += [add(path_in_repo=name, path_or_fileobj=str(folder / name)) for name in names]
+    package = import_extra("huggingface_hub", "hub")
+    contents = {"README.md": card.encode()} | {
+        name: (folder / name).read_bytes() for name in PARTS if (folder / name).is_file()
+    }
+    operations = [package.CommitOperationAdd(name, content) for name, content in contents.items()]
     try:
         api = package.HfApi(token=token, library_name="tidelog")
         api.create_repo(repository, private=private, exist_ok=True)
@@ -86,28 +84,21 @@ def upload(
 def download(text: str, token: str | None = None) -> Path:
     """Fetch a policy into the Hub's cache and return its folder, whose files are not checked yet.
 
-    Raises CheckpointError where the repository, the revision or a file is missing, or is not a saved policy;
-    ConfigError for another address, and without the extra `hub`.
+    Raises CheckpointError where the repository or the revision is missing, or is not a saved policy; ConfigError for
+    another address, and without the extra `hub`.
     """
-    address, package = parse(text), _package()
+    address, package = parse(text), import_extra("huggingface_hub", "hub")
     try:
         api = package.HfApi(token=token, library_name="tidelog")
-        found = api.model_info(address.repository, revision=address.revision, files_metadata=True)
-        sizes = {one.rfilename: one.size for one in found.siblings or ()}
-        manifest = _fetch(api, address, found.sha, MANIFEST, sizes, LARGEST)
-        listed = POLICY.read(manifest.read_bytes(), f"{text}/{MANIFEST}")["files"]
-        for name in (name for name in FILES if name in listed):
-            _fetch(api, address, found.sha, name, sizes, listed[name]["bytes"])
-        if SIGNATURE in sizes:
-            _fetch(api, address, found.sha, SIGNATURE, sizes, LARGEST_KEY)
-    except TidelogError:
-        raise
+        folder = Path(api.snapshot_download(address.repository, revision=address.revision, allow_patterns=[*PARTS]))
     except Exception as error:  # huggingface_hub documents no common base of its errors
         raise CheckpointError(
             f"{text} cannot be fetched: {_line(error)}. fix: check the name and the revision, the token if it is "
             "private (`hf auth login`, or HF_TOKEN), and the network"
         ) from error
-    return manifest.parent
+    if not (folder / MANIFEST).is_file():
+        raise CheckpointError(f"{text} has no {MANIFEST}: it is not a policy of tidelog. fix: use another repository")
+    return folder
 
 
 def local(path: str) -> str:
@@ -115,24 +106,6 @@ def local(path: str) -> str:
     return str(download(path)) if is_address(path) else path
 
 
-def _fetch(api: Any, address: Address, commit: str, name: str, sizes: dict[str, Any], most: int) -> Path:
-    """Fetch one file of a commit; CheckpointError if it is missing or larger than `most` bytes."""
-    if name not in sizes:
-        raise CheckpointError(f"{address} has no {name}: it is not a policy of tidelog. fix: choose another repository")
-    if sizes[name] is not None and sizes[name] > most:
-        raise CheckpointError(
-            f"{address}/{name} has {sizes[name]:,} bytes, at most {most:,} were expected. fix: push the policy again"
-        )
-    return Path(api.hf_hub_download(address.repository, name, revision=commit))
-
-
-def _package() -> Any:
-    try:
-        return importlib.import_module("huggingface_hub")
-    except ImportError as error:
-        raise ConfigError(f"the Hugging Face Hub needs huggingface_hub ({error}). fix: {install('hub')}") from None
-
-
 def _line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {' '.join(lines)[:300]}"
+    """Return the kind of an error and its message on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidelog import runtime
-from tidelog.errors import SpecError
+from tidelog.errors import SpecError, import_extra
 from tidelog.runtime.artefact_files import Saved
 from tidelog.runtime.observations import column_names
 from tidelog.runtime.way_of_acting import Acts, verdict_line
-from tidelog.sinks.tracker import import_package
-from tidelog.types import Catalogue, Codes, Continuous, Discrete, Image, Leaf, MultiDiscrete, Spec
+from tidelog.types import Catalogue, Codes, Image, Spec
 
 if TYPE_CHECKING:  # a model is served without an import of JAX
     import tidelog.policies.policy
@@ -38,13 +37,14 @@ def save_model(
     tidelog), `input_example` or `metadata`. Raises ConfigError without the extra `mlflow`, SpecError for a policy that
     needs a memory or ranks items: an MLflow model answers every row by itself.
     """
-    pyfunc, models = import_package("mlflow.pyfunc", "mlflow"), import_package("mlflow.models", "mlflow")
-    settings.setdefault("signature", signature_of(policy.spec))
-    settings.setdefault("input_example", example_of(policy.spec))
+    pyfunc, models = import_extra("mlflow.pyfunc", "mlflow"), import_extra("mlflow.models", "mlflow")
+    if isinstance(policy.spec.action, Catalogue) or policy.is_recurrent:
+        raise SpecError("an MLflow model answers row by row, and this policy reads histories. fix: use `tidelog serve`")
+    examples = _examples(policy.spec)
+    settings.setdefault("signature", models.infer_signature(examples, np.asarray(policy(examples))))
+    settings.setdefault("input_example", examples if isinstance(examples, dict) else examples[:1])
     if "conda_env" not in settings:
         settings.setdefault("pip_requirements", [f"tidelog=={metadata.version('tidelog')}"])
-    if policy.is_recurrent:
-        raise SpecError("this policy is recurrent, and MLflow has no memory between calls. fix: use `tidelog serve`")
     acting = {"acting": policy.acting or "mode", "verdict": verdict_line(policy.verdict)}
     settings["metadata"] = {**acting, **(settings.get("metadata") or {})}
     model = models.Model() if mlflow_model is None else mlflow_model
@@ -65,8 +65,7 @@ def log_model(
 
     Further keywords are those of `save_model`, or of `mlflow.models.Model.log` such as `run_id`. Errors as there.
     """
-    models = import_package("mlflow.models", "mlflow")
-    return models.Model.log(
+    return import_extra("mlflow.models", "mlflow").Model.log(
         artifact_path=None,
         name=name,
         flavor=sys.modules[__name__],
@@ -83,7 +82,7 @@ def load_model(model_uri: str) -> tidelog.policies.policy.Policy:
     """
     from tidelog.policies.policy import load_learnt_policy
 
-    artifacts = import_package("mlflow.artifacts", "mlflow")
+    artifacts = import_extra("mlflow.artifacts", "mlflow")
     return load_learnt_policy(Path(artifacts.download_artifacts(artifact_uri=str(model_uri))) / "data" / DATA)
 
 
@@ -109,78 +108,28 @@ def _load_pyfunc(path: str) -> PolicyModel:
         return PolicyModel(load_learnt_policy(path))
     policy = runtime.load(path)
     if not isinstance(policy, Acts):
-        raise SpecError(_RANKS)
+        raise SpecError("this policy ranks items, and an MLflow model of tidelog acts. fix: use `tidelog serve`")
     return PolicyModel(policy)
 
 
-_RANKS = "this policy ranks items, and the MLflow flavour is for policies that act. fix: use `tidelog serve`"
+def _examples(spec: Spec) -> Any:
+    """Return two observations, from which MLflow infers the signature; a value that may be missing is so in the second.
 
-
-def signature_of(spec: Spec) -> Any:
-    """Return the MLflow signature of a spec: columns where the log had names, else arrays; SpecError for lists."""
-    if isinstance(spec.action, Catalogue):
-        raise SpecError(_RANKS)
-    models = import_package("mlflow.models", "mlflow")
-    types = import_package("mlflow.types", "mlflow")
-    return models.ModelSignature(
-        inputs=types.Schema(_inputs(spec, types)), outputs=types.Schema([_output(spec, types)])
-    )
-
-
-def example_of(spec: Spec) -> Any:
-    """Return one observation in the form of the signature: numbers are 0, words the first of the log."""
-    if _has_names(spec):
-        row: dict[str, Any] = {}
-        for leaf in spec.observation.values():
-            for name, words in _columns(leaf).items():
-                row[name] = [words[0] if words else 0 if isinstance(leaf, Codes) else 0.0]
-        return import_package("pandas", "mlflow").DataFrame(row)
-    leaves = {}
+    A data frame where the log named every column: numbers are 0.0, words the first of the log. Else arrays [2, ...].
+    """
+    columns: dict[str, list[Any]] = {}
+    arrays: dict[str, Any] = {}
     for name, leaf in spec.observation.items():
-        kind, shape = _tensor(leaf)
-        leaves[name] = np.zeros((1, *shape[1:]), kind)
-    return leaves if len(leaves) > 1 else next(iter(leaves.values()))
-
-
-def _has_names(spec: Spec) -> bool:
-    """Whether every part of an observation is columns that the log named."""
-    return not any(isinstance(leaf, Image) or not _columns(leaf) for leaf in spec.observation.values())
-
-
-def _columns(leaf: Any) -> dict[str, tuple[str, ...]]:
-    """Return the columns of a leaf with the words of each; () for numbers and codes."""
-    names = column_names(leaf)
-    words = leaf.vocabularies if isinstance(leaf, Codes) and leaf.vocabularies else ((),) * len(names)
-    return dict(zip(names, words, strict=True))
-
-
-def _inputs(spec: Spec, types: Any) -> list[Any]:
-    leaves = spec.observation
-    if not _has_names(spec):
-        several = len(leaves) > 1
-        return [types.TensorSpec(*_tensor(leaf), name if several else None) for name, leaf in leaves.items()]
-    columns = []
-    for leaf in leaves.values():
-        fills = dict(getattr(leaf, "fills", ()))
-        for name, words in _columns(leaf).items():
-            kind = "string" if words else "long" if isinstance(leaf, Codes) else "double"
-            columns.append(types.ColSpec(kind, name, required=name not in fills))
-    return columns
-
-
-def _tensor(leaf: Leaf) -> tuple[Any, tuple[int, ...]]:
-    if isinstance(leaf, Image):
-        return np.dtype(np.uint8), (-1, leaf.height, leaf.width, leaf.channels)
-    if isinstance(leaf, Codes):
-        return np.dtype(np.int64), (-1, len(leaf.sizes))
-    return np.dtype(np.float32), (-1, leaf.size)
-
-
-def _output(spec: Spec, types: Any) -> Any:
-    space = spec.action
-    if isinstance(space, Continuous):
-        return types.TensorSpec(np.dtype(np.float32), (-1, space.size))
-    if isinstance(space, MultiDiscrete):
-        return types.TensorSpec(np.dtype(np.int32), (-1, len(space.sizes)))
-    named = isinstance(space, Discrete) and bool(space.names)
-    return types.TensorSpec(np.dtype(str) if named else np.dtype(np.int32), (-1,))
+        if isinstance(leaf, Image):
+            arrays[name] = np.zeros((2, leaf.height, leaf.width, leaf.channels), np.uint8)
+        elif isinstance(leaf, Codes):
+            arrays[name] = np.zeros((2, len(leaf.sizes)), np.int64)
+            words: list[Any] = [labels[0] for labels in leaf.vocabularies] or [0.0] * len(leaf.names)
+            columns |= {column: [word, word] for column, word in zip(leaf.names, words, strict=True)}
+        else:
+            arrays[name] = np.zeros((2, leaf.size), np.float32)
+            missing = dict(leaf.fills)
+            columns |= {column: [0.0, np.nan if column in missing else 0.0] for column in column_names(leaf)}
+    if all(getattr(leaf, "names", ()) for leaf in spec.observation.values()):
+        return import_extra("pandas", "mlflow").DataFrame(columns)
+    return arrays if len(arrays) > 1 else arrays.popitem()[1]

@@ -12,7 +12,7 @@ import tidelog as tl
 from tests.training.runs import bc
 from tidelog.data.parsing.csv_text import formula_note, write_csv
 from tidelog.data.parsing.formulas import harmless
-from tidelog.training.runs.sinks import FORMATS
+from tidelog.sinks import FORMATS
 
 FORMULAS = [
     "=cmd|'/c calc'!A1",

@@ -7,7 +7,7 @@ import pytest
 
 import tidelog as tl
 from tests.cli.conftest import SMALL
-from tests.sweeps.engines import InProcess
+from tests.sweeps.pools import InProcess
 from tidelog.cli import resume as resume_command
 from tidelog.cli import sweep as sweep_command
 from tidelog.training.runs.lock import locked
@@ -21,7 +21,7 @@ LOSS = "held_out/imitation_loss"
 def in_process(monkeypatch):
     """Commands train in this process."""
     for module in (sweep_command, resume_command):
-        monkeypatch.setattr(module, "engine_of", lambda *settings: InProcess())
+        monkeypatch.setattr(module, "pool_of", lambda *settings: InProcess())
 
 
 @pytest.mark.full
@@ -83,7 +83,7 @@ def test_values_are_parsed_as_the_types_of_their_settings(here, tidelog, monkeyp
 
 
 def test_an_interrupted_sweep_says_how_it_goes_on(here, tidelog, monkeypatch):
-    monkeypatch.setattr(sweep_command, "engine_of", lambda *settings: InProcess(stop=0))
+    monkeypatch.setattr(sweep_command, "pool_of", lambda *settings: InProcess(stop=0))
     done = tidelog("sweep", "bc", *DATA, *SHORT, "--out", "a")
     assert done.code == 130
     assert "the sweep is saved; `tidelog resume a` continues it" in done.said

@@ -28,9 +28,9 @@ from tidelog.ope.verdict.verdict_store import store_verdict
 from tidelog.policies.declared import remember
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.recommend.interactions.readers import read_interactions
+from tidelog.sinks import rows_at
 from tidelog.training.runs.checkpoints import CHECKPOINT, Checkpoints
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.sinks import rows_at
 
 Step = Callable[[Path], Any]
 

@@ -59,12 +59,12 @@ def test_a_saved_policy_has_no_run_to_show(saved, tmp_path, capsys):
     assert "policy is a saved policy: --sink shows runs. fix: name its run folder, or drop --sink" in said
 
 
-ASKED = ("mlflow", "tensorboard")  # trackers that say what they have
-
-
 @pytest.mark.full
-def test_a_killed_run_is_continued_without_a_step_twice(sink, word, saved, tmp_path):
-    """The process is gone between two reports, before any checkpoint; W&B may have lost what it held."""
+def test_a_killed_run_is_continued_in_the_same_tracker_run(sink, word, saved, tmp_path):
+    """The process is gone between two reports, before any checkpoint; what TensorBoard and W&B had not written is lost.
+
+    A row that was sent just before the end may be sent again.
+    """
     for package in PACKAGES[sink]:
         pytest.importorskip(package, reason=f"needs the extra {sink}")
     words = ["train", "bc", "--data", saved, "--steps", 40_000, "--every", 200, "--preset", "none", "--quiet", *SMALL]
@@ -88,6 +88,8 @@ def test_a_killed_run_is_continued_without_a_step_twice(sink, word, saved, tmp_p
     (found,) = shown(sink, tmp_path)
     for name, pairs in expected(run.metrics).items():
         updates = [update for update, _ in found.metrics[name]]
-        assert updates == sorted(set(updates)), name
+        assert updates == sorted(updates), name
+        assert len(updates) <= len(set(updates)) + 1
         assert set(updates) <= {update for update, _ in pairs}
-        assert sink not in ASKED or len(updates) == len(pairs)
+        assert max(updates) == max(update for update, _ in pairs)
+        assert sink != "mlflow" or set(updates) == {update for update, _ in pairs}

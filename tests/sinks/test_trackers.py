@@ -9,8 +9,7 @@ from tests.sinks.readers import PACKAGES, expected, shown
 from tests.training.runs import STEPS, bc, begin, finish, stop_at
 from tidelog import CheckpointError, ConfigError, load
 from tidelog.errors import install
-from tidelog.sinks import SINKS, SinkWarning, open_sink
-from tidelog.sinks.tracker import FILE, read_runs
+from tidelog.sinks import SINKS, TRACKER_RUNS, SinkWarning, open_sink, read_tracker_runs
 from tidelog.training.runs.publish import publish
 
 pytestmark = [
@@ -107,10 +106,11 @@ def test_a_tracker_that_fails_ends_no_run_and_gets_what_it_lacks_later(sink, wor
         run = finish(begin(bc(), origin, out, sinks=[made]))
     assert run.finished
     (text,) = [str(one.message) for one in warned]
-    assert text.startswith(f"the sink {sink} (")
-    assert text.endswith(
-        ") failed at update 28: RuntimeError: connection refused. The run goes on without it, and its folder has "
-        f"every row. fix: repair the tracker, then `tidelog resume {out} --sink {word}` sends what it lacks"
+    key = f"{sink}:{made.target}"
+    assert text == (
+        f"the sink {key} failed after update 14: RuntimeError: connection refused. The run goes on without it, and "
+        f"{out}/metrics.jsonl has every row. fix: repair the tracker, then `tidelog resume {out} --sink {key}` sends "
+        "what it lacks"
     )
     finish(load(out, sinks=[open_sink(word, out)]))
     (found,) = shown(sink, tmp_path)
@@ -121,9 +121,9 @@ def test_a_tracker_that_fails_ends_no_run_and_gets_what_it_lacks_later(sink, wor
 def test_a_file_of_tracker_runs_that_is_damaged_is_refused(sink, word, origin, tmp_path):
     out = tmp_path / "run"
     finish(begin(bc(), origin, out, sinks=[open_sink(word, out)]))
-    (known,) = read_runs(out).values()
-    assert known.written == {0: STEPS}
-    (out / FILE).write_text(json.dumps({sink: {"run": 3, "written": {}}}))
+    (known,) = read_tracker_runs(out).values()
+    assert known.last == (STEPS, 0)
+    (out / TRACKER_RUNS).write_text(json.dumps({sink: {"run": 3, "last": [0, 0]}}))
     with pytest.raises(CheckpointError, match=r"sinks\.json: .*fix: remove it; the sinks then begin new runs"):
         finish(load(out, sinks=[open_sink(word, out)]))
 

@@ -10,10 +10,10 @@ import pytest
 
 import tidelog as tl
 from tests.training.runs import LOSS, bc, begin, finish
+from tidelog.parallel import Processes, _Worker
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.engines import trial_folder
-from tidelog.sweeps.engines.here import Here, _Slot
+from tidelog.sweeps.job import trial_folder
 from tidelog.training.runs.record import Record
 
 pytestmark = pytest.mark.full
@@ -126,57 +126,56 @@ def written(log, out):
     return tl.sweep(bc(learning_rate=RATES[0]), log, out=out, save_seconds=0.1, stall_seconds=20.0, **options)
 
 
-class Unreachable(Here):
-    """Forgets a job that it should end by force, as an engine does whose machine does not answer."""
+class Unreachable(Processes):
+    """Forgets a function that it should end by force, as a pool does whose machine does not answer."""
 
     def __init__(self):
         super().__init__(workers=1)
         self.forgotten = []
 
-    def cancel(self, job):
-        one = self._running.pop((job.number, job.attempt))
-        self.forgotten.append(one)
-        self._idle.append(_Slot(one.cores))
+    def cancel(self, future):
+        self.forgotten += self._workers
+        self._workers = [_Worker(1)]
+
+
+def freeze_the_first(pool, folder):
+    """Stop the process of the first attempt in the middle of it; the list gets its id."""
+    submit, stopped = pool.submit, []
+
+    def submit_and_freeze(function, job, *rest):
+        future = submit(function, job, *rest)
+        if job.attempt == 1:
+            stopped.append(wait_until(lambda: in_the_middle(folder)))
+            os.kill(stopped[0], signal.SIGSTOP)
+        return future
+
+    pool.submit = submit_and_freeze
+    return stopped
 
 
 def test_a_frozen_worker_is_replaced_and_saves_nothing_when_it_wakes(origin, direct, tmp_path):
     sweep = written(origin, tmp_path / "sweep")
-    folder, engine = trial_folder(sweep.folder, 0), Unreachable()
-    submit, stopped = engine.submit, []
-
-    def submit_and_freeze(job):
-        submit(job)
-        if job.attempt == 1:
-            stopped.append(wait_until(lambda: in_the_middle(folder)))
-            os.kill(stopped[0], signal.SIGSTOP)
-
-    engine.submit = submit_and_freeze
-    Driver(sweep.folder, engine).run(False)
-    (old,) = engine.forgotten
-    assert old.worker.process.poll() is None
+    folder, pool = trial_folder(sweep.folder, 0), Unreachable()
+    stopped = freeze_the_first(pool, folder)
+    Driver(sweep.folder, pool).run(False)
+    (old,) = pool.forgotten
+    assert old.busy
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
     os.kill(stopped[0], signal.SIGCONT)
-    assert old.worker.process.wait(60) != 0
-    assert "attempt 2 has taken this trial over, and this is attempt 1: nothing was saved" in old.job.output.read_text()
+    assert "attempt 2 has taken this trial over, and this is attempt 1: nothing was saved" in str(
+        old.future.exception(60)
+    )
     after = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "output.txt"}
     assert after == before
     assert states(sweep) == [direct]
-    old.worker.end()
+    old.end()
 
 
 def test_a_frozen_worker_is_killed(origin, direct, tmp_path):
     sweep = written(origin, tmp_path / "sweep")
-    folder, engine = trial_folder(sweep.folder, 0), Here(workers=1)
-    submit, stopped = engine.submit, []
-
-    def submit_and_freeze(job):
-        submit(job)
-        if job.attempt == 1:
-            stopped.append(wait_until(lambda: in_the_middle(folder)))
-            os.kill(stopped[0], signal.SIGSTOP)
-
-    engine.submit = submit_and_freeze
-    Driver(sweep.folder, engine).run(False)
+    folder, pool = trial_folder(sweep.folder, 0), Processes(workers=1)
+    stopped = freeze_the_first(pool, folder)
+    Driver(sweep.folder, pool).run(False)
     assert not os.path.exists(f"/proc/{stopped[0]}")
     assert states(sweep) == [direct]
 
@@ -188,16 +187,5 @@ def test_trials_run_at_once_on_cores_of_their_own(origin, tmp_path):
         tl.grid(bc(), learning_rate=(1e-2, 1e-3)), origin, LONG, out=tmp_path / "sweep", train=False, progress=False
     )
 
-    class Watched(Here):
-        cores = ()
-
-        def wait(self, seconds):
-            if len(self._running) == 2:
-                self.cores = [one.cores for one in self._running.values()]
-            return super().wait(seconds)
-
-    engine = Watched()
-    Driver(sweep.folder, engine).run(False)
-    assert len(engine.cores) == 2
-    assert not set(engine.cores[0]) & set(engine.cores[1])
+    Driver(sweep.folder, Processes()).run(False)
     assert [Record.read(sweep.run_folder(trial)).machine["threads"] for trial in (0, 1)] == [1, 1]

@@ -1,14 +1,8 @@
 """A sweep's trials are what direct calls of `fit` would be, however it is interrupted; its decisions are repeatable."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-from queue import SimpleQueue
 from types import SimpleNamespace
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -16,19 +10,17 @@ import tidelog as tl
 from tests.algorithms.own import own_actor
 from tests.algorithms.recommenders import small as recommender
 from tests.data.clicks import interactions
-from tests.sweeps.engines import InProcess
+from tests.sweeps.pools import InProcess
 from tests.training.runs import EVERY, LOSS, STEPS, all_of, bc, begin, finish, iql
 from tidelog import CheckpointError, ConfigError, LogError, SpecError
 from tidelog.cli import main
+from tidelog.parallel import Processes
 from tidelog.policies.named_arrays import fingerprint
 from tidelog.sweeps import page as page_module
 from tidelog.sweeps import sweep as sweep_module
-from tidelog.sweeps import worker
 from tidelog.sweeps.attempt import run_attempt
 from tidelog.sweeps.driver import MOST_LOSSES, Driver
-from tidelog.sweeps.engines import Ended, Job, trial_folder
-from tidelog.sweeps.engines import here as here_module
-from tidelog.sweeps.engines.here import Here
+from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.page import judgement_of, write_page
 from tidelog.sweeps.plan import Plan, begin_attempt, decide, read_status
 from tidelog.training.runs.run import Run
@@ -258,7 +250,7 @@ REFUSED = {
     "an unknown engine": ({"on": "there"}, ConfigError, "on = 'there': expected 'here'"),
     "too many cores": ({"on": "here", "cpus": 10_000}, ConfigError, "cpus = 10000: this process may use"),
     "too many workers": ({"on": "here", "workers": 10_000}, ConfigError, "workers = 10000"),
-    "no cores": ({"on": "here", "cpus": 0}, ConfigError, "cpus = 0: expected at least 1"),
+    "no cores": ({"on": "here", "cpus": 0}, ConfigError, "cpus = 0: expected a whole number of at least 1"),
     "no time": ({"stall_seconds": 0.0}, ConfigError, "stall_seconds = 0.0"),
     "a share twice": ({"data_share": (0.5, 0.5)}, ConfigError, "data_share = (0.5, 0.5)"),
     "a share above one": ({"data_share": 1.5}, ConfigError, "data_share = 1.5"),
@@ -331,45 +323,9 @@ def test_the_table_is_ordered_and_says_what_it_does_not_show(halved):
     assert "Sweep of 4 trials, 1 complete, 2 stopped, 1 diverged" in repr(halved)
 
 
-WHO_AM_I = """
-import os, pathlib, sys, types
-
-def run_attempt(job):
-    print("trial", job.number, flush=True)
-    (pathlib.Path(job.folder) / f"{job.number}").write_text(str(os.getpid()))
-    if job.number == 2:
-        raise ValueError("the third trial")
-    return 0
-
-attempt = types.ModuleType("tidelog.sweeps.attempt")
-attempt.run_attempt = run_attempt
-sys.modules[attempt.__name__] = attempt
-"""
-
-
-@pytest.mark.full
-def test_a_process_does_job_after_job_until_one_fails(tmp_path, monkeypatch):
-    (tmp_path / "sitecustomize.py").write_text(WHO_AM_I)  # which Python runs at the start of each process
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(here_module, "MOST_JOBS", 2)
-    engine, ends = Here(workers=1), []
-    for number in range(6):
-        engine.submit(Job(str(tmp_path), number, 1))
-        assert not engine.free()
-        ends += engine.wait(60)
-    engine.close()
-    assert [one.how for one in ends] == [f"ended with code {int(number == 2)}" for number in range(6)]
-    processes = [int((tmp_path / f"{number}").read_text()) for number in range(6)]
-    assert processes[0] == processes[1] != processes[2] != processes[3] == processes[4] != processes[5]
-    printed = [(trial_folder(tmp_path, number) / "output.txt").read_text() for number in range(6)]
-    assert [text.splitlines()[0] for text in printed] == [f"trial {number}" for number in range(6)]
-    assert "ValueError: the third trial" in printed[2]
-    assert all(not os.path.exists(f"/proc/{process}") for process in processes)
-
-
 @pytest.mark.full
 def test_a_process_of_its_own_trains_the_same(log, tmp_path):
-    sweep = run_sweep(log, tmp_path / "sweep", Here(workers=1), algorithms=bc(), seeds=1)
+    sweep = run_sweep(log, tmp_path / "sweep", Processes(workers=1), algorithms=bc(), seeds=1)
     direct = finish(begin(bc(), log, best=LOSS, selection_share=0.25))
     assert state_of(sweep, 0) == [fingerprint(one) for one in direct.learners()]
     assert sweep.run_record(0).machine["threads"] == 1
@@ -391,14 +347,11 @@ def test_one_driver_at_a_time(halved):
 
 def test_a_driver_waits_for_an_engine_that_is_not_ready(log, tmp_path):
     class Late(InProcess):
-        waits = 0
+        asked = 0
 
         def free(self):
-            return self.waits > 1 and super().free()
-
-        def wait(self, seconds):
-            self.waits += 1
-            return super().wait(seconds)
+            self.asked += 1
+            return self.asked > 1 and super().free()
 
     sweep = run_sweep(log, tmp_path / "sweep", Late(), algorithms=bc(), seeds=1, steps=1, every=1)
     assert sweep.complete() == [0]
@@ -478,72 +431,5 @@ def test_a_log_that_has_changed_since_the_sweep_began_is_refused(log, tmp_path):
 def test_an_attempt_imports_the_modules_of_own_algorithms(log, tmp_path):
     begun = run_sweep(log, tmp_path / "sweep", algorithms=bc(), seeds=1, train=False)
     folder = trial_folder(begun.folder, 0)
-    assert run_attempt(Job(str(begun.folder), 0, begin_attempt(folder), 1, ["no_such_module"])) == 0
+    run_attempt(Job(str(begun.folder), 0, begin_attempt(folder), 1, ("no_such_module",)))
     assert "the sweep: importing no_such_module failed" in read_status(folder).reason
-
-
-def test_the_end_of_an_attempt_that_was_taken_over_changes_nothing(log, tmp_path):
-    class Late(InProcess):
-        """Says of each job first that an older attempt has ended."""
-
-        def wait(self, seconds):
-            ended = super().wait(seconds)
-            older = [Ended(msgspec.structs.replace(one.job, attempt=0), "killed by signal 9") for one in ended]
-            unknown = [Ended(msgspec.structs.replace(one.job, number=1), "killed by signal 9") for one in ended]
-            return [*older, *unknown, *ended]
-
-    engine = Late()
-    sweep = run_sweep(log, tmp_path / "sweep", engine, algorithms=bc(), seeds=1, steps=1, every=1)
-    assert [row["state"] for row in sweep.table] == ["complete"]
-    assert [job.attempt for job in engine.jobs] == [1]
-
-
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
-
-
-def test_a_process_that_does_not_end_when_asked_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(here_module, "SAVE_SECONDS", 0.1)
-    process = subprocess.Popen([sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    process.stdout.readline()
-    engine = Here(workers=1)
-    cores, _ = engine._idle.pop()
-    engine._running[0, 1] = here_module._Running(Job(str(tmp_path), 0, 1, 1), here_module._Worker(process, 1), cores)
-    engine.close()
-    assert process.poll() == -signal.SIGKILL
-    assert engine.free()
-
-
-@pytest.mark.parametrize("cores", [None, [0]])
-def test_a_worker_keeps_to_the_cores_of_its_jobs(cores, tmp_path, monkeypatch):
-    chosen, done, answers = [], [], []
-    jobs = [Job(str(tmp_path), number, 1, 1, cores=cores) for number in range(3)]
-    codes = [0, 5]
-
-    def read_jobs(queue):
-        for job in jobs:
-            queue.put(msgspec.json.encode(job))
-
-    monkeypatch.setattr(worker, "_read_jobs", read_jobs)
-    monkeypatch.setattr("tidelog.sweeps.engines.work.print_to_file", lambda job: None)
-    monkeypatch.setattr(os, "write", lambda stream, text: answers.append(text))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: chosen.append(cores), raising=False)
-    monkeypatch.setattr("tidelog.sweeps.attempt.run_attempt", lambda job: done.append(job) or codes[len(done) - 1])
-    assert worker.main() == 5, "a job that fails ends the process"
-    assert done == jobs[:2]
-    assert len(answers) == 1
-    assert chosen == ([] if cores is None else [cores] * 2)
-
-
-def test_a_worker_reads_lines_that_come_in_pieces(monkeypatch):
-    pieces, queue, signals = [b"one\ntw", b"o\n", b""], SimpleQueue(), []
-    monkeypatch.setattr(os, "read", lambda stream, count: pieces.pop(0))
-    monkeypatch.setattr(os, "kill", lambda process, number: signals.append(number))
-    worker._read_jobs(queue)
-    assert [queue.get() for _ in range(3)] == [b"one", b"two", None]
-    assert signals == [signal.SIGTERM]
-
-
-def test_a_job_that_is_not_there_is_not_cancelled(tmp_path):
-    engine = Here(workers=1)
-    engine.cancel(Job(str(tmp_path), 0, 1, 1))
-    assert len(engine._idle) == 1

@@ -19,11 +19,11 @@ from tidelog import ConfigError, DivergenceError, Log, LogError, SpecError
 from tidelog.algorithms import bc as bc_page
 from tidelog.ope.verdict.verdict_store import held_out_part
 from tidelog.policies.named_arrays import fingerprint
+from tidelog.sinks import read_rows
 from tidelog.training.fit import online_network_paths, target_names
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import overfitting
-from tidelog.training.runs.sinks import read_rows
 
 
 @pytest.fixture(scope="module")

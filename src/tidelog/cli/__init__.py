@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 unexpected error, 2 invalid input, 3 gate closed, 4 stoppe
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -48,11 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     shown_by_python, warnings.showwarning = warnings.showwarning, _show_warning
     try:
-        if any(word.startswith(PROCESSES) for word in words):
-            ranks = importlib.import_module("tidelog.cli.processes")
-            if ranks.are_named(words):
-                code: int = ranks.run_ranks(words)
-                return code
+        if any(word.startswith(PROCESSES) for word in words):  # what they lose is said once, by tidelog
+            os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         return _dispatch(_without_plugins(words))
     except TidelogError as error:
         print(wrapped(f"tidelog: {error}", sys.stderr), file=sys.stderr)  # noqa: T201

@@ -22,10 +22,10 @@ from tidelog.runtime.artefact_files import check_target
 from tidelog.runtime.rule import is_rule_file, load_rule
 from tidelog.runtime.signing import sign
 from tidelog.runtime.way_of_acting import verdict_line
+from tidelog.sinks import JSON_LINES, read_rows
 from tidelog.training.runs.progress import Screen
 from tidelog.training.runs.provenance import provenance_of
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.sinks import JSON_LINES, read_rows
 from tidelog.types import Catalogue
 
 SUFFIX = {"folder": "", "zip": ".zip", "onnx": ".onnx"}

@@ -44,7 +44,6 @@ from tidelog.report.run_page import report_of
 from tidelog.runtime.rule import Rule
 from tidelog.runtime.way_of_acting import DOES, KEEPS, RANK, Acting, replaces
 from tidelog.sinks import Tracker, open_sink
-from tidelog.sinks.tracker import Judged
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.sweep import Sweep
 from tidelog.training.runs.policies import member_policy, policy_of_run
@@ -307,7 +306,7 @@ def _publish(folder: Path, sinks: list[Tracker], named_policies: list[_NamedPoli
     pairs = zip(named_policies, verdicts, strict=True)
     here = [(one, verdict) for one, verdict in pairs if one.run == folder]
     shorts = [one.short for one, _ in here]
-    own: dict[str, Judged] = {
+    own: dict[str, Verdict] = {
         one.short if shorts.count(one.short) == 1 else f"{one.short} {verdict.acting}": verdict for one, verdict in here
     }
     with tempfile.TemporaryDirectory() as temporary:

@@ -15,8 +15,8 @@ from tidelog.cli.run_result import run_facts, train_and_show
 from tidelog.cli.sweep import drive_and_show
 from tidelog.envs.registry import import_module, module_of
 from tidelog.errors import ConfigError
+from tidelog.parallel import pool_of
 from tidelog.sinks import open_sink
-from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.plan import FILE as PLAN
 from tidelog.sweeps.plan import Plan
 from tidelog.training.resume import load
@@ -89,8 +89,8 @@ def _resume_sweep(options: Resume) -> int:
         raise ConfigError("--env, --checkpoint and --sink are for a run, and this is a sweep. fix: drop them")
     folder = Path(options.run)
     plan = Plan.read(folder)
-    engine = engine_of(options.on, plan.cpus, options.workers, len(plan.trials), options.insecure)
-    return drive_and_show(folder, engine, options.on, options.quiet, options.json)
+    pool = pool_of(options.on, plan.cpus, options.workers, options.insecure)
+    return drive_and_show(folder, pool, options.on, options.quiet, options.json)
 
 
 def _import_environments(record: Record, options: Resume) -> None:

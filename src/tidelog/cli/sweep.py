@@ -26,9 +26,8 @@ from tidelog.cli.output import json_only, print_line, table
 from tidelog.cli.train import AUTO, NONE, STEPS, log_of, print_reasons, set_by_flags
 from tidelog.cli.wrapping import wrapped
 from tidelog.errors import CheckpointError, ConfigError, nearest
+from tidelog.parallel import Pool, pool_of
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.engines import Engine
-from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.page import write_page
 from tidelog.sweeps.sweep import Sweep, sweep
 from tidelog.sweeps.trials import draws, grid
@@ -133,14 +132,13 @@ def run(words: list[str]) -> int:
         more: dict[str, Any] = options_in(options, "fit")
         for name in ("steps", "data_share"):
             more.pop(name)
-        count = len(algorithms) * len(shares)
-        engine = engine_of(options.on, options.cpus, options.workers, count, options.insecure)
+        pool = pool_of(options.on, options.cpus, options.workers, options.insecure)
         sweep(
             algorithms,
             log,
             STEPS if options.steps is None else options.steps,
             out=folder,
-            on=engine,
+            on=pool,
             cpus=options.cpus,
             workers=options.workers,
             halving=halving,
@@ -149,16 +147,16 @@ def run(words: list[str]) -> int:
             train=False,
             **more,
         )
-    return drive_and_show(folder, engine, options.on, options.quiet, options.json)
+    return drive_and_show(folder, pool, options.on, options.quiet, options.json)
 
 
-def drive_and_show(folder: Path, engine: Engine, on: str, quiet: bool = False, as_json: bool = False) -> int:
+def drive_and_show(folder: Path, pool: Pool, on: str, quiet: bool = False, as_json: bool = False) -> int:
     """Bring a sweep to its end, print its table and write its page.
 
     The exit code is 4 if a trial diverged or failed, or if the sweep's own files cannot be written.
     """
     again = f"tidelog resume {shlex.quote(str(folder))}{'' if on == 'here' else f' --on {on}'}"
-    driver = Driver(folder, engine)
+    driver = Driver(folder, pool)
     try:
         with contextlib.redirect_stdout(sys.stderr):  # Ray prints there what its nodes report
             driver.run(False if quiet else None)

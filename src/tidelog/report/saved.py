@@ -22,10 +22,10 @@ from tidelog.ope.verdict.verdict_store import SavedVerdict, read_verdicts
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.schema import Finite, decode_file
+from tidelog.sinks import JSON_LINES, read_rows
 from tidelog.training.engine.log_streaming import is_mapped
 from tidelog.training.runs.checkpoints import Checkpoints
 from tidelog.training.runs.record import Record
-from tidelog.training.runs.sinks import JSON_LINES, read_rows
 from tidelog.types import Catalogue
 
 Values = np.ndarray[Any, Any]

@@ -1,6 +1,6 @@
-"""Sweeps: many trials over one log, each an ordinary run folder, trained by an engine and compared in one table.
+"""Sweeps: many trials over one log, each an ordinary run folder, trained by a pool of processes, compared in one table.
 
-`trials` makes lists of settings; `plan` is the file that freezes them; `sweep` is what users call; `driver` submits
-jobs to an engine of `engines/` and decides the rungs of halving; `worker` and `attempt` are what a job runs. The run
-folders are the truth: an engine that is lost costs nothing but time.
+`trials` makes lists of settings; `plan` is the file that freezes them; `sweep` is what users call; `driver` gives
+attempts to a pool of `tidelog.parallel` and decides the rungs of halving; `job` and `attempt` are what a process does.
+The run folders are the truth: a pool that is lost costs nothing but time.
 """

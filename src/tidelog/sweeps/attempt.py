@@ -19,7 +19,7 @@ from tidelog.disk import delete, tidy
 from tidelog.errors import CheckpointError, DivergenceError, LogError, TidelogError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
-from tidelog.sweeps.engines import Job, trial_folder
+from tidelog.sweeps.job import Job, trial_folder
 from tidelog.sweeps.plan import Plan, Status, newest_attempt, write_status
 from tidelog.training.fit import fit
 from tidelog.training.resume import load
@@ -29,8 +29,8 @@ from tidelog.training.runs.record import FILE
 from tidelog.training.runs.run import Run
 
 
-def run_attempt(job: Job) -> int:
-    """Run one attempt; the exit code is 0 if the trial's status was written."""
+def run_attempt(job: Job) -> None:
+    """Run one attempt and write how the trial stands; CheckpointError if a newer attempt has taken it over."""
     folder = trial_folder(Path(job.folder), job.number)
 
     def check_writer() -> None:
@@ -56,7 +56,6 @@ def run_attempt(job: Job) -> int:
         status = Status(job.attempt, "failed", _updates(folder), reason)
     check_writer()
     write_status(folder, status)
-    return 0
 
 
 def _updates(folder: Path) -> int:

@@ -1,4 +1,4 @@
-"""The driver of a sweep: it submits attempts to an engine until no trial has anything left to do.
+"""The driver of a sweep: it gives attempts to a pool of processes until no trial has anything left to do.
 
 The state is in the folder: trials that stand at their step, and decided rungs. A driver that was killed is replaced by
 another one, which reads the same state and takes the same decisions.
@@ -7,13 +7,20 @@ another one, which reads the same state and takes the same decisions.
 from __future__ import annotations
 
 import time
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tidelog.algorithms.core.registry import ALGORITHMS
 from tidelog.disk import make_folders, tidy
-from tidelog.sweeps.engines import Engine, Job, trial_folder
+from tidelog.errors import ConfigError
+from tidelog.folders import checksum
+from tidelog.parallel import Pool, ending
+from tidelog.sinks import JSON_LINES
+from tidelog.sweeps.job import Job, installed, run_job, trial_folder
 from tidelog.sweeps.plan import (
+    FILE,
     Decision,
     Plan,
     Status,
@@ -26,8 +33,8 @@ from tidelog.sweeps.plan import (
 )
 from tidelog.training.runs.lock import locked
 from tidelog.training.runs.progress import Screen
+from tidelog.training.runs.record import PACKAGES
 from tidelog.training.runs.signals import Interrupts
-from tidelog.training.runs.sinks import JSON_LINES
 
 POLL_SECONDS = 0.5
 LOOKS_PER_SECOND = 100  # at running trials, which may be on a slow file system
@@ -42,16 +49,17 @@ class _Running:
     """A job, what its run had when it began, and when that last changed."""
 
     job: Job
+    future: Future[Any]
     begin: Sign
     last: Sign
     since: float
 
 
 class Driver:
-    """Brings the trials of a sweep's folder to their ends with an engine."""
+    """Brings the trials of a sweep's folder to their ends with a pool of processes."""
 
-    def __init__(self, folder: Path, engine: Engine) -> None:
-        self.folder, self.engine, self.plan = folder.absolute(), engine, Plan.read(folder)
+    def __init__(self, folder: Path, pool: Pool) -> None:
+        self.folder, self.pool, self.plan = folder.absolute(), pool, Plan.read(folder)
         trials = range(len(self.plan.trials))
         self.decisions = read_decisions(self.folder)
         promoted = [set(decision.promoted) for decision in self.decisions]
@@ -67,32 +75,33 @@ class Driver:
         self._next_look = 0.0
         self._open: list[int] | None = None  # `_unfinished`, until a status or a decision changes it
         modules = {cls.__module__ for cls in ALGORITHMS.values()}
-        self._modules = sorted(name for name in modules if name.split(".")[0] != "tidelog")
+        self._modules = tuple(sorted(name for name in modules if name.split(".")[0] != "tidelog"))
+        self._sha256, self._versions = checksum(folder / FILE), installed(PACKAGES)
 
     def run(self, progress: bool | None = None) -> None:
         """Train until nothing is left to do.
 
-        After a signal all jobs save, then KeyboardInterrupt or SystemExit(143) is raised.
+        After a signal all attempts save, then KeyboardInterrupt or SystemExit(143) is raised. ConfigError where a
+        process does not see the folder, or has other versions.
         """
         with locked(self.folder), Interrupts() as interrupts, Screen("sweep", progress) as screen:
             tidy(self.folder)
             try:
                 while True:
                     self._decide(screen)
-                    if self.engine.free():
+                    if self.pool.free():
                         waiting = (trial for trial in self._unfinished() if trial not in self._running)
-                        while self.engine.free() and (trial := next(waiting, None)) is not None:
+                        while self.pool.free() and (trial := next(waiting, None)) is not None:
                             self._submit(trial)
                     if not self._running and not self._unfinished():
                         return
-                    for ended in self.engine.wait(POLL_SECONDS):
-                        self._end(ended.job, ended.how, screen)
+                    self._collect(screen)
                     self._cancel_stalled(screen)
                     count = self._count_ended()
                     screen.tell(self._progress_text(count), count / len(self.plan.trials))
                     interrupts.leave()
             finally:
-                self.engine.close()
+                self.pool.close()
 
     def _of(self, trial: int) -> Path:
         return trial_folder(self.folder, trial)
@@ -152,8 +161,20 @@ class Driver:
         make_folders(folder)
         job = Job(str(self.folder), trial, begin_attempt(folder), self._target(), self._modules)
         sign = self._sign(trial)
-        self._running[trial] = _Running(job, sign, sign, time.monotonic())
-        self.engine.submit(job)
+        future = self.pool.submit(run_job, job, self._sha256, self._versions)
+        self._running[trial] = _Running(job, future, sign, sign, time.monotonic())
+
+    def _collect(self, screen: Screen) -> None:
+        """Wait until an attempt ends, for a moment at most, and read how its trial stands."""
+        if not self._running:  # the pool is not ready
+            time.sleep(POLL_SECONDS)
+            return
+        trials = {one.future: trial for trial, one in self._running.items()}
+        for future in sorted(wait(trials, POLL_SECONDS, FIRST_COMPLETED).done, key=lambda future: trials[future]):
+            error = future.exception()
+            if isinstance(error, ConfigError):
+                raise error
+            self._end(self._running.pop(trials[future]), ending(error), screen)
 
     def _sign(self, trial: int) -> Sign:
         """What shows that a run goes on: its last checkpoint and its reports."""
@@ -163,20 +184,16 @@ class Driver:
         reports = run / JSON_LINES
         return max(names, default=""), reports.stat().st_size if reports.is_file() else 0
 
-    def _end(self, job: Job, how: str, screen: Screen) -> None:
-        """Read how a trial stands after its job has ended."""
-        one = self._running.get(job.number)
-        if one is None or one.job.attempt != job.attempt:
-            return  # it was taken over
-        status = read_status(self._of(job.number))
-        del self._running[job.number]
-        if status is None or status.attempt != job.attempt:
+    def _end(self, one: _Running, how: str, screen: Screen) -> None:
+        """Read how a trial stands after an attempt has ended."""
+        trial, status = one.job.number, read_status(self._of(one.job.number))
+        if status is None or status.attempt != one.job.attempt:
             self._lose(one, how, screen)
             return
-        self._set_status(job.number, status)
-        self._losses[job.number] = 0
+        self._set_status(trial, status)
+        self._losses[trial] = 0
         if status.state in ("diverged", "failed"):
-            screen.note(f"trial {job.number} {status.state} at update {status.update:,}: {status.reason}")
+            screen.note(f"trial {trial} {status.state} at update {status.update:,}: {status.reason}")
 
     def _lose(self, one: _Running, how: str, screen: Screen) -> None:
         """Count an attempt that ended without a status; too many without progress are a failure of the trial."""
@@ -206,7 +223,7 @@ class Driver:
             if sign != one.last:
                 one.last, one.since = sign, time.monotonic()
             elif time.monotonic() - one.since > self.plan.stall_seconds:
-                self.engine.cancel(one.job)
+                self.pool.cancel(one.future)
                 del self._running[trial]
                 self._lose(one, f"no report and no checkpoint for {self.plan.stall_seconds:g} seconds", screen)
 

@@ -23,10 +23,10 @@ from tidelog.errors import CheckpointError, ConfigError
 from tidelog.folders import digest
 from tidelog.input_files import parse_saved, read_regular
 from tidelog.schema import Count, Finite, Share, decode_file, typed
-from tidelog.sweeps.engines import trial_folder
+from tidelog.sinks import JSON_LINES, read_rows
+from tidelog.sweeps.job import trial_folder
 from tidelog.training.runs.options import Scale
 from tidelog.training.runs.selection import direction
-from tidelog.training.runs.sinks import JSON_LINES, read_rows
 
 FILE, SCHEMA = "sweep.json", 1
 DECISIONS, ATTEMPT, STATUS, LOG, REPORT = "decisions.json", "attempt.json", "status.json", "log", "report.html"

@@ -8,17 +8,16 @@ from typing import Any
 
 from tidelog.data.log import Log
 from tidelog.errors import ConfigError
+from tidelog.parallel import Pool, pool_of
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.sinks import Sink
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.engines import Engine
-from tidelog.sweeps.engines.named import engine_of
 from tidelog.sweeps.plan import FILE, Plan
 from tidelog.sweeps.sweep import Sweep
 from tidelog.training.resume import resume as resume_run
 from tidelog.training.runs.options import Evaluator
 from tidelog.training.runs.record import FILE as RUN
 from tidelog.training.runs.run import Run
-from tidelog.training.runs.sinks import Sink
 
 
 def resume(
@@ -30,7 +29,7 @@ def resume(
     evaluate: Mapping[str, Evaluator] | None = None,
     sinks: Sequence[Sink] = (),
     checkpoint: int | None = None,
-    on: str | Engine = "here",
+    on: str | Pool = "here",
     workers: int | None = None,
     insecure: bool = False,
     progress: bool | None = None,
@@ -39,8 +38,8 @@ def resume(
 
     A run: pass `log` if its log was created in memory, `env` if its environment has no registered name, `algorithm` if
     it has custom parts, `evaluate` if it has custom evaluators, `checkpoint` to start from an older checkpoint than the
-    last. A sweep, on the engine `on` with `workers` jobs at once, as in `tl.sweep`: trials that failed are tried again;
-    a diverged or stopped trial stays as it is.
+    last. A sweep, `on` this machine or Ray with `workers` trials at once, as in `tl.sweep`: trials that failed are
+    tried again; a diverged or stopped trial stays as it is.
 
     Example:
         >>> log = tl.collect("treatment", episodes=200, seed=0)
@@ -70,10 +69,10 @@ def resume(
     if named:
         raise ConfigError(f"{folder} is a sweep, and {named[0]}= is for a run. fix: drop {named[0]}")
     plan = Plan.read(Path(folder))
-    engine = engine_of(on, plan.cpus, workers, len(plan.trials), insecure)
+    pool = pool_of(on, plan.cpus, workers, insecure)
     try:
-        Driver(Path(folder), engine).run(progress)
+        Driver(Path(folder), pool).run(progress)
     finally:
         if isinstance(on, str):
-            engine.close()
+            pool.close()
     return Sweep(folder)

@@ -16,11 +16,11 @@ from tidelog.envs.registry import module_of
 from tidelog.errors import CheckpointError, ConfigError
 from tidelog.notebooks import rows_table
 from tidelog.ope.verdict.verdict_store import held_out_part
+from tidelog.parallel import Pool, pool_of
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.sweeps.driver import Driver
-from tidelog.sweeps.engines import Engine, trial_folder
-from tidelog.sweeps.engines.named import engine_of
+from tidelog.sweeps.job import trial_folder
 from tidelog.sweeps.plan import (
     FILE,
     LOG,
@@ -218,7 +218,7 @@ def sweep(
     seeds: int | Sequence[int] = 1,
     out: str | Path | None = None,
     *,
-    on: str | Engine = "here",
+    on: str | Pool = "here",
     cpus: int = 1,
     workers: int | None = None,
     halving: tuple[int, int] | None = None,
@@ -292,7 +292,7 @@ def sweep(
     if not stall_seconds > 0.0 or not math.isfinite(stall_seconds):
         raise ConfigError(f"stall_seconds = {stall_seconds}: expected a number of seconds above 0. fix: use 900")
     trials = [Trial(algorithm_name(one), to_config(one), share) for one in listed for share in shares]
-    engine = engine_of(on, cpus, workers, len(trials), insecure)
+    pool = pool_of(on, cpus, workers, insecure)
     try:
         _check_programs(listed, log, options, shares)
         origin = log.origin
@@ -301,10 +301,10 @@ def sweep(
             origin = {"source": str((folder / LOG).absolute()), "columns": None}
         Plan(trials, options, plan_halving, dict(origin), log.fingerprint(), cpus, float(stall_seconds)).write(folder)
         if train:
-            Driver(folder, engine).run(progress)
+            Driver(folder, pool).run(progress)
     finally:
         if isinstance(on, str):
-            engine.close()
+            pool.close()
     return Sweep(folder)
 
 

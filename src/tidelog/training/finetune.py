@@ -24,6 +24,7 @@ from tidelog.algorithms.core.finetune import (
 from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.networks.keys import new_key
+from tidelog.sinks import Sink
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, Stores, metric_labels
@@ -45,7 +46,6 @@ from tidelog.training.runs.processes import check_alone
 from tidelog.training.runs.record import Record, new_folder, this_machine
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.sinks import Sink
 from tidelog.types import Codes, Continuous, Discrete, Spec, Vector
 
 

@@ -22,6 +22,7 @@ from tidelog.networks.critic import with_values
 from tidelog.policies.named_arrays import fill, named_arrays
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.sinks import Sink
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import LearnerState, metric_labels
@@ -48,7 +49,6 @@ from tidelog.training.runs.q_weight import LISTS
 from tidelog.training.runs.record import Record, RefitOf
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import REPORTS, TimeSplit, check_list_options, user_selection_share
 from tidelog.types import Spec
 

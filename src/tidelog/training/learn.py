@@ -14,6 +14,7 @@ from tidelog.data.scaling import Scaler
 from tidelog.errors import CheckpointError, ConfigError, SpecError
 from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
+from tidelog.sinks import Sink
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import metric_labels
@@ -45,7 +46,6 @@ from tidelog.training.runs.processes import check_alone, check_processes, device
 from tidelog.training.runs.record import Record, TrainingData, check_free
 from tidelog.training.runs.run import Run
 from tidelog.training.runs.selection import Selection
-from tidelog.training.runs.sinks import Sink
 
 
 def learn(

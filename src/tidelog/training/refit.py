@@ -19,13 +19,13 @@ from tidelog.policies.policy import Policy
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
 from tidelog.runtime.way_of_acting import verdict_line
+from tidelog.sinks import Sink
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.fit import begin, spec_of
 from tidelog.training.runs.options import as_path
 from tidelog.training.runs.policies import policy_of_run
 from tidelog.training.runs.record import Record, RefitOf
 from tidelog.training.runs.run import Run
-from tidelog.training.runs.sinks import Sink
 from tidelog.types import Spec
 
 

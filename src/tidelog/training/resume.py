@@ -10,6 +10,7 @@ from tidelog.data.log import Log
 from tidelog.errors import CheckpointError, ConfigError, LogError
 from tidelog.recommend.interactions.log import Interactions
 from tidelog.recommend.interactions.readers import reopen_any
+from tidelog.sinks import Sink
 from tidelog.training.engine.cache import use_cache
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.members import as_members, fresh_learners
@@ -24,7 +25,6 @@ from tidelog.training.runs.options import Evaluator, evaluators
 from tidelog.training.runs.processes import check_processes, devices_of_all
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.run import Run
-from tidelog.training.runs.sinks import Sink
 from tidelog.training.runs.time_split import TimeSplit
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tidelog.errors import ConfigError, nearest
-from tidelog.sinks.tracker import KEYS
+from tidelog.sinks import KEYS
 
 HELD_OUT = "held_out/"
 MOST_POINTS = 120  # points of a curve; more than a chart of this width can show

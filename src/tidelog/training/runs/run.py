@@ -21,7 +21,7 @@ from tidelog.networks.arrays import duplicate
 from tidelog.notebooks import facts_table
 from tidelog.policies.declared import as_declared
 from tidelog.policies.policy import Policy, load_learnt_policy, value_unit
-from tidelog.sinks.tracker import Tracker
+from tidelog.sinks import FORMATS, MetricsFile, Sink, Tracker, rewind, rows_at
 from tidelog.training.engine.engine import Engine
 from tidelog.training.engine.learner import BLOCK
 from tidelog.training.engine.members import Member
@@ -38,7 +38,6 @@ from tidelog.training.runs.q_weight import QWeightSelection
 from tidelog.training.runs.record import Record
 from tidelog.training.runs.selection import Chosen, Selection
 from tidelog.training.runs.signals import Interrupts
-from tidelog.training.runs.sinks import FORMATS, MetricsFile, Sink, rewind, rows_at
 from tidelog.types import Catalogue
 
 if TYPE_CHECKING:

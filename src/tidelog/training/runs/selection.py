@@ -10,7 +10,7 @@ import msgspec
 
 from tidelog.errors import ConfigError, nearest
 from tidelog.schema import Count, Finite
-from tidelog.sinks.tracker import KEYS
+from tidelog.sinks import KEYS
 from tidelog.training.runs.options import Options
 
 
