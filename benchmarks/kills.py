@@ -342,7 +342,7 @@ def restore(at: Path, path: Command, backup: Path) -> None:
 def warm_up() -> None:
     """Import every module that a command needs, which starts no threads of JAX."""
     for one in pkgutil.walk_packages(tidelog.__path__, "tidelog."):
-        if not one.name.endswith(("__main__", "procgen", "atari")):
+        if not one.name.endswith(("__main__", "atari")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(one.name)
 

@@ -2,7 +2,7 @@
 
 `protocol` is the interface of `W` copies stepped together, with its checks; `functional` is the same as pure functions
 for compiled loops; `play` plays complete episodes; `registry` makes environments from names. Adapters: `gym`, `vector`,
-`pools` (Atari, envpool), `procgen`. Problems: `tabular` (any finite problem), `treatment`,
+`pools` (Atari, envpool). Problems: `tabular` (any finite problem), `treatment`,
 `satiation`, `vault`, `toys`, and `functional_problems` (CartPole, Pendulum, T-maze).
 """
 

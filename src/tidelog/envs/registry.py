@@ -41,7 +41,7 @@ def make(name_or_env: Any, count: int = 1) -> Environment:
     """Make `count` copies of an environment, stepped together.
 
     Accepts a built-in name ("treatment", "satiation", "vault", "point-mass", "icu-sepsis:PATH" with its dynamics.npz,
-    "jax:..." for a functional environment, "procgen/GAME-MODE", "envpool:ID"), a gymnasium id, a gymnasium environment
+    "jax:..." for a functional environment, "envpool:ID"), a gymnasium id, a gymnasium environment
     or a function that makes one, a `Tabular`, a `Functional`, or, with that many copies, a `gymnasium.vector.VectorEnv`
     or an `Environment`.
     A function may make a `VectorEnv`, too.
@@ -136,10 +136,6 @@ def _named(name: str, count: int) -> Environment:
         from tidelog.envs.pools import atari
 
         return atari(name, count)
-    if name.startswith("procgen/"):
-        from tidelog.envs.procgen import procgen
-
-        return procgen(name.removeprefix("procgen/"), count)
     if kind == "jax":
         return _hosted(functional(name), count)
     if name in _BUILT_IN:
