@@ -1151,11 +1151,11 @@ MUTATIONS = [
         "tests/training/test_log_streaming.py",
     ),
     Mutation(
-        "segment offload: deletes what a checkpoint needs",
-        "training/engine/segment_offload.py",
-        "needed = self._needed | {",
-        "needed = {",
-        "tests/training/test_segment_offload.py",
+        "memory: the second copy of stacked members is not counted",
+        "training/engine/memory_need.py",
+        "needed = each * members * (2 if stacked else 1)",
+        "needed = each * members",
+        "tests/training/test_memory_need.py",
     ),
     Mutation(
         "host rollouts: the next rollout repeats the noise of this one",
