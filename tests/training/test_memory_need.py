@@ -100,9 +100,7 @@ def test_a_run_that_does_not_fit_any_more_is_not_resumed_and_stays(origin, tmp_p
 def test_segments_that_do_not_fit_are_refused_with_the_numbers_before_the_run_folder(tmp_path, monkeypatch):
     limited(monkeypatch, 5 * 10**9)
     algorithm = PPG(hidden=(4,), convolutions="small")  # the shapes of the paper
-    said = (
-        r"take 6\.\d GB, 6\.\d GB in total; the largest is 'phase_buffer' with 6\.\d GB; but this machine has 5\.0"
-    )
+    said = r"take 6\.\d GB, 6\.\d GB in total; the largest is 'phase_buffer' with 6\.\d GB; but this machine has 5\.0"
     with pytest.raises(SpaceError, match=said):
         learn(algorithm, Pictures(), 10**6, out=tmp_path / "run", train=False)
     assert not list(tmp_path.iterdir())

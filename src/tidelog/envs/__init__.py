@@ -12,7 +12,7 @@ from tidelog.envs.play import Episodes, play
 from tidelog.envs.protocol import BatchObservation, Environment, Outcome, Resumable
 from tidelog.envs.registry import make
 from tidelog.envs.tabular import Tabular, TabularEnvironment, View
-from tidelog.envs.treatment import clinician, icu_sepsis, treatment
+from tidelog.envs.treatment import clinician, treatment
 
 __all__ = [
     "BatchObservation",
@@ -24,7 +24,6 @@ __all__ = [
     "TabularEnvironment",
     "View",
     "clinician",
-    "icu_sepsis",
     "make",
     "play",
     "treatment",
